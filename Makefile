@@ -1,0 +1,44 @@
+# `make test` and `make demo` do all the set-up a fresh machine needs: python3 with venv, and nothing else.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.stoker-installed
+CODE   := $(wildcard src benchmarks tests examples)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check format test demo bench clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMP)  ## create .venv and install the package with its tools (a second run installs nothing)
+
+# The stamp is written last, so an interrupted installation is taken up again.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt 'torch==2.13.0'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+check: setup  ## ruff, mypy strict, import-linter
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports
+
+format: setup  ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+test: setup  ## all tests: most of them two at a time, then those marked serial alone
+	$(BIN)/python -m pytest -q -n 2 -m 'not serial'
+	$(BIN)/python -m pytest -q -m serial || test $$? -eq 5  # 5: no test is marked serial
+
+demo: setup  ## a quick duel with torch's DataLoader on built-in data, as a table
+	$(BIN)/python -m benchmarks --quick
+
+bench: setup  ## the whole duel, as text and JSON
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove the virtual environment and all caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
