@@ -1,0 +1,1 @@
+"""The pure heart: tickets, slots, scheduling and order. Standard library only; no process, thread, clock or file."""

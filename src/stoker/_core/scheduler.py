@@ -1,0 +1,463 @@
+"""The scheduler: events in, commands out. Pure, single-threaded, one per iteration.
+
+    Planned ──► PLANNED ──dispatch──► DISPATCHED ──BatchReady──► READY ──Taken──► TAKEN
+                                        │   ▲  └──BatchFailed──► READY (an error is delivered in its place)
+                                        │   └──WorkerLost: issued again, new attempt, new slot
+                                        └──SourceEnded──► VOID
+
+Clauses that the rest of the engine relies on:
+
+- The ticket at the head of the line is always let in, whatever window and budget say: without it they would deadlock.
+- Issuing a task again is always safe. A late duplicate carries an old attempt; it is recognised and dropped.
+- A task is issued again when its worker is lost and it is neither finished, nor back in the channel, nor claimed by a living
+  worker. Its slot is retired, because the one who may still write to it is not known.
+- Nothing here is more than amortised constant time per event, except WorkerLost, which looks at the open tickets once.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+from stoker._core import messages as m
+from stoker._core.grid import share_ranges
+from stoker._core.policy import DEATHS_LIMIT, Policy, parts_for
+from stoker._core.reorder import Reorder
+from stoker._core.slots import SlotTable
+from stoker._core.types import Part, SlotRef, Task, Ticket
+from stoker.errors import IllegalMove
+
+
+class TicketState(enum.Enum):
+    """Where a ticket is in its life."""
+
+    PLANNED = "planned"
+    DISPATCHED = "dispatched"
+    READY = "ready"
+    VOID = "void"
+    TAKEN = "taken"
+
+
+_P, _D, _R, _V, _T = TicketState
+_LEGAL: dict[TicketState, tuple[TicketState, ...]] = {
+    _P: (_D,),
+    _D: (_D, _R, _V),
+    _R: (_T,),
+    _V: (),
+    _T: (),
+}
+
+
+class _Story:
+    """A ticket, what became of its parts, and how it got there."""
+
+    __slots__ = ("attempts", "blamed", "claims", "moves", "open_parts", "results", "state", "tasks", "ticket")
+
+    def __init__(self, ticket: Ticket) -> None:
+        self.ticket = ticket
+        self.state = _P
+        self.moves: list[str] = []
+        self.tasks: list[Task] = []
+        self.results: list[m.BatchReady | m.BatchFailed | m.Lost | None] = []
+        self.attempts = 0
+        self.blamed = 0
+        self.open_parts = 0
+        self.claims: dict[int, int] = {}
+
+    def move(self, to: TicketState, event: str) -> None:
+        self.moves.append(event)
+        if to not in _LEGAL[self.state]:
+            raise IllegalMove(f"{event} in state {self.state.value}; {self}")
+        self.state = to
+
+    def __str__(self) -> str:
+        return f"ticket {self.ticket.seq} (attempt {self.attempts}): {' → '.join(self.moves)}"
+
+
+class Scheduler:
+    """Decides who makes what, when, and what is handed over next.
+
+    Called by the engine only, on the thread that iterates. ``slots`` is shared by all iterations of a pool, because
+    leases outlive the iteration that made them.
+    """
+
+    def __init__(self, policy: Policy, slots: SlotTable, workers: int, *, splitting: bool = True) -> None:
+        self.policy = policy
+        self.window = policy.window
+        self.splitting = policy.split and splitting
+        self.finished = False
+        self.closed = False
+        self.deaths = 0
+        self.reissued = 0
+        self._slots = slots
+        self._target = workers
+        self._next_worker = workers
+        self._workers: dict[int, bool] = dict.fromkeys(range(workers), True)
+        self._streams = list(range(workers))
+        self._turn = 0
+        self._pulls: dict[int, int] = {}
+        self._stories: dict[int, _Story] = {}
+        self._reorder: Reorder[m.Deliver] = Reorder(in_order=policy.in_order)
+        self._open = 0
+        self._tasks_out = 0
+        self._load: dict[int, int] = dict.fromkeys(range(workers), 0)
+        self._ready_bytes = 0
+        self._ready = 0
+        self._typical_bytes = 0
+        self._row_ns = 0.0
+        self._plan_ended = False
+        self._starving = False
+        self._deaths_in_a_row = 0
+        self._handlers: dict[type, Callable[[Any], list[m.Command]]] = {
+            m.Planned: self._planned,
+            m.BatchReady: self._batch_ready,
+            m.BatchFailed: self._batch_ready,
+            m.Taken: self._taken,
+            m.Released: self._released,
+            m.Starved: self._starved,
+            m.SourceEnded: self._source_ended,
+            m.Withdrawn: self._withdrawn,
+            m.PlanEnded: self._plan_over,
+            m.WorkerUp: self._worker_up,
+            m.Claimed: self._claimed,
+            m.WorkerLost: self._worker_lost,
+            m.SplitRefused: self._split_refused,
+            m.ResizeAsked: self._resize_asked,
+            m.CloseAsked: self._close_asked,
+        }
+
+    def handle(self, event: m.Event) -> list[m.Command]:
+        """Take one event; the commands it leads to, in the order in which to carry them out."""
+        return self._handlers[type(event)](event)
+
+    def has_room(self) -> bool:
+        """Whether the planner should make another ticket now."""
+        if self._plan_ended or self.finished:
+            return False
+        if self._open == 0:
+            return True
+        if self._open >= self.window:
+            return False
+        budget = self.policy.budget_bytes
+        if budget and self._typical_bytes:
+            coming = (self._open - self._ready + 1) * self._typical_bytes
+            return self._ready_bytes + coming <= budget
+        return True
+
+    @property
+    def idle(self) -> int:
+        """Workers that have nothing to do, as far as the parent can know."""
+        return max(0, len(self._workers) - self._tasks_out)
+
+    @property
+    def open_tickets(self) -> int:
+        """Tickets planned and not yet taken or void."""
+        return self._open
+
+    @property
+    def workers(self) -> frozenset[int]:
+        """Ids of the workers that are up or on their way."""
+        return frozenset(self._workers)
+
+    def ticket(self, seq: int) -> Ticket | None:
+        """An open ticket by number."""
+        story = self._stories.get(seq)
+        return story.ticket if story else None
+
+    # Planning and dispatch
+
+    def _planned(self, event: m.Planned) -> list[m.Command]:
+        ticket = event.ticket
+        if ticket.seq in self._stories:
+            raise IllegalMove(f"planned twice: {self._stories[ticket.seq]}")
+        story = _Story(ticket)
+        self._stories[ticket.seq] = story
+        self._open += 1
+        worker = None
+        parts = 1
+        pull = 0
+        if self.policy.bound:
+            worker = self._bind()
+            pull = self._pulls.get(worker, 0)
+            self._pulls[worker] = pull + 1
+        elif self.splitting and event.ranges:
+            parts = parts_for(
+                idle=self.idle,
+                ranges=len(event.ranges),
+                first=self.policy.split_first and ticket.seq == 0,
+                expected_ns=int(self._row_ns * ticket.rows),
+            )
+        if parts == 1:
+            spans = ((0, ticket.rows),)
+        else:
+            spans = share_ranges(event.ranges, parts)
+        slot = self._slots.acquire() if self.policy.shared_memory else None
+        count = len(spans)
+        commands: list[m.Command] = []
+        for number, (start, stop) in enumerate(spans):
+            scratch = self._slots.acquire() if count > 1 and slot is not None else None
+            task = Task(ticket, Part(number, count, start, stop), 0, slot, scratch, worker, pull)
+            story.tasks.append(task)
+            commands.append(m.Dispatch(task))
+        story.results = [None] * count
+        story.open_parts = count
+        story.move(_D, "dispatched")
+        self._tasks_out += count
+        if worker is not None:
+            self._load[worker] = self._load.get(worker, 0) + 1
+        return commands
+
+    def _bind(self) -> int:
+        """The worker whose turn it is: round-robin among those whose stream goes on, or the least loaded of them."""
+        streams = self._streams
+        if not streams:
+            raise IllegalMove("planned a ticket although every worker's stream has ended")
+        turn = self._turn % len(streams)
+        if not self.policy.in_order:
+            load = self._load
+            turn = min(range(len(streams)), key=lambda place: (load.get(streams[place], 0), (place - turn) % len(streams)))
+        self._turn = turn + 1
+        return streams[turn]
+
+    def _end_stream(self, worker: int) -> None:
+        if worker in self._streams:
+            place = self._streams.index(worker)
+            del self._streams[place]
+            if place < self._turn:
+                self._turn -= 1
+
+    def _plan_over(self, event: m.PlanEnded) -> list[m.Command]:
+        self._plan_ended = True
+        return self._finish_if_done()
+
+    # Results
+
+    def _batch_ready(self, event: m.BatchReady | m.BatchFailed) -> list[m.Command]:
+        story = self._accept(event)
+        if story is None:
+            return []
+        story.results[event.part] = event
+        story.open_parts -= 1
+        spans = event.spans
+        if spans.sent_ns:
+            task = story.tasks[event.part]
+            rows = (task.part.stop - task.part.start) or 1
+            per_row = (spans.sent_ns - spans.received_ns) / rows
+            self._row_ns = per_row if not self._row_ns else 0.8 * self._row_ns + 0.2 * per_row
+        if self._starving and self.window < self.policy.max_window and self._tasks_out < len(self._workers):
+            self.window += 1
+        if story.open_parts:
+            return []
+        return self._make_ready(story)
+
+    def _make_ready(self, story: _Story) -> list[m.Command]:
+        """All parts are in: the batch waits for its turn, or is dropped when nobody waits for it any more."""
+        if self.closed:
+            return self._drop(story)
+        story.move(_R, "ready")
+        size = self._result_bytes(story)
+        self._ready += 1
+        self._ready_bytes += size
+        if size > self._typical_bytes:
+            self._typical_bytes = size
+        deliver = m.Deliver(story.ticket, tuple(r for r in story.results if r is not None))
+        return list(self._reorder.put(story.ticket.seq, deliver))
+
+    @staticmethod
+    def _result_bytes(story: _Story) -> int:
+        return sum(r.receipt.nbytes for r in story.results if r is not None and type(r) is not m.Lost)
+
+    def _source_ended(self, event: m.SourceEnded) -> list[m.Command]:
+        story = self._accept(event)
+        if story is None:
+            return []
+        self._end_stream(event.worker)
+        if not self._streams:
+            self._plan_ended = True
+        story.move(_V, "source ended")
+        self._drop(story)
+        commands: list[m.Command] = list(self._reorder.put(story.ticket.seq, None))
+        return commands + self._finish_if_done()
+
+    def _withdrawn(self, event: m.Withdrawn) -> list[m.Command]:
+        story = self._accept(event)
+        if story is not None:
+            story.open_parts -= 1
+            if not story.open_parts:
+                self._drop(story)
+        return []
+
+    def _accept(self, event: m.BatchReady | m.BatchFailed | m.SourceEnded | m.Withdrawn) -> _Story | None:
+        """The story this result belongs to, or None for a late duplicate.
+
+        A duplicate's slots need no care: they were retired when its task was issued again.
+        """
+        story = self._stories.get(event.seq)
+        if (
+            story is None
+            or story.state is not _D
+            or story.results[event.part] is not None
+            or story.tasks[event.part].attempt != event.attempt
+        ):
+            return None
+        self._tasks_out -= 1
+        worker = story.tasks[event.part].worker
+        if worker is not None:
+            self._load[worker] -= 1
+        return story
+
+    def _drop(self, story: _Story) -> list[m.Command]:
+        """Forget a ticket that will not be delivered; its slots are free again."""
+        for task in story.tasks:
+            for ref in (task.slot, task.scratch):
+                if ref is not None:
+                    self._slots.release(ref)
+        del self._stories[story.ticket.seq]
+        self._open -= 1
+        return []
+
+    # The consumer
+
+    def _starved(self, event: m.Starved) -> list[m.Command]:
+        self._starving = True
+        return []
+
+    def _taken(self, event: m.Taken) -> list[m.Command]:
+        story = self._stories.pop(event.seq, None)
+        if story is None:
+            raise IllegalMove(f"ticket {event.seq} was taken but is not open")
+        story.move(_T, "taken")
+        self._starving = False
+        self._deaths_in_a_row = 0
+        self._open -= 1
+        self._ready -= 1
+        self._ready_bytes -= self._result_bytes(story)
+        return self._finish_if_done()
+
+    def _released(self, event: m.Released) -> list[m.Command]:
+        self._slots.release(event.slot)
+        return []
+
+    # Workers
+
+    def _worker_up(self, event: m.WorkerUp) -> list[m.Command]:
+        self._workers[event.worker] = True
+        return []
+
+    def _claimed(self, event: m.Claimed) -> list[m.Command]:
+        story = self._stories.get(event.seq)
+        if story and story.state is _D and story.tasks[event.part].attempt == event.attempt:
+            story.claims[event.part] = event.worker
+        return []
+
+    def _worker_lost(self, event: m.WorkerLost) -> list[m.Command]:
+        self._workers.pop(event.worker, None)
+        commands: list[m.Command] = []
+        if not event.expected and not self.closed:
+            self.deaths += 1
+            self._deaths_in_a_row += 1
+            if self._deaths_in_a_row >= DEATHS_LIMIT:
+                self.finished = True
+                died = self._deaths_in_a_row
+                return [m.Finish(f"{died} workers died without one batch delivered between them; {event.reason}")]
+        if len(self._workers) < self._target and not self.closed:
+            # The replacement keeps the id: bound tasks, worker info and the status page all speak of it.
+            self._workers[event.worker] = True
+            commands.append(m.Spawn(event.worker))
+        for story in list(self._stories.values()):
+            if story.state is _D:
+                commands += self._recover(story, event)
+        return commands
+
+    def _recover(self, story: _Story, event: m.WorkerLost) -> list[m.Command]:
+        commands: list[m.Command] = []
+        for number, task in enumerate(story.tasks):
+            if story.results[number] is not None:
+                continue
+            key = (story.ticket.seq, task.attempt, number)
+            claimant = story.claims.get(number)
+            if key in event.queued or (claimant is not None and claimant != event.worker and claimant in self._workers):
+                continue
+            if task.worker is not None and task.worker != event.worker:
+                continue
+            if self.closed:
+                commands += self._give_up(story, number, event)
+                continue
+            if key == event.claimed:
+                story.blamed += 1
+                if story.blamed > self.policy.restarts:
+                    commands += self._give_up(story, number, event)
+                    continue
+            commands += self._issue_again(story, number)
+        return commands
+
+    def _issue_again(self, story: _Story, number: int) -> list[m.Command]:
+        old = story.tasks[number]
+        story.claims.pop(number, None)
+        story.attempts += 1
+        self.reissued += 1
+        story.move(_D, f"part {number} issued again")
+        slot, scratch = old.slot, old.scratch
+        if scratch is not None:
+            # Rows of a split ticket are written at fixed places: writing them twice is harmless, so the slot stays.
+            self._slots.retire(scratch)
+            scratch = self._slots.acquire()
+        elif slot is not None:
+            self._slots.retire(slot)
+            slot = self._slots.acquire()
+        task = Task(old.ticket, old.part, old.attempt + 1, slot, scratch, old.worker)
+        story.tasks[number] = task
+        return [m.Dispatch(task)]
+
+    def _give_up(self, story: _Story, number: int, event: m.WorkerLost) -> list[m.Command]:
+        story.results[number] = m.Lost(story.ticket.seq, number, event.worker, event.reason)
+        story.open_parts -= 1
+        self._tasks_out -= 1
+        task = story.tasks[number]
+        if task.worker is not None:
+            self._load[task.worker] -= 1
+        ref = task.scratch or task.slot
+        if ref is not None:
+            self._slots.retire(ref)
+        return [] if story.open_parts else self._make_ready(story)
+
+    def _split_refused(self, event: m.SplitRefused) -> list[m.Command]:
+        self.splitting = False
+        return []
+
+    def _resize_asked(self, event: m.ResizeAsked) -> list[m.Command]:
+        commands: list[m.Command] = []
+        while self._target < event.workers:
+            worker = self._next_worker
+            self._next_worker += 1
+            self._workers[worker] = True
+            self._target += 1
+            commands.append(m.Spawn(worker))
+        while self._target > max(1, event.workers):
+            self._target -= 1
+            commands.append(m.Retire(None))
+        return commands
+
+    # The end
+
+    def _close_asked(self, event: m.CloseAsked) -> list[m.Command]:
+        """From here on nothing is delivered; what is still on its way is only accounted for until it is back."""
+        self._plan_ended = True
+        self.finished = True
+        self.closed = True
+        for story in list(self._stories.values()):
+            if story.state is _R:
+                self._drop(story)
+        return [m.Finish()]
+
+    @property
+    def drained(self) -> bool:
+        """Whether no worker owes a result any more."""
+        return self._tasks_out == 0
+
+    def _finish_if_done(self) -> list[m.Command]:
+        if self._plan_ended and self._open == 0 and not self.finished:
+            self.finished = True
+            return [m.Finish()]
+        return []
