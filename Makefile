@@ -24,14 +24,14 @@ check: setup  ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy $(CODE)
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 format: setup  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
 test: setup  ## all tests: most of them two at a time, then those marked serial alone
-	$(BIN)/python -m pytest -q -n 2 -m 'not serial'
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial'
 	$(BIN)/python -m pytest -q -m serial || test $$? -eq 5  # 5: no test is marked serial
 
 demo: setup  ## a quick duel with torch's DataLoader on built-in data, as a table
