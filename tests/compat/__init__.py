@@ -1,0 +1,1 @@
+"""Differential suite: torch's DataLoader and ours, same arguments, same meaning."""
