@@ -1,0 +1,201 @@
+"""Where the bytes of a batch go: leaves (tensors, arrays, storages, buffers) to aligned regions.
+
+A leaf becomes one entry of the batch's table. Entries are tuples of plain integers, strings and tuples, because the
+table travels through ``marshal``; :mod:`stoker._transports.rebuild` reads them:
+
+    (offset, code, shape)                              contiguous tensor
+    (offset, code, shape, strides)                     tensor with strides, alone on its storage
+    (offset, code, shape, strides, region, nbytes)     tensor over a region that several leaves share
+    (offset, dtype, shape, strides)                    numpy array (dtype is a string or a pickle); strides in bytes
+    (offset, nbytes)                                   buffer
+    (offset, nbytes, STORAGE)                          torch storage
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from stoker._transports.dtypes import CODE
+
+ALIGN_BYTES = 64
+STORAGE = -1
+"""Third field of a storage's entry (where a tensor has its shape)."""
+
+_OFFSET_ALIGN = 16
+"""A shared region starts on a multiple of the widest element, so that every member's offset is a whole element."""
+
+Entry = tuple[Any, ...]
+Window = tuple[int, int]
+"""Addresses [start, end) at which this slot is mapped: what lies inside is already where it should be."""
+
+
+class Layout:
+    """The table of a batch and the copies that make it true. One per encoded batch; single thread.
+
+    ``cursor`` is the first free offset. Nothing is copied until the caller has made room up to it.
+    """
+
+    __slots__ = ("_keep", "_windows", "copies", "cursor", "entries", "strided")
+
+    def __init__(self, cursor: int, windows: Sequence[Window]) -> None:
+        self.entries: list[Entry] = []
+        self.copies: list[tuple[int, int, int]] = []
+        self.strided: list[tuple[int, torch.Tensor, tuple[int, ...]]] = []
+        self.cursor = (cursor + ALIGN_BYTES - 1) & -ALIGN_BYTES
+        self._windows = windows
+        self._keep: list[object] = []
+
+    def place(self, leaves: Sequence[Any]) -> None:
+        """Give every leaf its entry, in order. Leaves must stay alive until the copies are made."""
+        groups = _shared(leaves) if len(leaves) > 1 else None
+        if groups:
+            entries: dict[int, Entry] = {}
+            for members in groups:
+                self._place_group(leaves, members, entries)
+            for number, leaf in enumerate(leaves):
+                self.entries.append(entries[number] if number in entries else self._lone(leaf))
+        else:
+            self.entries = [self._lone(leaf) for leaf in leaves]
+
+    def _lone(self, leaf: Any) -> Entry:
+        """Entry of a leaf that shares its memory with no other."""
+        if type(leaf) is torch.Tensor:
+            if leaf.is_contiguous():
+                return (self._region(leaf.data_ptr(), leaf.nbytes), CODE[leaf.dtype], tuple(leaf.shape))
+            return self._lone_strided(leaf)
+        if type(leaf) is np.ndarray:
+            return self._lone_array(leaf)
+        address, end, _ = _extent(leaf)
+        offset = self._region(address, end - address)
+        return (offset, end - address, STORAGE) if isinstance(leaf, torch.UntypedStorage) else (offset, end - address)
+
+    def _region(self, address: int, nbytes: int) -> int:
+        """The offset at which ``nbytes`` from ``address`` will be found; memory of this slot stays where it is."""
+        for start, end in self._windows:
+            if start <= address < end:
+                return address - start
+        offset = self.cursor
+        if nbytes:
+            self.copies.append((offset, address, nbytes))
+            self.cursor = (offset + nbytes + ALIGN_BYTES - 1) & -ALIGN_BYTES
+        return offset
+
+    def _resident(self, address: int) -> bool:
+        return any(start <= address < end for start, end in self._windows)
+
+    def _lone_strided(self, tensor: torch.Tensor) -> Entry:
+        shape, strides, code = tuple(tensor.shape), tensor.stride(), CODE[tensor.dtype]
+        address, end, used = _extent(tensor)
+        if self._resident(address) or end - address <= 2 * used:
+            return (self._region(address, end - address), code, shape, strides)
+        compact, nbytes = _compact(shape, strides, tensor.itemsize)
+        offset = self.cursor
+        self.strided.append((offset, tensor, compact))
+        self.cursor = (offset + nbytes + ALIGN_BYTES - 1) & -ALIGN_BYTES
+        return (offset, code, shape, compact)
+
+    def _lone_array(self, array: np.ndarray[Any, Any]) -> Entry:
+        address, end, used = _extent(array)
+        if not (self._resident(address) or end - address <= 2 * used):
+            dense = array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)].copy("K")
+            self._keep.append(dense)
+            strides = tuple(0 if old == 0 else new for old, new in zip(array.strides, dense.strides, strict=True))
+            return (self._region(*_start(dense)), _dtype_name(array.dtype), array.shape, strides)
+        first = _start(array)[0] - address
+        strides = None if array.flags.c_contiguous else array.strides
+        return (self._region(address, end - address) + first, _dtype_name(array.dtype), array.shape, strides)
+
+    def _place_group(self, leaves: Sequence[Any], members: list[int], entries: dict[int, Entry]) -> None:
+        """One region for leaves over one storage, unless it is more than twice the bytes they use."""
+        extents = [_extent(leaves[number]) for number in members]
+        start = _key(leaves[members[0]])
+        low = start + ((min(extent[0] for extent in extents) - start) & -_OFFSET_ALIGN)
+        high = max(extent[1] for extent in extents)
+        if not self._resident(low) and high - low > 2 * sum(extent[2] for extent in extents):
+            entries.update((number, self._lone(leaves[number])) for number in members)
+            return
+        region, nbytes = self._region(low, high - low), high - low
+        for number, extent in zip(members, extents, strict=True):
+            leaf, offset = leaves[number], region + extent[0] - low
+            if type(leaf) is torch.Tensor:
+                entries[number] = (offset, CODE[leaf.dtype], tuple(leaf.shape), leaf.stride(), region, nbytes)
+            elif type(leaf) is np.ndarray:
+                first = offset + _start(leaf)[0] - extent[0]
+                entries[number] = (first, _dtype_name(leaf.dtype), leaf.shape, leaf.strides)
+            elif isinstance(leaf, torch.UntypedStorage):
+                entries[number] = (region, nbytes, STORAGE)
+            else:
+                entries[number] = (offset, extent[1] - extent[0])
+
+
+def _shared(leaves: Sequence[Any]) -> list[list[int]]:
+    """Numbers of the leaves that lie in one storage, for every storage that holds more than one leaf."""
+    first: dict[int, int] = {}
+    shared: dict[int, list[int]] = {}
+    for number, leaf in enumerate(leaves):
+        key = leaf.untyped_storage().data_ptr() if type(leaf) is torch.Tensor else _key(leaf)
+        if not key:
+            continue
+        other = first.setdefault(key, number)
+        if other != number:
+            shared.setdefault(key, [other]).append(number)
+    return list(shared.values())
+
+
+def _key(leaf: Any) -> int:
+    """Address of the memory block a leaf lies in, 0 for a leaf that cannot share one."""
+    if type(leaf) is np.ndarray:
+        while type(leaf.base) is np.ndarray:
+            leaf = leaf.base
+        if not isinstance(leaf.base, torch.Tensor):
+            return int(_start(leaf)[0])
+        leaf = leaf.base
+    if isinstance(leaf, torch.Tensor):
+        leaf = leaf.untyped_storage()
+    return int(leaf.data_ptr()) if isinstance(leaf, torch.UntypedStorage) else 0
+
+
+def _start(array: np.ndarray[Any, Any]) -> tuple[int, int]:
+    """Address of an array's first element and the bytes of its elements."""
+    return array.__array_interface__["data"][0], array.nbytes
+
+
+def _extent(leaf: Any) -> tuple[int, int, int]:
+    """(first address, end address, bytes in use): repeated elements of expanded dimensions count once."""
+    if isinstance(leaf, torch.Tensor):
+        address, itemsize = leaf.data_ptr(), leaf.itemsize
+        shape, strides = leaf.shape, tuple(stride * itemsize for stride in leaf.stride())
+    elif isinstance(leaf, np.ndarray):
+        address, itemsize, shape, strides = _start(leaf)[0], leaf.itemsize, leaf.shape, leaf.strides
+    elif isinstance(leaf, torch.UntypedStorage):
+        return leaf.data_ptr(), leaf.data_ptr() + leaf.nbytes(), leaf.nbytes()
+    else:
+        raw = np.frombuffer(leaf.raw(), np.uint8)
+        address, nbytes = _start(raw)
+        return address, address + nbytes, nbytes
+    if 0 in shape:
+        return address, address, 0
+    reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    used = math.prod(size for size, stride in zip(shape, strides, strict=True) if stride) * itemsize
+    return address + sum(r for r in reach if r < 0), address + sum(r for r in reach if r > 0) + itemsize, used
+
+
+def _compact(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[tuple[int, ...], int]:
+    """Dense strides in the same order of dimensions (expanded ones stay expanded), and the bytes they span."""
+    compact, step = [0] * len(shape), 1
+    for dim in sorted(range(len(shape)), key=lambda dim: (strides[dim], -dim)):
+        if strides[dim]:
+            compact[dim] = step
+            step *= shape[dim]
+    return tuple(compact), step * itemsize
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str | bytes:
+    """A dtype as its type string, or pickled where the string would lose fields or metadata."""
+    return pickle.dumps(dtype) if dtype.fields is not None or dtype.metadata else dtype.str

@@ -1,0 +1,125 @@
+"""Shared pages: creating the backing file, mapping slots, anchoring what is built over them.
+
+``mmap.mmap`` is not used because it duplicates the descriptor for every mapping before Python 3.13: a user who keeps
+a thousand batches would hold a thousand descriptors. The mapping here holds none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import os
+import resource
+import tempfile
+from collections.abc import Callable
+from typing import Any, Literal
+
+Backing = Literal["memfd", "file"]
+
+MIN_MAPPING_BYTES = 1 << 16
+"""Smallest mapping of a slot; larger ones are powers of two, so a growing slot is remapped rarely."""
+
+_PROT_READ_WRITE = 0x1 | 0x2
+_MAP_SHARED = 0x1
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_FALLOC_KEEP_SIZE_PUNCH_HOLE = 0x1 | 0x2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_mmap = _libc.mmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_munmap = _libc.munmap
+_munmap.restype = ctypes.c_int
+_munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+
+
+@functools.cache
+def _anchor_type(length: int) -> Any:
+    """The type of anchors over mappings of one length; lengths are powers of two, so there are few of them.
+
+    An anchor is an exporter of its own: numpy, torch and memoryview slices keep what a memoryview was made from but
+    never the memoryview object, so a memoryview's death would say nothing about the tensors built over it.
+    """
+    return type("Anchor", (ctypes.c_char * length,), {"__slots__": ("mapping",)})
+
+
+class Mapping:
+    """One shared mapping of ``length`` bytes of a file; unmapped when the last anchor over it dies.
+
+    Thread: any. ``__del__`` may run inside garbage collection and only unmaps.
+    """
+
+    __slots__ = ("_from_address", "_unmap", "address", "length", "limit")
+
+    def __init__(self, fd: int, offset: int, length: int) -> None:
+        self.length = 0
+        self._unmap: Callable[[int, int], int] = _munmap
+        address = _mmap(None, length, _PROT_READ_WRITE, _MAP_SHARED, fd, offset)
+        if address == _MAP_FAILED or address is None:
+            code = ctypes.get_errno()
+            raise OSError(code, f"{os.strerror(code)}: mapping {length} bytes of shared memory; is RLIMIT_AS set?")
+        self.address: int = address
+        self.length = length
+        self.limit = address + length
+        self._from_address: Callable[[int], Any] = _anchor_type(length).from_address
+
+    def anchor(self) -> Any:
+        """A fresh exporter of the mapped bytes; whatever is built over it keeps it, and it keeps this mapping."""
+        anchor = self._from_address(self.address)
+        anchor.mapping = self
+        return anchor
+
+    def __del__(self) -> None:
+        if self.length:
+            self._unmap(self.address, self.length)
+
+
+def mapping_bytes(nbytes: int, stride: int) -> int:
+    """Length of the mapping that serves ``nbytes``: a power of two, at least 64 KiB, at most the stride."""
+    if nbytes > stride:
+        raise OSError(
+            errno.EFBIG,
+            f"a batch of {nbytes} bytes exceeds the slot stride of {stride} bytes; "
+            "the stride was reduced because of RLIMIT_FSIZE or the file system: raise that limit",
+        )
+    return min(stride, max(MIN_MAPPING_BYTES, 1 << (nbytes - 1).bit_length())) if nbytes else MIN_MAPPING_BYTES
+
+
+def create(backing: Backing | None) -> tuple[int, Backing]:
+    """A new, empty, nameless file for slots and how it is backed; ``None`` prefers memfd and falls back to a file."""
+    if backing != "file" and hasattr(os, "memfd_create"):
+        try:
+            return os.memfd_create("stoker-arena", os.MFD_CLOEXEC), "memfd"
+        except OSError:
+            if backing == "memfd":
+                raise
+    elif backing == "memfd":
+        raise OSError(errno.ENOSYS, "this platform has no memfd_create")
+    with tempfile.TemporaryFile(prefix="stoker-arena-", buffering=0) as file:
+        return os.dup(file.fileno()), "file"
+
+
+def size_limit() -> int | None:
+    """The largest file this process may create (RLIMIT_FSIZE), or None when there is no limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def reserve(fd: int, offset: int, nbytes: int) -> None:
+    """Allocate the pages of a file range now, so that a full disk is an OSError here and not a SIGBUS later."""
+    if nbytes > 0:
+        os.posix_fallocate(fd, offset, nbytes)
+
+
+def punch(fd: int, offset: int, nbytes: int) -> None:
+    """Give the pages of a file range back; it reads as zeros afterwards. Where this is impossible nothing happens."""
+    fallocate = getattr(_libc, "fallocate64", None) or getattr(_libc, "fallocate", None)
+    if fallocate is None:
+        return
+    fallocate.restype = ctypes.c_int
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    if fallocate(fd, _FALLOC_KEEP_SIZE_PUNCH_HOLE, offset, nbytes) != 0:
+        code = ctypes.get_errno()
+        if code not in (errno.EOPNOTSUPP, errno.ENOSYS):
+            raise OSError(code, os.strerror(code))
