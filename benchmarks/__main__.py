@@ -1,0 +1,135 @@
+"""``python -m benchmarks``: the duel of torch's DataLoader with stoker's.
+
+Every round runs in fresh processes; rounds go over all cases in turn, so that a disturbance of a minute
+touches one round of several cases and not all rounds of one. The exit code is 0 unless something crashed: a
+missed figure is shown, not punished.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.cases import FULL, QUICK, Micro, registry
+from benchmarks.rounds import Field, RoundCrashed
+from benchmarks.table import Result, as_json, render
+
+LOADERS = ("torch", "stoker")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    options = _parser().parse_args(argv)
+    entries = registry()
+    if options.list:
+        for entry in entries.values():
+            print(f"{entry.name:10} {entry.describe}\n{'':10} {entry.kind.value}")
+        return 0
+    names = options.only.split(",") if options.only else list(entries)
+    unknown = [name for name in names if name not in entries]
+    if unknown:
+        print(f"no such case: {', '.join(unknown)}; see --list", file=sys.stderr)
+        return 2
+    if options.rounds is not None and options.rounds < 1:
+        print("--rounds has to be at least 1", file=sys.stderr)
+        return 2
+    rounds = options.rounds or (QUICK if options.quick else FULL).rounds
+    sides = (options.left, options.right)
+    results = [Result(entries[name]) for name in names]
+    start_s = time.monotonic()
+    _Run(results, sides, options.quick, options.seed).go(rounds)
+    print(render(results, sides))
+    print(f"{rounds} rounds in {time.monotonic() - start_s:.0f} s; ratio = {sides[0]} / {sides[1]}")
+    if options.json:
+        report = as_json(results, sides, rounds, options.quick, options.seed)
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return 1 if any(result.crash for result in results) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", metavar="NAME,…", help="run these cases")
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"rounds per case (default {FULL.rounds})")
+    parser.add_argument("--quick", action="store_true", help="two short rounds of everything, under a minute")
+    parser.add_argument("--list", action="store_true", help="list the cases and stop")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round as JSON")
+    parser.add_argument(
+        "--left", choices=LOADERS, default="torch", help="the loader on the left of the ratio"
+    )
+    parser.add_argument(
+        "--right", choices=LOADERS, default="stoker", help="the loader on the right of the ratio"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the order of turns")
+    return parser
+
+
+class _Run:
+    """One run of the command line: goes over the rounds and fills the results."""
+
+    def __init__(self, results: list[Result], sides: tuple[str, str], quick: bool, seed: int) -> None:
+        self.results = results
+        self.sides = sides
+        self.quick = quick
+        self.rng = random.Random(seed)
+
+    def go(self, rounds: int) -> None:
+        """A case that crashed is not tried again; Ctrl-C ends the run with what there is."""
+        # Half of the rounds begin with the left side: whoever goes second must not gain or lose by it.
+        orders = [_balanced(rounds, self.rng) for _ in self.results]
+        try:
+            for number in range(rounds):
+                turns = [
+                    (result, order[number])
+                    for result, order in zip(self.results, orders, strict=True)
+                    if result.crash is None
+                ]
+                while turns:
+                    turns = self._field(turns, f"round {number + 1}/{rounds}")
+        except KeyboardInterrupt:
+            print("\ninterrupted: what follows covers the rounds that were finished", file=sys.stderr)
+        _progress("")
+
+    def _field(self, turns: list[tuple[Result, bool]], title: str) -> list[tuple[Result, bool]]:
+        """Run the first turns in one set of fresh processes; return those that need another set."""
+        shared = turns if self.quick else turns[:1]
+        inlines = max((self._inlines(result) for result, _ in shared), default=0)
+        done, result = 0, shared[0][0]
+        try:
+            with Field(self.sides, inlines, self.quick) as field:
+                for result, left_first in shared:
+                    _progress(f"{title}  {result.entry.name}")
+                    done += 1
+                    if isinstance(result.entry, Micro):
+                        result.micro.append(field.micro(result.entry))
+                    else:
+                        result.heats.append(field.heat(result.entry, left_first, self.rng))
+        except RoundCrashed as crash:
+            result.crash = str(crash)
+        return turns[done:]
+
+    def _inlines(self, result: Result) -> int:
+        if isinstance(result.entry, Micro) or not result.entry.needs_inline:
+            return 0
+        return 1 if self.quick else result.workers
+
+
+def _balanced(rounds: int, rng: random.Random) -> list[bool]:
+    order = [number % 2 == 0 for number in range(rounds)]
+    rng.shuffle(order)
+    return order
+
+
+def _progress(text: str) -> None:
+    """Show one line that is written over on a terminal, and plain lines elsewhere."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+    elif text:
+        print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

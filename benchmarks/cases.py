@@ -1,0 +1,239 @@
+"""The registry: every case, what it loads, how it is measured and which figure it must reach.
+
+Importing this module is cheap: torch and the datasets are imported by ``build``, in the round's process. To add
+a case, append to ``CASES``; for a cost that needs no loader, append a ``Micro`` to ``MICROS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+Arguments = dict[str, Any]
+"""Constructor arguments, the same for both loaders; the round adds ``num_workers``."""
+
+
+class Kind(Enum):
+    """What the clock runs over."""
+
+    STEADY = "wall per batch, warm, in the middle of a long epoch"
+    EPOCH = "wall per batch over one whole epoch, workers' start included"
+    FIRST = "iter() to the first batch, workers' start included"
+    GAP = "last batch of an epoch to the first of the next, persistent workers"
+    MICRO = "a function's own cost"
+
+
+class Metric(Enum):
+    """What a required figure is about."""
+
+    WALL = "wall"
+    CPU = "parent CPU"
+    EFFICIENCY = "efficiency"
+    MICRO = "cost"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much one round measures."""
+
+    seconds: float
+    warm_seconds: float
+    epoch_batches: int
+    least_batches_cap: int
+    rounds: int
+
+
+# 61 batches of 16 hold exactly 16 of the slow samples, so a multiple of 61 has no cut-off cycle.
+FULL = Effort(seconds=1.5, warm_seconds=0.25, epoch_batches=122, least_batches_cap=1000, rounds=5)
+QUICK = Effort(seconds=0.3, warm_seconds=0.1, epoch_batches=31, least_batches_cap=8, rounds=2)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A bound from the issue: a ratio or an efficiency to reach, or a cost in µs not to exceed."""
+
+    metric: Metric
+    bound: float
+
+    @property
+    def at_most(self) -> bool:
+        """Whether smaller is better."""
+        return self.metric is Metric.MICRO
+
+    def met(self, value: float) -> bool:
+        """Tell whether ``value`` satisfies the bound."""
+        return value <= self.bound if self.at_most else value >= self.bound
+
+
+@dataclass(frozen=True)
+class Case:
+    """One duel between two loaders built from the same arguments."""
+
+    name: str
+    describe: str
+    kind: Kind
+    build: Callable[[Effort], Arguments]
+    figures: tuple[Figure, ...]
+    workers: int = 2
+    least_batches: int = 20
+
+    @property
+    def needs_inline(self) -> bool:
+        """Whether a round also measures ``num_workers=0``, alone and side by side."""
+        return any(figure.metric is Metric.EFFICIENCY for figure in self.figures)
+
+
+@dataclass(frozen=True)
+class Micro:
+    """A cost that needs no loader: ``run`` returns µs per batch and has to stay at or below ``bound_us``."""
+
+    name: str
+    describe: str
+    run: Callable[[], float]
+    bound_us: float
+    kind: Kind = Kind.MICRO
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """The bound in the form the table reads."""
+        return (Figure(Metric.MICRO, self.bound_us),)
+
+
+def _ready_made(
+    make: Callable[[], list[Any]], batch_size: int, **extra: Any
+) -> Callable[[Effort], Arguments]:
+    def build(effort: Effort) -> Arguments:
+        from benchmarks import datasets
+
+        return {"dataset": datasets.ReadyMade(make()), "batch_size": batch_size, **extra}
+
+    return build
+
+
+def _images(shape: tuple[int, ...], dtype: str, batch_size: int) -> Callable[[Effort], Arguments]:
+    def make() -> list[Any]:
+        import torch
+
+        from benchmarks import datasets
+
+        return list(datasets.images(shape, getattr(torch, dtype)))
+
+    return _ready_made(make, batch_size)
+
+
+def _records() -> list[Any]:
+    from benchmarks import datasets
+
+    return list(datasets.records())
+
+
+def _ragged(effort: Effort) -> Arguments:
+    from benchmarks import datasets
+
+    rows = datasets.ReadyMade(datasets.ragged_rows())
+    return {"dataset": rows, "batch_size": 64, "collate_fn": datasets.pad_rows}
+
+
+def _tensor_list(effort: Effort) -> Arguments:
+    import torch
+
+    from benchmarks import datasets
+
+    rows = datasets.ReadyMade(datasets.images((8,), torch.float32))
+    return {"dataset": rows, "batch_size": 200, "collate_fn": datasets.separate_rows}
+
+
+def _jpegs(effort: Effort) -> Arguments:
+    from benchmarks import datasets
+
+    return {"dataset": datasets.Jpegs(), "batch_size": 16}
+
+
+def _slow_samples(effort: Effort) -> Arguments:
+    from benchmarks import datasets
+
+    rows = datasets.Sleepy(effort.epoch_batches * 16, usual_s=0.002, slow_s=0.4, slow_every=61)
+    return {"dataset": rows, "batch_size": 16, "prefetch_factor": None}
+
+
+def _first_batch(effort: Effort) -> Arguments:
+    from benchmarks import datasets
+
+    return {"dataset": datasets.Sleepy(64 * 8, usual_s=0.01), "batch_size": 64}
+
+
+def _epoch_gap(effort: Effort) -> Arguments:
+    import torch
+
+    from benchmarks import datasets
+
+    rows = datasets.ReadyMade(datasets.images((4,), torch.float32), length=64 * 16)
+    return {"dataset": rows, "batch_size": 64, "persistent_workers": True}
+
+
+def _wall(bound: float) -> tuple[Figure, ...]:
+    return (Figure(Metric.WALL, bound),)
+
+
+CASES: tuple[Case, ...] = (
+    Case("tiny", "64 samples of 16 bytes", Kind.STEADY, _images((4,), "float32", 64), _wall(8.0)),
+    Case(
+        "uint8",
+        "64x3x224x224 uint8, ready-made",
+        Kind.STEADY,
+        _images((3, 224, 224), "uint8", 64),
+        (Figure(Metric.WALL, 5.0), Figure(Metric.CPU, 3.0)),
+    ),
+    Case(
+        "float32",
+        "64x3x224x224 float32, ready-made",
+        Kind.STEADY,
+        _images((3, 224, 224), "float32", 64),
+        _wall(3.0),
+    ),
+    Case("large", "8x3x1024x1024 uint8", Kind.STEADY, _images((3, 1024, 1024), "uint8", 8), _wall(3.0)),
+    Case(
+        "nested",
+        "64 dicts: image, string, boxes, scalars",
+        Kind.STEADY,
+        _ready_made(_records, 64),
+        _wall(4.0),
+    ),
+    Case("ragged", "64 ragged rows padded by a collate_fn", Kind.STEADY, _ragged, _wall(4.0)),
+    Case("list200", "collate_fn returns 200 small tensors", Kind.STEADY, _tensor_list, _wall(20.0)),
+    Case(
+        "jpeg",
+        "JPEG decode and resize, 16 per batch",
+        Kind.STEADY,
+        _jpegs,
+        (Figure(Metric.WALL, 1.0), Figure(Metric.EFFICIENCY, 0.93)),
+        least_batches=60,
+    ),
+    Case(
+        "slow61",
+        "2 ms samples, every 61st 400 ms, 4 workers",
+        Kind.EPOCH,
+        _slow_samples,
+        _wall(1.9),
+        workers=4,
+    ),
+    Case(
+        "first",
+        "first batch: 64 samples at 10 ms, 4 workers",
+        Kind.FIRST,
+        _first_batch,
+        _wall(2.7),
+        workers=4,
+    ),
+    Case("gap", "between epochs, persistent workers", Kind.GAP, _epoch_gap, _wall(5.0)),
+)
+
+MICROS: tuple[Micro, ...] = ()
+
+
+def registry() -> dict[str, Case | Micro]:
+    """Return every case by name, in the order of the table."""
+    entries: list[Case | Micro] = [*CASES, *MICROS]
+    return {entry.name: entry for entry in entries}
