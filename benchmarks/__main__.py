@@ -44,9 +44,11 @@ def main(argv: list[str] | None = None) -> int:
     _Run(results, sides, options.quick, options.seed).go(rounds)
     print(render(results, sides))
     print(f"{rounds} rounds in {time.monotonic() - start_s:.0f} s; ratio = {sides[0]} / {sides[1]}")
-    if options.json:
+    target = options.json or (None if options.quick else _new_result_path())
+    if target is not None:
         report = as_json(results, sides, rounds, options.quick, options.seed)
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+        target.write_text(json.dumps(report, indent=1) + "\n")
+        print(f"every round as JSON: {target}")
     return 1 if any(result.crash for result in results) else 0
 
 
@@ -56,7 +58,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, metavar="N", help=f"rounds per case (default {FULL.rounds})")
     parser.add_argument("--quick", action="store_true", help="two short rounds of everything, under a minute")
     parser.add_argument("--list", action="store_true", help="list the cases and stop")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round as JSON")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write every round as JSON here (default: a new file in bench-results/)",
+    )
     parser.add_argument(
         "--left", choices=LOADERS, default="torch", help="the loader on the left of the ratio"
     )
@@ -65,6 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the order of turns")
     return parser
+
+
+def _new_result_path() -> Path:
+    """Where a full run leaves its JSON when nothing else is said: a new file each time, ignored by git."""
+    folder = Path("bench-results")
+    folder.mkdir(exist_ok=True)
+    return folder / time.strftime("%Y%m%d-%H%M%S.json")
 
 
 class _Run:
@@ -98,8 +112,10 @@ class _Run:
         shared = turns if self.quick else turns[:1]
         inlines = max((self._inlines(result) for result, _ in shared), default=0)
         done, result = 0, shared[0][0]
+        duels = any(not isinstance(result.entry, Micro) for result, _ in shared)
+        sides = self.sides if duels else ()
         try:
-            with Field(self.sides, inlines, self.quick) as field:
+            with Field(sides, inlines, self.quick) as field:
                 for result, left_first in shared:
                     _progress(f"{title}  {result.entry.name}")
                     done += 1
@@ -112,7 +128,10 @@ class _Run:
         return turns[done:]
 
     def _inlines(self, result: Result) -> int:
-        if isinstance(result.entry, Micro) or not result.entry.needs_inline:
+        """How many inline processes a case needs; a micro case runs in one, too."""
+        if isinstance(result.entry, Micro):
+            return 1
+        if not result.entry.needs_inline:
             return 0
         return 1 if self.quick else result.workers
 

@@ -1,7 +1,7 @@
 """The registry: every case, what it loads, how it is measured and which figure it must reach.
 
-Importing this module is cheap: torch and the datasets are imported by ``build``, in the round's process. To add
-a case, append to ``CASES``; for a cost that needs no loader, append a ``Micro`` to ``MICROS``.
+Importing this module is cheap: torch and the datasets are imported by ``build``, in the round's process. To
+add a case, append to ``CASES``; for a cost that needs no loader, append a ``Micro`` to ``MICROS``.
 """
 
 from __future__ import annotations
@@ -173,6 +173,18 @@ def _epoch_gap(effort: Effort) -> Arguments:
     return {"dataset": rows, "batch_size": 64, "persistent_workers": True}
 
 
+def _core() -> float:
+    from benchmarks import scheduler
+
+    return scheduler.cost_us(split=False)
+
+
+def _core_split() -> float:
+    from benchmarks import scheduler
+
+    return scheduler.cost_us(split=True)
+
+
 def _wall(bound: float) -> tuple[Figure, ...]:
     return (Figure(Metric.WALL, bound),)
 
@@ -230,7 +242,10 @@ CASES: tuple[Case, ...] = (
     Case("gap", "between epochs, persistent workers", Kind.GAP, _epoch_gap, _wall(5.0)),
 )
 
-MICROS: tuple[Micro, ...] = ()
+MICROS: tuple[Micro, ...] = (
+    Micro("core", "the scheduler's own cost per batch", _core, 20.0),
+    Micro("core-split", "the same when batches are split over 4 workers", _core_split, 20.0),
+)
 
 
 def registry() -> dict[str, Case | Micro]:

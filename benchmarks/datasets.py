@@ -1,8 +1,8 @@
 """What the cases load: map-style datasets and collate functions, importable under every start method.
 
 Ready-made samples are built once and handed out again and again, so that the loader is what is measured and
-not the making of samples. Everything is seeded: both sides of a case must produce the same batches, and that is
-checked.
+not the making of samples. Everything is seeded: both sides of a case must produce the same batches, and
+that is checked.
 """
 
 from __future__ import annotations

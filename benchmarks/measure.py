@@ -1,8 +1,9 @@
 """The stretches of time a round measures. Runs in the round's own process, on its main thread.
 
 Two rules hold for every kind. The consumer drops each batch at once and does nothing else. And batches made
-before the clock started must not count as free: a steady stretch begins and ends with the window in the same
-state, in the middle of an epoch, and never runs into its end, where a loader only hands out what is made already.
+before the clock started must not count as free: a steady stretch begins and ends with the window in the
+same state, in the middle of an epoch, and never runs into its end, where a loader only hands out what is
+made already.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The process of a round: ``python -m benchmarks.round --side torch --case NAME`` prints one line of JSON.
 
-Without ``--case`` it talks to the runner: prints ``ready`` once everything is imported, then measures each case
-named on a line of standard input and answers with one line, until the input ends. The wait lets the runner start
-several processes together and still measure strictly one after the other.
+Without ``--case`` it talks to the runner: prints ``ready`` once everything is imported, then measures each
+case named on a line of standard input and answers with one line, until the input ends. The wait lets the
+runner start several processes together and still measure strictly one after the other.
 """
 
 from __future__ import annotations

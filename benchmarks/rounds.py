@@ -1,9 +1,9 @@
 """Starts the processes of a round and measures them strictly one after the other.
 
 A heat is one round of one case: the left loader, the right loader and, where the case asks, an inline
-process alone and as many inline processes at once as the case has workers. They run in a field, a set of fresh
-processes, started together because importing torch takes longer than many a round. A full run has a field per
-heat; a quick one shares a field between the cases of a round. The order of turns is shuffled.
+process alone and as many inline processes at once as the case has workers. They run in a field, a set of
+fresh processes, started together because importing torch takes longer than many a round. A full run has a
+field per heat; a quick one shares a field between the cases of a round. The order of turns is shuffled.
 """
 
 from __future__ import annotations
@@ -138,9 +138,8 @@ class RoundProcess:
 class Field:
     """The processes a heat needs, kept for as long as the ``with`` block lasts."""
 
-    def __init__(self, sides: tuple[str, str], inlines: int, quick: bool) -> None:
-        self.left = RoundProcess(sides[0], quick)
-        self.right = RoundProcess(sides[1], quick)
+    def __init__(self, sides: tuple[str, ...], inlines: int, quick: bool) -> None:
+        self.loaders = [RoundProcess(side, quick) for side in sides]
         self.inlines = [RoundProcess("inline", quick) for _ in range(inlines)]
 
     def __enter__(self) -> Field:
@@ -158,11 +157,12 @@ class Field:
                 process.close()
 
     def _processes(self) -> list[RoundProcess]:
-        return [self.left, self.right, *self.inlines]
+        return [*self.loaders, *self.inlines]
 
     def heat(self, case: Case, left_first: bool, rng: random.Random) -> Heat:
         """Measure one round of a duel. Raises RoundCrashed when any process fails; the field is then over."""
-        turns: dict[str, list[RoundProcess]] = {"left": [self.left], "right": [self.right]}
+        left, right = self.loaders
+        turns: dict[str, list[RoundProcess]] = {"left": [left], "right": [right]}
         order = ["left", "right"] if left_first else ["right", "left"]
         if case.needs_inline:
             turns["inline"] = self.inlines[:1]
@@ -183,8 +183,9 @@ class Field:
 
     def micro(self, entry: Micro) -> Measurement:
         """Measure a cost that needs no loader."""
-        self.right.await_ready()
-        return _take_turn([self.right], entry.name)[0]
+        for process in self._processes():
+            process.await_ready()
+        return _take_turn(self.inlines[:1], entry.name)[0]
 
 
 def _take_turn(processes: list[RoundProcess], case: str) -> list[Measurement]:
