@@ -11,32 +11,23 @@ Batches that are a tensor or a flat list, tuple or dict of plain tensors have no
 from __future__ import annotations
 
 import ctypes
-import io
 import marshal
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-import cloudpickle
-import numpy as np
 import torch
 
 from stoker._transports import rebuild
-from stoker._transports.dtypes import NUMPY, CODE, carrier
+from stoker._transports.dtypes import carrier
 from stoker._transports.layout import Layout, Window
-from stoker._transports.unsendable import unsendable
-from stoker.errors import UnsendableError
-
-_Tensor = torch.Tensor
-_strided = torch.strided
-_memmove = ctypes.memmove
+from stoker._transports.skeleton import skeleton
 
 _SKELETON, _ONE, _LIST, _TUPLE = 0, 1, 2, 3
-"""Form of a batch, first field of its table; a dict has the tuple of its keys there."""
+"""Form of a batch, the first field of its table; a dict has the tuple of its keys there."""
 
 _LENGTH_BYTES: Final = 4
-_MARK = pickle.PickleBuffer(bytearray())
-"""What a skeleton's pickler sees in place of a leaf's data; writable, or the reader would wrap leaves in memoryviews."""
+_memmove = ctypes.memmove
 
 
 class Encoded:
@@ -65,24 +56,25 @@ def encode(obj: object, cursor: int, windows: Sequence[Window]) -> Encoded:
     culprit, for what neither pickle nor cloudpickle can take.
     """
     layout = Layout(cursor, windows)
-    form, leaves = _flat(obj)
-    if leaves is not None:
-        layout.place(leaves)
-        return Encoded(marshal.dumps((form, layout.entries)), layout, leaves)
-    leaves = []
-    skeleton = _skeleton(obj, leaves)
-    layout.place(leaves)
-    table = marshal.dumps((_SKELETON, layout.entries))
-    return Encoded(b"".join((table, skeleton, len(skeleton).to_bytes(_LENGTH_BYTES, "little"))), layout, leaves)
+    form, items = _flat(obj)
+    if items is not None:
+        columns = layout.place_plain(items)
+        if columns is not None:
+            return Encoded(marshal.dumps((form, *columns)), layout, items)
+    pickled, leaves = skeleton(obj)
+    columns = layout.place_plain(leaves)
+    table = marshal.dumps((_SKELETON, layout.place(leaves)) if columns is None else (_SKELETON, *columns))
+    return Encoded(b"".join((table, pickled, len(pickled).to_bytes(_LENGTH_BYTES, "little"))), layout, leaves)
 
 
 def decode(buffer: Any, root: Any) -> Any:
     """The object that ``encode`` was given, its tensors lying in (and keeping) ``buffer``. Any thread."""
-    form, entries = marshal.loads(root)
-    leaves = rebuild.leaves(buffer, entries)
+    form, *table = marshal.loads(root)
+    leaves = rebuild.leaves(buffer, table[0]) if len(table) == 1 else rebuild.plain(buffer, *table)
     if form == _SKELETON:
-        nbytes = int.from_bytes(root[-_LENGTH_BYTES:], "little")
-        return pickle.loads(root[-_LENGTH_BYTES - nbytes : -_LENGTH_BYTES], buffers=leaves)
+        end = len(root) - _LENGTH_BYTES
+        start = end - int.from_bytes(root[end:], "little")
+        return pickle.loads(root[start:end], buffers=leaves)
     if form == _ONE:
         return leaves[0]
     if form == _LIST:
@@ -92,95 +84,18 @@ def decode(buffer: Any, root: Any) -> Any:
     return dict(zip(form, leaves, strict=True))
 
 
-def _flat(obj: object) -> tuple[Any, Sequence[Any] | None]:
-    """(form, leaves) of a batch that needs no skeleton; leaves are None for every other batch."""
+def _flat(obj: Any) -> tuple[Any, Sequence[Any] | None]:
+    """(form, items) of what may do without a skeleton if all its items are plain tensors, else (form, None)."""
     kind = type(obj)
-    form: Any
-    items: Any
-    if kind is _Tensor:
-        form, items = _ONE, (obj,)
-    elif kind is list:
-        form, items = _LIST, obj
-    elif kind is tuple:
-        form, items = _TUPLE, obj
-    elif kind is dict:
-        form, items = tuple(obj), tuple(obj.values())  # type: ignore[call-overload, attr-defined]
-        for key in form:
-            if type(key) is not str:
-                return form, None
-    else:
-        return _SKELETON, None
-    for item in items:
-        if type(item) is not _Tensor or not _plain(item):
-            return form, None
-    if len(items) > 1 and len(set(map(id, items))) != len(items):
-        return form, None
-    return form, items
-
-
-def _plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is nothing but bytes, a dtype, a shape and strides in this process's memory."""
-    return (
-        tensor.is_cpu
-        and tensor.layout is _strided
-        and not tensor.requires_grad
-        and not tensor.is_neg()
-        and not tensor.is_conj()
-        and not tensor.is_quantized
-        and not tensor.is_nested
-        and not tensor.__dict__
-    )
-
-
-def _reduce(obj: Any, leaves: list[Any]) -> Any:
-    """How a skeleton's pickler reduces ``obj``: leaves are collected, all else is left to pickle."""
-    kind = type(obj)
-    if kind is _Tensor:
-        if _plain(obj):
-            leaves.append(obj)
-            return rebuild.leaf, (_MARK,)
-        return _reduce_tensor(obj, leaves)
-    if kind is np.ndarray:
-        if obj.dtype.hasobject:
-            return NotImplemented
-        leaves.append(obj)
-        return rebuild.leaf, (_MARK,)
-    if isinstance(obj, torch.UntypedStorage):
-        if obj.device.type != "cpu":
-            return NotImplemented
-        leaves.append(obj)
-        return rebuild.leaf, (_MARK,)
-    if isinstance(obj, torch.storage.TypedStorage):
-        return rebuild.typed_storage, (obj._untyped_storage, obj.dtype)
-    if isinstance(obj, _Tensor):
-        return _reduce_tensor(obj, leaves)
-    return NotImplemented
-
-
-def _reduce_tensor(tensor: torch.Tensor, leaves: list[Any]) -> Any:
-    """Tensors that are more than plain: each is reduced to plain ones, or as torch itself pickles it."""
-    if tensor.device.type not in ("cpu", "meta"):
-        raise UnsendableError(f"a tensor on {tensor.device}: workers must return CPU tensors")
-    if tensor.requires_grad and tensor.grad_fn is not None:
-        return rebuild.leaf, (tensor.detach(),)
-    return NotImplemented
-
-
-class _Skeleton(pickle.Pickler):
-    """Pickles everything but the leaves, which it collects in the order in which the unpickler will ask for them."""
-
-    def __init__(self, file: io.BytesIO, leaves: list[Any], callback: Callable[[Any], Any]) -> None:
-        super().__init__(file, 5, buffer_callback=callback)
-        self._leaves = leaves
-
-    def reducer_override(self, obj: Any) -> Any:
-        return _reduce(obj, self._leaves)
-
-
-def _skeleton(obj: object, leaves: list[Any]) -> bytes:
-    file = io.BytesIO()
-    _Skeleton(file, leaves, lambda buffer: None).dump(obj)
-    return file.getvalue()
+    if kind is torch.Tensor:
+        return _ONE, (obj,)
+    if kind is list:
+        return _LIST, obj
+    if kind is tuple:
+        return _TUPLE, obj
+    if kind is dict and all(type(key) is str for key in obj):
+        return tuple(obj), tuple(obj.values())
+    return _SKELETON, None
 
 
 def _copy_strided(buffer: Any, offset: int, tensor: torch.Tensor, strides: tuple[int, ...]) -> None:

@@ -29,6 +29,8 @@ def _native(dtype: torch.dtype) -> np.dtype[np.generic] | None:
 NUMPY: tuple[np.dtype[np.generic] | None, ...] = tuple(map(_native, DTYPES))
 """By code; None where numpy lacks the dtype (bfloat16, float8, complex32, quantised ones)."""
 
+NATIVE_CODE: dict[torch.dtype, int] = {dtype: code for dtype, code in CODE.items() if NUMPY[code] is not None}
+
 _BY_BYTES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
 

@@ -1,6 +1,6 @@
 """From a batch's table and its bytes back to tensors and arrays. Stateless; any thread.
 
-Functions whose names appear in a skeleton (``leaf``, ``leaf_requiring_grad``...) are looked up by the unpickler in the
+Functions whose names appear in a skeleton (``leaf`` and those below it) are looked up by the unpickler in the
 reader's process: renaming one changes the wire format.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -18,27 +19,24 @@ from stoker._transports.layout import STORAGE, Entry
 
 _from_numpy = torch.from_numpy
 _ndarray = np.ndarray
+_native = NUMPY.__getitem__
 _BYTE = np.dtype(np.uint8)
 _MAX_NUMPY_DIMS = 32
+
+
+def plain(buffer: Any, offsets: Sequence[int], codes: Sequence[int], shapes: Sequence[Sequence[int]]) -> list[Any]:
+    """Contiguous tensors over ``buffer``, which each of them keeps alive.
+
+    A numpy array takes offset and shape into torch in one step, and the result is no view of another tensor, which
+    ``torch.frombuffer`` followed by ``view`` would be.
+    """
+    return list(map(_from_numpy, map(_ndarray, shapes, map(_native, codes), repeat(buffer), offsets)))
 
 
 def leaves(buffer: Any, entries: Sequence[Entry]) -> list[Any]:
     """The leaves that the entries describe, over ``buffer``. Every leaf that is not empty keeps ``buffer`` alive."""
     storages: dict[int, torch.UntypedStorage] = {}
-    built: list[Any] = []
-    for entry in entries:
-        if len(entry) == 3 and entry[2] != STORAGE:
-            offset, code, shape = entry
-            native = NUMPY[code]
-            if native is not None and 0 not in shape and len(shape) <= _MAX_NUMPY_DIMS:
-                # A numpy array carries shape and offset into torch in one step, and the result is no view of another
-                # tensor, which torch.frombuffer followed by .view() would be.
-                built.append(_from_numpy(_ndarray(shape, native, buffer, offset)))
-                continue
-            built.append(tensor(buffer, offset, shape, DTYPES[code]))
-        else:
-            built.append(_unusual(buffer, entry, storages))
-    return built
+    return [_leaf(buffer, entry, storages) for entry in entries]
 
 
 def tensor(
@@ -82,23 +80,37 @@ def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def _unusual(buffer: Any, entry: Entry, storages: dict[int, torch.UntypedStorage]) -> Any:
-    """Leaves other than contiguous tensors; ``storages`` holds the shared regions met so far."""
+def _leaf(buffer: Any, entry: Entry, storages: dict[int, torch.UntypedStorage]) -> Any:
+    """One leaf; ``storages`` holds the shared regions met so far in this batch."""
     if len(entry) == 2:
         offset, nbytes = entry
         return memoryview(_ndarray((nbytes,), _BYTE, buffer, offset))
+    offset, kind, shape = entry[:3]
+    if shape == STORAGE:
+        return _region(buffer, offset, kind, storages)
     if len(entry) == 3:
-        offset, nbytes, _ = entry
-        return _region(buffer, offset, nbytes, storages)
-    offset, kind, shape, strides = entry[:4]
+        return tensor(buffer, offset, shape, DTYPES[kind])
+    strides = entry[3]
     if not isinstance(kind, int):
-        dtype = pickle.loads(kind) if isinstance(kind, bytes) else np.dtype(kind)
-        return _ndarray(shape, dtype, buffer, offset, strides) if 0 not in shape else _ndarray(shape, dtype)
+        return _array(buffer, offset, kind, shape, strides)
     if len(entry) == 4 or 0 in shape:
         return tensor(buffer, offset, shape, DTYPES[kind], strides)
     region, nbytes = entry[4:]
     block = _region(buffer, region, nbytes, storages)
     return _over(block, (offset - region) // ITEM_BYTES[kind], shape, strides, DTYPES[kind])
+
+
+def _array(
+    buffer: Any, offset: int, name: str | bytes, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
+    dtype = pickle.loads(name) if isinstance(name, bytes) else np.dtype(name)
+    if 0 in shape or not dtype.itemsize:
+        return np.empty(shape, dtype)
+    array = _ndarray(shape, dtype, buffer, offset, strides)
+    if any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)):
+        # As numpy itself does for broadcast arrays: writing one element would change others.
+        array.flags.writeable = False
+    return array
 
 
 def _region(buffer: Any, offset: int, nbytes: int, storages: dict[int, torch.UntypedStorage]) -> torch.UntypedStorage:
@@ -114,9 +126,28 @@ def leaf(value: Any) -> Any:
     return value
 
 
-def leaf_requiring_grad(value: torch.Tensor) -> torch.Tensor:
-    """Skeleton: the next leaf, a tensor that requires grad."""
-    return value.requires_grad_()
+def tensor_requiring_grad(plain_tensor: torch.Tensor) -> torch.Tensor:
+    """Skeleton: a leaf of autograd that requires grad."""
+    return plain_tensor.requires_grad_()
+
+
+def tensor_of_type(plain_tensor: torch.Tensor, kind: type[torch.Tensor], requires_grad: bool) -> torch.Tensor:
+    """Skeleton: a tensor of a subclass. Its attributes follow through :func:`set_attributes`."""
+    made = plain_tensor.as_subclass(kind)
+    return made.requires_grad_() if requires_grad else made
+
+
+def set_attributes(made: torch.Tensor, state: Any) -> None:
+    """Skeleton: give a tensor the state that its ``__getstate__`` returned.
+
+    ``torch.Tensor.__setstate__`` is a relic for another format, so only a subclass's own is used.
+    """
+    if type(made).__setstate__ is not torch.Tensor.__setstate__:
+        made.__setstate__(state)
+        return
+    for part in state if isinstance(state, tuple) else (state,):
+        for name, value in (part or {}).items():
+            setattr(made, name, value)
 
 
 def typed_storage(block: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStorage:

@@ -1,0 +1,151 @@
+"""The part of a batch that is not tensor or array data, as a pickle with holes for the leaves.
+
+Plain pickle first, because it is fast; cloudpickle for the whole skeleton where a class or function cannot be found
+by name (a notebook, a local class); an error with the path to the culprit where neither helps.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import torch
+
+from stoker._transports import rebuild
+from stoker._transports.unsendable import unsendable
+
+_Tensor = torch.Tensor
+_strided = torch.strided
+
+_MARK = pickle.PickleBuffer(bytearray())
+"""Stands for a leaf's data while pickling. Writable: for a read-only one the reader would wrap the leaf."""
+
+
+def skeleton(obj: object) -> tuple[bytes, list[Any]]:
+    """``obj`` pickled without its leaves, and the leaves in the order in which the unpickler will ask for them."""
+    try:
+        return _pickled(_Pickler, obj)
+    except MemoryError:
+        raise
+    except Exception:
+        pass
+    try:
+        return _pickled(_ByValuePickler, obj)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise unsendable(obj, error, _failure) from error
+
+
+def _failure(obj: object) -> Exception | None:
+    """Why ``obj`` cannot be pickled by itself, None if it can."""
+    try:
+        _pickled(_ByValuePickler, obj)
+    except Exception as error:
+        return error
+    return None
+
+
+def _pickled(kind: type[_Pickler] | type[_ByValuePickler], obj: object) -> tuple[bytes, list[Any]]:
+    file = io.BytesIO()
+    leaves: list[Any] = []
+
+    def place_buffer(buffer: pickle.PickleBuffer) -> bool:
+        """Every out-of-band buffer comes by here; true keeps it in the pickle."""
+        if buffer is _MARK:
+            return False
+        try:
+            buffer.raw().release()
+        except BufferError:
+            return True
+        leaves.append(buffer)
+        return False
+
+    pickler = kind(file, 5, buffer_callback=place_buffer)
+    pickler.leaves = leaves
+    pickler.dump(obj)
+    return file.getvalue(), leaves
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles by reference."""
+
+    leaves: list[Any]
+
+    def reducer_override(self, obj: Any) -> Any:
+        return _reduce(obj, self.leaves)
+
+
+class _ByValuePickler(cloudpickle.Pickler):
+    """Pickles by value what the reader could not import."""
+
+    leaves: list[Any]
+
+    def reducer_override(self, obj: Any) -> Any:
+        reduced = _reduce(obj, self.leaves)
+        return super().reducer_override(obj) if reduced is NotImplemented else reduced
+
+
+def _reduce(obj: Any, leaves: list[Any]) -> Any:
+    """How ``obj`` is pickled: a leaf is collected and leaves a hole, all else is left to the pickler."""
+    kind = type(obj)
+    if kind is _Tensor:
+        if not _plain(obj):
+            return _reduce_tensor(obj)
+    elif kind is np.ndarray:
+        if obj.dtype.hasobject or not obj.dtype.isbuiltin:
+            return NotImplemented
+    elif isinstance(obj, _Tensor):
+        return _reduce_tensor(obj)
+    elif isinstance(obj, torch.storage.TypedStorage):
+        return rebuild.typed_storage, (obj._untyped_storage, obj.dtype)
+    elif not isinstance(obj, torch.UntypedStorage) or obj.device.type != "cpu":
+        return NotImplemented
+    leaves.append(obj)
+    # A tuple made anew each time: the pickler would answer a known one with a reference to the leaf before.
+    return rebuild.leaf, (_MARK,)
+
+
+def _plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is nothing but bytes, a dtype, a shape and strides in this process's memory."""
+    return (
+        tensor.is_cpu
+        and tensor.layout is _strided
+        and not tensor.requires_grad
+        and not tensor.is_neg()
+        and not tensor.is_conj()
+        and not tensor.is_quantized
+        and not tensor.is_nested
+        and not tensor.__dict__
+    )
+
+
+def _reduce_tensor(tensor: torch.Tensor) -> Any:
+    """A tensor that is more than plain: reduced to a plain one and what to do with it, or as torch pickles it.
+
+    What has a history is detached: the values travel, the graph cannot.
+    """
+    kind = type(tensor)
+    if tensor.device.type not in ("cpu", "meta"):
+        raise TypeError(f"it lies on {tensor.device}; workers must return CPU tensors")
+    ordinary = tensor.layout is _strided and tensor.is_cpu and not tensor.is_quantized and not tensor.is_nested
+    if not ordinary or kind.__reduce_ex__ is not _Tensor.__reduce_ex__ or _is_wrapper(kind):
+        return (rebuild.leaf, (tensor.detach(),)) if tensor.grad_fn is not None else NotImplemented
+    with torch._C.DisableTorchFunctionSubclass():
+        plain = tensor.detach().as_subclass(_Tensor).resolve_conj().resolve_neg()
+        requires_grad = tensor.requires_grad and tensor.is_leaf
+    state = tensor.__getstate__()  # type: ignore[operator]
+    made: tuple[Any, ...]
+    if kind is not _Tensor:
+        made = (rebuild.tensor_of_type, (plain, kind, requires_grad))
+    else:
+        made = (rebuild.tensor_requiring_grad if requires_grad else rebuild.leaf, (plain,))
+    return (*made, state, None, None, rebuild.set_attributes) if state else made
+
+
+def _is_wrapper(kind: type[torch.Tensor]) -> bool:
+    """Whether tensors of this class hold others instead of memory; torch knows how to pickle those."""
+    return kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__
