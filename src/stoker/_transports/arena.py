@@ -1,9 +1,10 @@
 """The parent's side of the arena: one sparse file cut into slots, and leases on what workers left in them.
 
-    put(index, task) ─▶ worker: open, peek, write ─▶ lease(ref, nbytes) ─▶ Region ─▶ tensors ─▶ (last one dies) ─▶ released
+    put(index, task) ─▶ worker: open, peek, write ─▶ lease ─▶ Region ─▶ tensors ─▶ (last one dies) ─▶ released
 
-A slot is a window of ``stride`` bytes of a sparse file, 64 GiB by default, of which only the pages ever touched exist:
-a batch never fails to fit, and no slot is ever moved or resized (docs/adr/0002-sparse-slots.md).
+A slot is a window of ``stride`` bytes of a sparse file, 64 GiB by default, of which only the pages ever
+touched exist: a batch never fails to fit, and no slot is ever moved or resized
+(docs/adr/0002-sparse-slots.md).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class _LeaseEnd(weakref.ref[Any]):
 
 
 class Region:
-    """The bytes of one batch. Every tensor, view or numpy alias built from it keeps the lease; so does the region.
+    """The bytes of one batch. Every tensor, view or numpy alias built from it keeps the lease; so does the
+    region.
 
     Thread: any; it holds no state but the buffer.
     """
@@ -59,12 +61,15 @@ class Region:
 class Arena:
     """Owner of the shared file. Caller: the pool, in the parent process, from one thread at a time.
 
-    ``released`` is the exception: leases end wherever the last tensor dies, on any thread, inside garbage collection
-    too. There a lease only appends its slot to this deque; the pool drains it. In a forked child nothing is appended.
-    Where RLIMIT_FSIZE or the file system refuses the length, ``stride`` becomes smaller than asked for.
+    ``released`` is the exception: leases end wherever the last tensor dies, on any thread, inside garbage
+    collection too. There a lease only appends its slot to this deque; the pool drains it. In a forked child
+    nothing is appended. Where RLIMIT_FSIZE or the file system refuses the length, ``stride`` becomes smaller
+    than asked for.
     """
 
     def __init__(self, *, backing: memory.Backing | None = None, stride: int = DEFAULT_STRIDE) -> None:
+        if stride % memory.MIN_MAPPING_BYTES:
+            raise ValueError(f"stride must be a multiple of {memory.MIN_MAPPING_BYTES}, got {stride}")
         self.fd, self.backing = memory.create(backing)
         self.stride = min(stride, FILE_STRIDE) if self.backing == "file" else stride
         self.released: deque[SlotRef] = deque()
@@ -84,7 +89,7 @@ class Arena:
         return self.backing == "file"
 
     def prepare(self, index: int) -> None:
-        """Make slot ``index`` exist before a worker is told of it. ``put`` does this too; cheap when it does."""
+        """Make slot ``index`` exist before a worker is told of it, where no ``put`` does."""
         if index >= self._slots:
             slots = max(index + 1, 2 * self._slots)
             os.ftruncate(self.fd, slots * self.stride)
@@ -96,10 +101,12 @@ class Arena:
         mapping = self._mapping(index, nbytes)
         if self.reserve:
             memory.reserve(self.fd, index * self.stride, nbytes)
-        memoryview(mapping.anchor()).cast("B")[:nbytes] = payload
+        mapping.view[:nbytes] = payload
 
     def lease(self, ref: SlotRef, nbytes: int) -> Region:
-        """A region over the slot's first ``nbytes``. ``ref`` goes to ``released``, once, when its last user dies."""
+        """A region over the slot's first ``nbytes``. ``ref`` goes to ``released``, once, when its last user
+        dies.
+        """
         mapping = self._mappings.get(ref.index)
         if mapping is None or nbytes > mapping.length:
             mapping = self._mapping(ref.index, nbytes)
@@ -126,7 +133,9 @@ class Arena:
         return os.fstat(self.fd).st_blocks * 512
 
     def close(self) -> None:
-        """Close the descriptor. Idempotent. Live leases stay valid: their mappings end with their last tensor."""
+        """Close the descriptor. Idempotent. Live leases stay valid: their mappings end with their last
+        tensor.
+        """
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -152,7 +161,9 @@ class Arena:
 
 
 def _lease_ended(leases: dict[int, _LeaseEnd], released: deque[SlotRef]) -> Callable[[_LeaseEnd], None]:
-    """The callback of one arena's leases. It refers to no arena, so leases do not keep a dropped arena's mappings."""
+    """The callback of one arena's leases. It refers to no arena, so leases do not keep a dropped arena's
+    mappings.
+    """
     owner = os.getpid()
 
     def ended(end: _LeaseEnd, getpid: Callable[[], int] = os.getpid) -> None:

@@ -1,11 +1,12 @@
-"""A batch as bytes: the data of tensors and arrays in aligned regions, and a small root that says how they fit.
+"""A batch as bytes: the data of tensors and arrays in aligned regions, and a small root that says how they
+fit.
 
     write:   object ── encode ──▶ Encoded: root (table + skeleton) and the copies still to be made
     read:    root + buffer ── decode ──▶ equal object, its tensors lying in the buffer
 
-The skeleton is a pickle in which every leaf is one NEXT_BUFFER instruction; the reader hands ``pickle.loads`` the
-rebuilt leaves as its buffers, so that decoding needs neither an unpickler subclass nor any state outside the call.
-Batches that are a tensor or a flat list, tuple or dict of plain tensors have no skeleton at all.
+The skeleton is a pickle in which every leaf is one NEXT_BUFFER instruction; the reader hands ``pickle.loads``
+the rebuilt leaves as its buffers, so that decoding needs neither an unpickler subclass nor any state outside
+the call. Batches that are a tensor or a flat list, tuple or dict of plain tensors have no skeleton at all.
 """
 
 from __future__ import annotations
@@ -52,17 +53,17 @@ class Encoded:
 def encode(obj: object, cursor: int, windows: Sequence[Window]) -> Encoded:
     """Encode ``obj`` with its data to lie at offsets from ``cursor`` on.
 
-    Memory inside one of ``windows`` is only described, never copied. Raises UnsendableError, with the path to the
-    culprit, for what neither pickle nor cloudpickle can take.
+    Memory inside one of ``windows`` is only described, never copied. Raises UnsendableError, with the path to
+    the culprit, for what neither pickle nor cloudpickle can take.
     """
     layout = Layout(cursor, windows)
     form, items = _flat(obj)
     if items is not None:
-        columns = layout.place_plain(items)
+        columns = layout.place_plain(items, checked=False)
         if columns is not None:
             return Encoded(marshal.dumps((form, *columns)), layout, items)
     pickled, leaves = skeleton(obj)
-    columns = layout.place_plain(leaves)
+    columns = layout.place_plain(leaves, checked=True)
     table = marshal.dumps((_SKELETON, layout.place(leaves)) if columns is None else (_SKELETON, *columns))
     return Encoded(b"".join((table, pickled, len(pickled).to_bytes(_LENGTH_BYTES, "little"))), layout, leaves)
 
@@ -85,7 +86,7 @@ def decode(buffer: Any, root: Any) -> Any:
 
 
 def _flat(obj: Any) -> tuple[Any, Sequence[Any] | None]:
-    """(form, items) of what may do without a skeleton if all its items are plain tensors, else (form, None)."""
+    """(form, items) of a batch that needs no skeleton if all its items are plain tensors, else (form, None)."""
     kind = type(obj)
     if kind is torch.Tensor:
         return _ONE, (obj,)

@@ -27,7 +27,9 @@ def dumps(obj: object) -> bytes:
 
 
 def loads(data: bytes | bytearray | memoryview) -> Any:
-    """Decode what :func:`dumps` made, into memory of its own: the tensors are writable and keep only each other."""
+    """Decode what :func:`dumps` made, into memory of its own: the tensors are writable and keep only each
+    other.
+    """
     buffer = bytearray(data)
     end = len(buffer) - _OFFSET_BYTES
     start = int.from_bytes(buffer[end:], "little")

@@ -1,13 +1,13 @@
 """Where the bytes of a batch go: leaves (tensors, arrays, storages, buffers) to aligned regions.
 
-Batches of plain tensors, the common case, get their table as columns (:class:`Columns`), built in one tight pass.
-In every other batch each leaf has an entry: a tuple of integers, strings and tuples, since tables travel through
-``marshal``. :mod:`stoker._transports.rebuild` reads both:
+Batches of plain tensors, the common case, get their table as columns (:class:`Columns`), built in one tight
+pass. In every other batch each leaf has an entry: a tuple of integers, strings and tuples, since tables
+travel through ``marshal``. :mod:`stoker._transports.rebuild` reads both:
 
     (offset, code, shape)                              contiguous tensor
     (offset, code, shape, strides)                     tensor with strides, alone on its storage
     (offset, code, shape, strides, region, nbytes)     tensor over a region that several leaves share
-    (offset, dtype, shape, strides)                    numpy array (dtype is a string or a pickle); strides in bytes
+    (offset, dtype, shape, strides)                    numpy array: dtype as text or pickle, strides in bytes
     (offset, nbytes)                                   buffer
     (offset, nbytes, STORAGE)                          torch storage
 """
@@ -30,11 +30,17 @@ STORAGE = -1
 """Third field of a storage's entry (where a tensor has its shape)."""
 
 _OFFSET_ALIGN = 16
-"""A shared region starts on a multiple of the widest element, so that every member's offset is a whole element."""
+"""A shared region starts on a multiple of the widest element, so that every member's offset is a whole
+element.
+"""
 
 _Tensor = torch.Tensor
 _strided = torch.strided
-_facts = attrgetter("is_cpu", "layout", "requires_grad", "is_nested", "dtype", "shape", "nbytes", "__dict__")
+_facts = attrgetter("is_cpu", "layout", "requires_grad", "is_nested", "__dict__")
+_MAX_NUMPY_DIMS = 32
+
+_COMPLEX = frozenset(dtype for dtype in CODE if dtype.is_complex)
+_QUANTISED = frozenset(dtype for dtype in CODE if str(dtype).startswith(("torch.qint", "torch.quint")))
 
 Entry = tuple[Any, ...]
 Columns = tuple[list[int], list[int], list[tuple[int, ...]]]
@@ -58,10 +64,11 @@ class Layout:
         self._windows = windows
         self._keep: list[object] = []
 
-    def place_plain(self, leaves: Sequence[Any]) -> Columns | None:
-        """The table of a batch of plain tensors, or None (and nothing changed) if one of them is anything else.
+    def place_plain(self, leaves: Sequence[Any], *, checked: bool) -> Columns | None:
+        """The table of a batch of plain tensors, or None (and nothing changed) if one is anything else.
 
-        Plain: nothing but bytes, a dtype that numpy has, and a shape; contiguous, not empty, sharing no storage.
+        Plain: nothing but bytes, a dtype that numpy has, and a shape; contiguous, not empty, sharing no
+        storage. ``checked`` says that tensors among the leaves are known to be :func:`is_bare`.
         """
         offsets: list[int] = []
         codes: list[int] = []
@@ -69,34 +76,27 @@ class Layout:
         copies: list[tuple[int, int, int]] = []
         blocks: set[int] = set()
         cursor, windows = self.cursor, self._windows
-        try:
-            for leaf in leaves:
-                if type(leaf) is not _Tensor:
-                    return None
-                cpu, layout, grad, nested, dtype, shape, nbytes, attributes = _facts(leaf)
-                code = NATIVE_CODE.get(dtype)
-                if code is None or grad or nested or attributes or not nbytes or not cpu or layout is not _strided:
-                    return None
-                if leaf.is_neg() or not leaf.is_contiguous() or leaf.is_conj():
-                    return None
-                block = leaf.untyped_storage().data_ptr()
-                if block in blocks:
-                    return None
-                blocks.add(block)
-                address = leaf.data_ptr()
-                for start, end in windows:
-                    if start <= address < end:
-                        offsets.append(address - start)
-                        break
-                else:
-                    offsets.append(cursor)
-                    copies.append((cursor, address, nbytes))
-                    cursor = (cursor + nbytes + ALIGN_BYTES - 1) & -ALIGN_BYTES
-                codes.append(code)
-                shapes.append(tuple(shape))
-        except RuntimeError:
-            # Nested and sparse tensors refuse some of the questions above.
-            return None
+        for leaf in leaves:
+            if type(leaf) is not _Tensor or not (checked or is_bare(leaf)):
+                return None
+            code, shape, nbytes = NATIVE_CODE.get(leaf.dtype), (*leaf.shape,), leaf.nbytes
+            if code is None or not nbytes or len(shape) > _MAX_NUMPY_DIMS or not leaf.is_contiguous():
+                return None
+            block = leaf.untyped_storage().data_ptr()
+            if block in blocks:
+                return None
+            blocks.add(block)
+            address = leaf.data_ptr()
+            for start, end in windows:
+                if start <= address < end:
+                    offsets.append(address - start)
+                    break
+            else:
+                offsets.append(cursor)
+                copies.append((cursor, address, nbytes))
+                cursor = (cursor + nbytes + ALIGN_BYTES - 1) & -ALIGN_BYTES
+            codes.append(code)
+            shapes.append(shape)
         self.cursor, self.copies = cursor, copies
         return offsets, codes, shapes
 
@@ -105,7 +105,7 @@ class Layout:
         entries: dict[int, Entry] = {}
         for members in _shared(leaves):
             self._place_group(leaves, members, entries)
-        return [entries[number] if number in entries else self._lone(leaf) for number, leaf in enumerate(leaves)]
+        return [entries.get(number) or self._lone(leaf) for number, leaf in enumerate(leaves)]
 
     def _lone(self, leaf: Any) -> Entry:
         """Entry of a leaf that shares its memory with no other."""
@@ -115,12 +115,14 @@ class Layout:
             return self._lone_strided(leaf)
         if type(leaf) is np.ndarray:
             return self._lone_array(leaf)
-        address, end, _ = _extent(leaf)
-        offset = self._region(address, end - address)
-        return (offset, end - address, STORAGE) if isinstance(leaf, torch.UntypedStorage) else (offset, end - address)
+        address, _, nbytes = _extent(leaf)
+        offset = self._region(address, nbytes)
+        return (offset, nbytes, STORAGE) if isinstance(leaf, torch.UntypedStorage) else (offset, nbytes)
 
     def _region(self, address: int, nbytes: int) -> int:
-        """The offset at which ``nbytes`` from ``address`` will be found; memory of this slot stays where it is."""
+        """The offset at which ``nbytes`` from ``address`` will be found; memory of this slot stays where it
+        is.
+        """
         for start, end in self._windows:
             if start <= address < end:
                 return address - start
@@ -147,12 +149,13 @@ class Layout:
     def _lone_array(self, array: np.ndarray[Any, Any]) -> Entry:
         address, end, used = _extent(array)
         if not (self._resident(address) or end - address <= 2 * used):
-            dense = array[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)].copy("K")
+            once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)
+            dense = array[once].copy("K")
             self._keep.append(dense)
-            strides = tuple(0 if old == 0 else new for old, new in zip(array.strides, dense.strides, strict=True))
+            strides = tuple(new if old else 0 for old, new in zip(array.strides, dense.strides, strict=True))
             return (self._region(*_start(dense)), _dtype_name(array.dtype), array.shape, strides)
-        first = _start(array)[0] - address
-        return (self._region(address, end - address) + first, _dtype_name(array.dtype), array.shape, array.strides)
+        offset = self._region(address, end - address) + _start(array)[0] - address
+        return (offset, _dtype_name(array.dtype), array.shape, array.strides)
 
     def _place_group(self, leaves: Sequence[Any], members: list[int], entries: dict[int, Entry]) -> None:
         """One region for leaves over one storage, unless it is more than twice the bytes they use."""
@@ -175,6 +178,15 @@ class Layout:
                 entries[number] = (region, nbytes, STORAGE)
             else:
                 entries[number] = (offset, extent[1] - extent[0])
+
+
+def is_bare(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is nothing but bytes, a dtype, a shape and strides in this process's memory."""
+    cpu, layout, grad, nested, attributes = _facts(tensor)
+    if grad or nested or attributes or not cpu or layout is not _strided or tensor.is_neg():
+        return False
+    dtype = tensor.dtype
+    return not (dtype in _QUANTISED or (dtype in _COMPLEX and tensor.is_conj()))
 
 
 def _shared(leaves: Sequence[Any]) -> list[list[int]]:
@@ -230,7 +242,7 @@ def _extent(leaf: Any) -> tuple[int, int, int]:
 
 
 def _compact(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[tuple[int, ...], int]:
-    """Dense strides in the same order of dimensions (expanded ones stay expanded), and the bytes they span."""
+    """Dense strides in the same order of dimensions (expanded ones stay so), and the bytes they span."""
     compact, step = [0] * len(shape), 1
     for dim in sorted(range(len(shape)), key=lambda dim: (strides[dim], -dim)):
         if strides[dim]:
@@ -240,5 +252,7 @@ def _compact(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tup
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str | bytes:
-    """A dtype as its type string, or pickled where the string would lose fields or metadata."""
-    return pickle.dumps(dtype) if dtype.fields is not None or dtype.metadata else dtype.str
+    """A dtype as its type string, or pickled where a string may not say it all (fields, units, other
+    packages).
+    """
+    return dtype.str if dtype.isbuiltin == 1 else pickle.dumps(dtype)

@@ -1,7 +1,7 @@
 """Shared pages: creating the backing file, mapping slots, anchoring what is built over them.
 
-``mmap.mmap`` is not used because it duplicates the descriptor for every mapping before Python 3.13: a user who keeps
-a thousand batches would hold a thousand descriptors. The mapping here holds none.
+``mmap.mmap`` is not used because it duplicates the descriptor for every mapping before Python 3.13: a user
+who keeps a thousand batches would hold a thousand descriptors. The mapping here holds none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import ctypes
 import errno
 import functools
 import os
-import resource
 import tempfile
 from collections.abc import Callable
 from typing import Any, Literal
@@ -38,8 +37,9 @@ _munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 def _anchor_type(length: int) -> Any:
     """The type of anchors over mappings of one length; lengths are powers of two, so there are few of them.
 
-    An anchor is an exporter of its own: numpy, torch and memoryview slices keep what a memoryview was made from but
-    never the memoryview object, so a memoryview's death would say nothing about the tensors built over it.
+    An anchor is an exporter of its own: numpy, torch and memoryview slices keep what a memoryview was made
+    from but never the memoryview object, so a memoryview's death would say nothing about the tensors built
+    over it.
     """
     return type("Anchor", (ctypes.c_char * length,), {"__slots__": ("mapping",)})
 
@@ -50,7 +50,7 @@ class Mapping:
     Thread: any. ``__del__`` may run inside garbage collection and only unmaps.
     """
 
-    __slots__ = ("_from_address", "_unmap", "address", "length", "limit")
+    __slots__ = ("_from_address", "_unmap", "address", "length", "limit", "view")
 
     def __init__(self, fd: int, offset: int, length: int) -> None:
         self.length = 0
@@ -58,14 +58,19 @@ class Mapping:
         address = _mmap(None, length, _PROT_READ_WRITE, _MAP_SHARED, fd, offset)
         if address == _MAP_FAILED or address is None:
             code = ctypes.get_errno()
-            raise OSError(code, f"{os.strerror(code)}: mapping {length} bytes of shared memory; is RLIMIT_AS set?")
+            why = f"{os.strerror(code)}: mapping {length} bytes of shared memory; see RLIMIT_AS (ulimit -v)"
+            raise OSError(code, why)
         self.address: int = address
         self.length = length
         self.limit = address + length
         self._from_address: Callable[[int], Any] = _anchor_type(length).from_address
+        # For the owner's own reads and writes: keeps nothing alive, valid only as long as the mapping.
+        self.view = memoryview(self._from_address(address)).cast("B")
 
     def anchor(self) -> Any:
-        """A fresh exporter of the mapped bytes; whatever is built over it keeps it, and it keeps this mapping."""
+        """A fresh exporter of the mapped bytes; whatever is built over it keeps it, and it keeps this
+        mapping.
+        """
         anchor = self._from_address(self.address)
         anchor.mapping = self
         return anchor
@@ -83,11 +88,13 @@ def mapping_bytes(nbytes: int, stride: int) -> int:
             f"a batch of {nbytes} bytes exceeds the slot stride of {stride} bytes; "
             "the stride was reduced because of RLIMIT_FSIZE or the file system: raise that limit",
         )
-    return min(stride, max(MIN_MAPPING_BYTES, 1 << (nbytes - 1).bit_length())) if nbytes else MIN_MAPPING_BYTES
+    return min(stride, max(MIN_MAPPING_BYTES, 1 << max(nbytes - 1, 0).bit_length()))
 
 
 def create(backing: Backing | None) -> tuple[int, Backing]:
-    """A new, empty, nameless file for slots and how it is backed; ``None`` prefers memfd and falls back to a file."""
+    """A new, empty, nameless file for slots and how it is backed; ``None`` prefers memfd and falls back to a
+    file.
+    """
     if backing != "file" and hasattr(os, "memfd_create"):
         try:
             return os.memfd_create("stoker-arena", os.MFD_CLOEXEC), "memfd"
@@ -100,20 +107,16 @@ def create(backing: Backing | None) -> tuple[int, Backing]:
         return os.dup(file.fileno()), "file"
 
 
-def size_limit() -> int | None:
-    """The largest file this process may create (RLIMIT_FSIZE), or None when there is no limit."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    return None if soft == resource.RLIM_INFINITY else soft
-
-
 def reserve(fd: int, offset: int, nbytes: int) -> None:
-    """Allocate the pages of a file range now, so that a full disk is an OSError here and not a SIGBUS later."""
+    """Allocate the pages of a file range now: a full disk is an OSError here instead of a SIGBUS later."""
     if nbytes > 0:
         os.posix_fallocate(fd, offset, nbytes)
 
 
 def punch(fd: int, offset: int, nbytes: int) -> None:
-    """Give the pages of a file range back; it reads as zeros afterwards. Where this is impossible nothing happens."""
+    """Give the pages of a file range back; it reads as zeros afterwards. Where this is impossible nothing
+    happens.
+    """
     fallocate = getattr(_libc, "fallocate64", None) or getattr(_libc, "fallocate", None)
     if fallocate is None:
         return

@@ -18,23 +18,27 @@ from stoker._transports.dtypes import CODE, DTYPES, ITEM_BYTES, NUMPY
 from stoker._transports.layout import STORAGE, Entry
 
 _from_numpy = torch.from_numpy
-_ndarray = np.ndarray
+_ndarray: Any = np.ndarray
 _native = NUMPY.__getitem__
 _BYTE = np.dtype(np.uint8)
 _MAX_NUMPY_DIMS = 32
 
 
-def plain(buffer: Any, offsets: Sequence[int], codes: Sequence[int], shapes: Sequence[Sequence[int]]) -> list[Any]:
+def plain(
+    buffer: Any, offsets: Sequence[int], codes: Sequence[int], shapes: Sequence[Sequence[int]]
+) -> list[torch.Tensor]:
     """Contiguous tensors over ``buffer``, which each of them keeps alive.
 
-    A numpy array takes offset and shape into torch in one step, and the result is no view of another tensor, which
-    ``torch.frombuffer`` followed by ``view`` would be.
+    A numpy array takes offset and shape into torch in one step, and the result is no view of another tensor,
+    which ``torch.frombuffer`` followed by ``view`` would be.
     """
     return list(map(_from_numpy, map(_ndarray, shapes, map(_native, codes), repeat(buffer), offsets)))
 
 
 def leaves(buffer: Any, entries: Sequence[Entry]) -> list[Any]:
-    """The leaves that the entries describe, over ``buffer``. Every leaf that is not empty keeps ``buffer`` alive."""
+    """The leaves that the entries describe, over ``buffer``. Every leaf that is not empty keeps ``buffer``
+    alive.
+    """
     storages: dict[int, torch.UntypedStorage] = {}
     return [_leaf(buffer, entry, storages) for entry in entries]
 
@@ -51,8 +55,8 @@ def tensor(
     if native is not None and len(shape) <= _MAX_NUMPY_DIMS:
         if strides is None:
             return _from_numpy(_ndarray(shape, native, buffer, offset))
-        item_bytes = ITEM_BYTES[code]
-        return _from_numpy(_ndarray(shape, native, buffer, offset, tuple(stride * item_bytes for stride in strides)))
+        byte_strides = tuple(stride * ITEM_BYTES[code] for stride in strides)
+        return _from_numpy(_ndarray(shape, native, buffer, offset, byte_strides))
     if strides is None:
         strides = _contiguous(shape)
     span = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
@@ -62,14 +66,14 @@ def tensor(
 def storage(buffer: Any, offset: int, nbytes: int) -> torch.UntypedStorage:
     """A storage over ``nbytes`` of ``buffer``."""
     if not nbytes:
-        return torch.UntypedStorage(0)
+        return torch.empty(0).untyped_storage()
     return _from_numpy(_ndarray((nbytes,), _BYTE, buffer, offset)).untyped_storage()
 
 
 def _over(
     block: torch.UntypedStorage, first: int, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype
 ) -> torch.Tensor:
-    return torch.empty(0, dtype=dtype).set_(block, first, tuple(shape), tuple(strides))  # type: ignore[call-overload, no-any-return]
+    return torch.empty(0, dtype=dtype).set_(block, first, tuple(shape), tuple(strides))
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -106,14 +110,16 @@ def _array(
     dtype = pickle.loads(name) if isinstance(name, bytes) else np.dtype(name)
     if 0 in shape or not dtype.itemsize:
         return np.empty(shape, dtype)
-    array = _ndarray(shape, dtype, buffer, offset, strides)
+    array: np.ndarray[Any, Any] = _ndarray(shape, dtype, buffer, offset, strides)
     if any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)):
         # As numpy itself does for broadcast arrays: writing one element would change others.
         array.flags.writeable = False
     return array
 
 
-def _region(buffer: Any, offset: int, nbytes: int, storages: dict[int, torch.UntypedStorage]) -> torch.UntypedStorage:
+def _region(
+    buffer: Any, offset: int, nbytes: int, storages: dict[int, torch.UntypedStorage]
+) -> torch.UntypedStorage:
     block = storages.get(offset) if nbytes else None
     if block is None:
         block = storage(buffer, offset, nbytes)
@@ -143,7 +149,7 @@ def set_attributes(made: torch.Tensor, state: Any) -> None:
     ``torch.Tensor.__setstate__`` is a relic for another format, so only a subclass's own is used.
     """
     if type(made).__setstate__ is not torch.Tensor.__setstate__:
-        made.__setstate__(state)
+        made.__setstate__(state)  # type: ignore[no-untyped-call]
         return
     for part in state if isinstance(state, tuple) else (state,):
         for name, value in (part or {}).items():
@@ -152,4 +158,5 @@ def set_attributes(made: torch.Tensor, state: Any) -> None:
 
 def typed_storage(block: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStorage:
     """Skeleton: the typed face of a storage, which torch's own reductions of unusual tensors contain."""
-    return torch.storage.TypedStorage(wrap_storage=block, dtype=dtype, _internal=True)
+    made: torch.TypedStorage = torch.TypedStorage(wrap_storage=block, dtype=dtype, _internal=True)  # type: ignore[no-untyped-call]
+    return made

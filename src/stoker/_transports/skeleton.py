@@ -1,13 +1,15 @@
 """The part of a batch that is not tensor or array data, as a pickle with holes for the leaves.
 
-Plain pickle first, because it is fast; cloudpickle for the whole skeleton where a class or function cannot be found
-by name (a notebook, a local class); an error with the path to the culprit where neither helps.
+Plain pickle first, because it is fast; cloudpickle for the whole skeleton where a class or function cannot be
+found by name (a notebook, a local class); an error with the path to the culprit where neither helps.
 """
 
 from __future__ import annotations
 
+import copyreg
 import io
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import cloudpickle
@@ -15,6 +17,7 @@ import numpy as np
 import torch
 
 from stoker._transports import rebuild
+from stoker._transports.layout import is_bare
 from stoker._transports.unsendable import unsendable
 
 _Tensor = torch.Tensor
@@ -25,7 +28,9 @@ _MARK = pickle.PickleBuffer(bytearray())
 
 
 def skeleton(obj: object) -> tuple[bytes, list[Any]]:
-    """``obj`` pickled without its leaves, and the leaves in the order in which the unpickler will ask for them."""
+    """``obj`` pickled without its leaves, and the leaves in the order in which the unpickler will ask for
+    them.
+    """
     try:
         return _pickled(_Pickler, obj)
     except MemoryError:
@@ -52,22 +57,22 @@ def _failure(obj: object) -> Exception | None:
 def _pickled(kind: type[_Pickler] | type[_ByValuePickler], obj: object) -> tuple[bytes, list[Any]]:
     file = io.BytesIO()
     leaves: list[Any] = []
-
-    def place_buffer(buffer: pickle.PickleBuffer) -> bool:
-        """Every out-of-band buffer comes by here; true keeps it in the pickle."""
-        if buffer is _MARK:
-            return False
-        try:
-            buffer.raw().release()
-        except BufferError:
-            return True
-        leaves.append(buffer)
-        return False
-
-    pickler = kind(file, 5, buffer_callback=place_buffer)
+    buffers: list[pickle.PickleBuffer] = []
+    # ``append`` returns None, which tells the pickler to leave the buffer out.
+    pickler = kind(file, 5, buffer_callback=buffers.append)
     pickler.leaves = leaves
     pickler.dump(obj)
+    if len(buffers) > len(leaves):
+        leaves = _merged(buffers, iter(leaves))
     return file.getvalue(), leaves
+
+
+def _merged(buffers: list[pickle.PickleBuffer], leaves: Iterator[Any]) -> list[Any]:
+    """Leaves and the buffers that objects gave out of band by themselves, in the order of the pickle."""
+    for buffer in buffers:
+        # Raises BufferError for one that is not contiguous: pickle refuses those too.
+        buffer.raw().release()
+    return [next(leaves) if buffer is _MARK else buffer for buffer in buffers]
 
 
 class _Pickler(pickle.Pickler):
@@ -79,7 +84,7 @@ class _Pickler(pickle.Pickler):
         return _reduce(obj, self.leaves)
 
 
-class _ByValuePickler(cloudpickle.Pickler):
+class _ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles by value what the reader could not import."""
 
     leaves: list[Any]
@@ -93,10 +98,10 @@ def _reduce(obj: Any, leaves: list[Any]) -> Any:
     """How ``obj`` is pickled: a leaf is collected and leaves a hole, all else is left to the pickler."""
     kind = type(obj)
     if kind is _Tensor:
-        if not _plain(obj):
+        if not is_bare(obj):
             return _reduce_tensor(obj)
     elif kind is np.ndarray:
-        if obj.dtype.hasobject or not obj.dtype.isbuiltin:
+        if obj.dtype.hasobject:
             return NotImplemented
     elif isinstance(obj, _Tensor):
         return _reduce_tensor(obj)
@@ -109,35 +114,22 @@ def _reduce(obj: Any, leaves: list[Any]) -> Any:
     return rebuild.leaf, (_MARK,)
 
 
-def _plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is nothing but bytes, a dtype, a shape and strides in this process's memory."""
-    return (
-        tensor.is_cpu
-        and tensor.layout is _strided
-        and not tensor.requires_grad
-        and not tensor.is_neg()
-        and not tensor.is_conj()
-        and not tensor.is_quantized
-        and not tensor.is_nested
-        and not tensor.__dict__
-    )
-
-
 def _reduce_tensor(tensor: torch.Tensor) -> Any:
-    """A tensor that is more than plain: reduced to a plain one and what to do with it, or as torch pickles it.
+    """A tensor that is more than plain: reduced to a plain one and what to do with it, or as torch pickles
+    it.
 
     What has a history is detached: the values travel, the graph cannot.
     """
     kind = type(tensor)
     if tensor.device.type not in ("cpu", "meta"):
         raise TypeError(f"it lies on {tensor.device}; workers must return CPU tensors")
-    ordinary = tensor.layout is _strided and tensor.is_cpu and not tensor.is_quantized and not tensor.is_nested
-    if not ordinary or kind.__reduce_ex__ is not _Tensor.__reduce_ex__ or _is_wrapper(kind):
+    dense = tensor.layout is _strided and tensor.is_cpu and not tensor.is_quantized and not tensor.is_nested
+    if not dense or _pickles_itself(kind):
         return (rebuild.leaf, (tensor.detach(),)) if tensor.grad_fn is not None else NotImplemented
     with torch._C.DisableTorchFunctionSubclass():
         plain = tensor.detach().as_subclass(_Tensor).resolve_conj().resolve_neg()
         requires_grad = tensor.requires_grad and tensor.is_leaf
-    state = tensor.__getstate__()  # type: ignore[operator]
+    state = tensor.__getstate__()
     made: tuple[Any, ...]
     if kind is not _Tensor:
         made = (rebuild.tensor_of_type, (plain, kind, requires_grad))
@@ -146,6 +138,10 @@ def _reduce_tensor(tensor: torch.Tensor) -> Any:
     return (*made, state, None, None, rebuild.set_attributes) if state else made
 
 
-def _is_wrapper(kind: type[torch.Tensor]) -> bool:
-    """Whether tensors of this class hold others instead of memory; torch knows how to pickle those."""
-    return kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__
+def _pickles_itself(kind: type[torch.Tensor]) -> bool:
+    """Whether a class has its own way to be pickled, or holds other tensors instead of memory."""
+    return (
+        kind.__reduce_ex__ is not _Tensor.__reduce_ex__
+        or kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__
+        or kind in copyreg.dispatch_table
+    )

@@ -15,12 +15,14 @@ _Failure = Callable[[object], Exception | None]
 
 
 def unsendable(obj: object, error: Exception, failure: _Failure, name: str = "batch") -> UnsendableError:
-    """The error to raise for ``obj``, e.g. ``batch['meta'][3]: generator (cannot pickle 'generator' object)``.
+    """The error to raise for ``obj``, e.g. ``batch['meta'][3]: generator (cannot pickle 'generator'
+    object)``.
 
-    ``failure`` says why a part cannot be pickled by itself, or None. Runs only after a failure: it may be slow.
+    ``failure`` says why a part cannot be pickled by itself, or None. Runs only after a failure: it may be
+    slow.
     """
     path, culprit, reason = _descend(obj, error, failure, name)
-    return UnsendableError(f"{path}: {type(culprit).__qualname__} ({reason or type(reason).__name__})")
+    return UnsendableError(f"{path}: {type(culprit).__qualname__} ({_reason(reason)})")
 
 
 def _descend(obj: object, error: Exception, failure: _Failure, path: str) -> tuple[str, object, Exception]:
@@ -62,6 +64,10 @@ def _parts(obj: Any) -> Iterator[tuple[str, object]]:
     for name in sorted(names - {"__dict__", "__weakref__"}):
         if hasattr(obj, name):
             yield f".{name}", getattr(obj, name)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _short(value: object, limit: int = 40) -> str:

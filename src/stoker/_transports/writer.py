@@ -14,15 +14,16 @@ from stoker._transports.base import Receipt
 from stoker._transports.codec import encode
 from stoker._transports.layout import ALIGN_BYTES, Window
 
+_PRUNE_ABOVE = 8
+
 
 class SlotWriter:
     """One slot as seen by one worker. Owner: :class:`ArenaWriter`; caller: the worker's loop, one thread.
 
-    Between two ``open`` calls: ``peek`` (the task), then any number of ``tensor``/``tensor_at``, then ``write``, then,
-    once the worker has dropped its batch, ``held``. The slot's memory may be written only until the receipt is sent.
+    Between two ``open`` calls: ``peek`` (the task), then any number of ``tensor``/``tensor_at``, then
+    ``write``, then, once the worker has dropped its batch, ``held``. The slot's memory may be written only
+    until the receipt is sent.
     """
-
-    __slots__ = ("_anchor", "_anchors", "_cursor", "_fd", "_mapping", "_older", "_reserved", "_start", "_stride", "_windows")
 
     def __init__(self, fd: int, index: int, stride: int, *, reserve: bool) -> None:
         self._fd = fd
@@ -65,11 +66,10 @@ class SlotWriter:
         return rebuild.tensor(self._anchor, offset, shape, dtype)
 
     def peek(self, nbytes: int) -> bytes:
-        """The task payload that the parent put at the slot's beginning; call it before anything is written."""
+        """The task payload that the parent put at the slot's beginning; call it before writing anything."""
         if nbytes > self._mapping.length:
             self._grow(nbytes)
-        payload: bytes = self._anchor[:nbytes]
-        return payload
+        return bytes(self._mapping.view[:nbytes])
 
     def write(self, obj: object) -> Receipt:
         """Encode a batch into the slot. Tensors that lie in the slot already are not copied.
@@ -81,7 +81,7 @@ class SlotWriter:
         end = start + len(root)
         self._ensure(end)
         encoded.copy_to(self._anchor, self._mapping.address)
-        memoryview(self._anchor).cast("B")[start:end] = root
+        self._mapping.view[start:end] = root
         self._cursor = end
         return Receipt(start, len(root), end)
 
@@ -116,8 +116,9 @@ class SlotWriter:
         return memory.Mapping(self._fd, self._start, length)
 
     def _take(self, mapping: memory.Mapping) -> None:
+        if len(self._anchors) > _PRUNE_ABOVE:
+            self._anchors = [anchor for anchor in self._anchors if anchor() is not None]
         self._anchor = mapping.anchor()
-        self._anchors = [anchor for anchor in self._anchors if anchor() is not None]
         self._anchors.append(weakref.ref(self._anchor))
 
 
@@ -134,7 +135,8 @@ class ArenaWriter:
         self._slots: dict[int, SlotWriter] = {}
 
     def open(self, index: int) -> SlotWriter:
-        """The writer of slot ``index``, empty. Anything an earlier ``open`` of this index gave out is void."""
+        """The writer of slot ``index``, empty. Anything an earlier ``open`` of this index gave out is void.
+        """
         slot = self._slots.get(index)
         if slot is None:
             slot = self._slots[index] = SlotWriter(self._fd, index, self._stride, reserve=self._reserve)
