@@ -116,6 +116,12 @@ class Released(NamedTuple):
     fence: object | None = None
 
 
+class Unheld(NamedTuple):
+    """A worker dropped its last reference into a slot it had kept beyond its task."""
+
+    index: int
+
+
 class SplitRefused(NamedTuple):
     """The parts of a ticket did not fit together: this dataset is not to be split again."""
 
@@ -143,6 +149,7 @@ Event = (
     | Starved
     | Taken
     | Released
+    | Unheld
     | SplitRefused
     | ResizeAsked
     | CloseAsked

@@ -34,7 +34,6 @@ class Policy:
     in_order: bool = True
     bound: bool = False
     split: bool = False
-    split_first: bool = False
     restarts: int = 2
     budget_bytes: int = 0
     shared_memory: bool = True

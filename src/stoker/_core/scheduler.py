@@ -10,7 +10,9 @@ Clauses that the rest of the engine relies on:
 - The ticket at the head of the line is always let in, whatever window and budget say: without it they would deadlock.
 - Issuing a task again is always safe. A late duplicate carries an old attempt; it is recognised and dropped.
 - A task is issued again when its worker is lost and it is neither finished, nor back in the channel, nor claimed by a living
-  worker. Its slot is retired, because the one who may still write to it is not known.
+  worker. Its slot is retired, because the one who may still write to it is not known. So is the slot that the parts of a split
+  ticket share, unless the writer is known to be the dead one: all parts are then made anew, into another slot.
+- After Finish nothing is delivered. What was delivered before may still be taken, until CloseAsked.
 - Nothing here is more than amortised constant time per event, except WorkerLost, which looks at the open tickets once.
 """
 
@@ -82,10 +84,10 @@ class Scheduler:
     leases outlive the iteration that made them.
     """
 
-    def __init__(self, policy: Policy, slots: SlotTable, workers: int, *, splitting: bool = True) -> None:
+    def __init__(self, policy: Policy, slots: SlotTable, workers: int, *, row_ns: float = 0.0) -> None:
         self.policy = policy
         self.window = policy.window
-        self.splitting = policy.split and splitting
+        self.splitting = policy.split
         self.finished = False
         self.closed = False
         self.deaths = 0
@@ -105,7 +107,7 @@ class Scheduler:
         self._ready_bytes = 0
         self._ready = 0
         self._typical_bytes = 0
-        self._row_ns = 0.0
+        self.row_ns = row_ns
         self._plan_ended = False
         self._starving = False
         self._deaths_in_a_row = 0
@@ -185,8 +187,8 @@ class Scheduler:
             parts = parts_for(
                 idle=self.idle,
                 ranges=len(event.ranges),
-                first=self.policy.split_first and ticket.seq == 0,
-                expected_ns=int(self._row_ns * ticket.rows),
+                first=ticket.seq == 0 and not self.row_ns,
+                expected_ns=int(self.row_ns * ticket.rows),
             )
         if parts == 1:
             spans = ((0, ticket.rows),)
@@ -244,7 +246,7 @@ class Scheduler:
             task = story.tasks[event.part]
             rows = (task.part.stop - task.part.start) or 1
             per_row = (spans.sent_ns - spans.received_ns) / rows
-            self._row_ns = per_row if not self._row_ns else 0.8 * self._row_ns + 0.2 * per_row
+            self.row_ns = per_row if not self.row_ns else 0.8 * self.row_ns + 0.2 * per_row
         if self._starving and self.window < self.policy.max_window and self._tasks_out < len(self._workers):
             self.window += 1
         if story.open_parts:
@@ -253,7 +255,7 @@ class Scheduler:
 
     def _make_ready(self, story: _Story) -> list[m.Command]:
         """All parts are in: the batch waits for its turn, or is dropped when nobody waits for it any more."""
-        if self.closed:
+        if self.finished:
             return self._drop(story)
         story.move(_R, "ready")
         size = self._result_bytes(story)
@@ -277,12 +279,16 @@ class Scheduler:
             self._plan_ended = True
         story.move(_V, "source ended")
         self._drop(story)
+        if self.finished:
+            return []
         commands: list[m.Command] = list(self._reorder.put(story.ticket.seq, None))
         return commands + self._finish_if_done()
 
     def _withdrawn(self, event: m.Withdrawn) -> list[m.Command]:
         story = self._accept(event)
         if story is not None:
+            # Fills the part's place, so that a worker lost later does not count it a second time.
+            story.results[event.part] = m.Lost(event.seq, event.part, -1, "withdrawn")
             story.open_parts -= 1
             if not story.open_parts:
                 self._drop(story)
@@ -357,11 +363,12 @@ class Scheduler:
         if not event.expected and not self.closed:
             self.deaths += 1
             self._deaths_in_a_row += 1
-            if self._deaths_in_a_row >= DEATHS_LIMIT:
+        if self._deaths_in_a_row >= DEATHS_LIMIT:
+            if not self.finished:
                 self.finished = True
                 died = self._deaths_in_a_row
-                return [m.Finish(f"{died} workers died without one batch delivered between them; {event.reason}")]
-        if len(self._workers) < self._target and not self.closed:
+                commands.append(m.Finish(f"{died} workers died without one batch delivered between them; {event.reason}"))
+        elif len(self._workers) < self._target and not self.closed:
             # The replacement keeps the id: bound tasks, worker info and the status page all speak of it.
             self._workers[event.worker] = True
             commands.append(m.Spawn(event.worker))
@@ -372,6 +379,8 @@ class Scheduler:
 
     def _recover(self, story: _Story, event: m.WorkerLost) -> list[m.Command]:
         commands: list[m.Command] = []
+        again: list[int] = []
+        anew = False
         for number, task in enumerate(story.tasks):
             if story.results[number] is not None:
                 continue
@@ -381,34 +390,57 @@ class Scheduler:
                 continue
             if task.worker is not None and task.worker != event.worker:
                 continue
-            if self.closed:
+            writer_dead = key == event.claimed
+            story.blamed += writer_dead
+            if self.finished or (writer_dead and story.blamed > self.policy.restarts):
                 commands += self._give_up(story, number, event)
-                continue
-            if key == event.claimed:
-                story.blamed += 1
-                if story.blamed > self.policy.restarts:
-                    commands += self._give_up(story, number, event)
-                    continue
+            else:
+                again.append(number)
+                anew |= task.scratch is not None and not writer_dead
+        if anew:
+            return commands + self._make_anew(story)
+        for number in again:
             commands += self._issue_again(story, number)
         return commands
 
-    def _issue_again(self, story: _Story, number: int) -> list[m.Command]:
+    def _issue_again(self, story: _Story, number: int, slot: SlotRef | None = None) -> list[m.Command]:
+        """One task once more; ``slot`` is where a split ticket's rows go from now on, when that has changed."""
         old = story.tasks[number]
         story.claims.pop(number, None)
         story.attempts += 1
         self.reissued += 1
         story.move(_D, f"part {number} issued again")
-        slot, scratch = old.slot, old.scratch
+        slot, scratch = slot or old.slot, old.scratch
         if scratch is not None:
-            # Rows of a split ticket are written at fixed places: writing them twice is harmless, so the slot stays.
             self._slots.retire(scratch)
             scratch = self._slots.acquire()
         elif slot is not None:
             self._slots.retire(slot)
             slot = self._slots.acquire()
-        task = Task(old.ticket, old.part, old.attempt + 1, slot, scratch, old.worker)
+        task = Task(old.ticket, old.part, old.attempt + 1, slot, scratch, old.worker, old.pull)
         story.tasks[number] = task
         return [m.Dispatch(task)]
+
+    def _make_anew(self, story: _Story) -> list[m.Command]:
+        """All parts of a split ticket once more, finished ones too, into another slot.
+
+        A living worker may hold one of its tasks without having claimed it yet. It would write its rows into the batch
+        at any later time, when the user already changes it in place or the slot serves another ticket.
+        """
+        shared = story.tasks[0].slot
+        if shared is not None:
+            self._slots.retire(shared)
+        slot = self._slots.acquire()
+        commands: list[m.Command] = []
+        for number, result in enumerate(story.results):
+            if type(result) is m.Lost:
+                continue
+            if result is not None:
+                story.results[number] = None
+                story.open_parts += 1
+                self._tasks_out += 1
+            commands += self._issue_again(story, number, slot)
+        return commands
 
     def _give_up(self, story: _Story, number: int, event: m.WorkerLost) -> list[m.Command]:
         story.results[number] = m.Lost(story.ticket.seq, number, event.worker, event.reason)
@@ -417,9 +449,12 @@ class Scheduler:
         task = story.tasks[number]
         if task.worker is not None:
             self._load[task.worker] -= 1
-        ref = task.scratch or task.slot
-        if ref is not None:
-            self._slots.retire(ref)
+        if task.scratch is not None:
+            self._slots.retire(task.scratch)
+        # The rows' slot of a split ticket goes with the other parts' results, if there are any and no unknown writer.
+        writer_dead = (story.ticket.seq, task.attempt, number) == event.claimed
+        if task.slot is not None and (not writer_dead or all(type(r) is m.Lost for r in story.results)):
+            self._slots.retire(task.slot)
         return [] if story.open_parts else self._make_ready(story)
 
     def _split_refused(self, event: m.SplitRefused) -> list[m.Command]:
@@ -428,6 +463,9 @@ class Scheduler:
 
     def _resize_asked(self, event: m.ResizeAsked) -> list[m.Command]:
         commands: list[m.Command] = []
+        if self.policy.bound:
+            # Streams belong to workers: a new worker would have none, and one that left would take its own along.
+            return commands
         while self._target < event.workers:
             worker = self._next_worker
             self._next_worker += 1
@@ -443,13 +481,14 @@ class Scheduler:
 
     def _close_asked(self, event: m.CloseAsked) -> list[m.Command]:
         """From here on nothing is delivered; what is still on its way is only accounted for until it is back."""
+        commands: list[m.Command] = [] if self.finished else [m.Finish()]
         self._plan_ended = True
         self.finished = True
         self.closed = True
         for story in list(self._stories.values()):
             if story.state is _R:
                 self._drop(story)
-        return [m.Finish()]
+        return commands
 
     @property
     def drained(self) -> bool:

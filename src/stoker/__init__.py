@@ -1,0 +1,27 @@
+"""stoker keeps the accelerator fed: a drop-in PyTorch DataLoader on an engine of its own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stoker.loader import DataLoader as DataLoader
+
+__version__ = "0.1.0"
+__all__ = ["DataLoader", "__version__"]
+
+_HOMES = {"DataLoader": "stoker.loader"}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when first used: importing stoker alone costs nothing and starts nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'stoker' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""The engine: the only loop. It connects planner, scheduler, executor and transport."""

@@ -1,0 +1,121 @@
+"""The loop of one iteration.
+
+    plan while there is room ─► commands to the executor ─► wait (results, deaths, wake-ups) ─► scheduler ─► deliver in order
+
+Everything happens on the thread that calls ``next``; between calls the workers go through what was dispatched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from stoker._core import messages as m
+from stoker._core.policy import Policy
+from stoker._core.scheduler import Scheduler
+from stoker._engine.pool import Pool
+from stoker._plan.planner import Planner
+from stoker.errors import LoaderClosed, WorkerDied, WorkerTimeout
+
+_STARVED = m.Starved()
+
+
+class Iteration:
+    """One pass over the sampler. ``close`` is idempotent and happens by itself at the end."""
+
+    def __init__(self, pool: Pool, policy: Policy, *, seed: int, pipe_seed: int, timeout_s: float) -> None:
+        self._pool = pool
+        self._scheduler = Scheduler(policy, pool.slots, pool.plan.workers, row_ns=pool.row_ns)
+        self._timeout_s = timeout_s
+        self._ready: deque[m.Deliver] = deque()
+        self._abort = ""
+        self._closed = False
+        self.epoch = pool.begin(self._scheduler, seed, pipe_seed)
+        self._planner: Planner | None = None
+
+    def start(self, planner: Planner) -> None:
+        """Begin planning; workers start on the first tickets at once."""
+        self._planner = planner
+        if self._pool.executor.eager:
+            self._fill()
+
+    def next(self) -> Any:
+        """The next batch. Raises StopIteration at the end, or what the dataset, sampler or a worker's death led to."""
+        ready, scheduler = self._ready, self._scheduler
+        if not ready:
+            self._advance()
+        deliver = ready.popleft()
+        self._carry_out(scheduler.handle(m.Taken(deliver.ticket.seq)))
+        handoff = self._pool.handoff
+        if self._pool.executor.eager:
+            self._fill()
+        batch = handoff.open(deliver)
+        if handoff.misfit and scheduler.splitting:
+            scheduler.handle(m.SplitRefused())
+        return batch
+
+    def close(self) -> None:
+        """Let go of the pool. Tickets still on their way are dropped as they come."""
+        if not self._closed:
+            self._closed = True
+            self._ready.clear()
+            self._pool.end(self.epoch)
+
+    def _advance(self) -> None:
+        """Plan and wait until a batch is ready; raises when none will be."""
+        pool = self._pool
+        deadline = time.monotonic() + self._timeout_s if self._timeout_s > 0 else None
+        while not self._ready:
+            if self._closed:
+                raise StopIteration
+            if pool.closed:
+                raise LoaderClosed("the loader was closed while this iterator was in use")
+            self._fill()
+            if self._ready:
+                return
+            if self._scheduler.finished:
+                self._finish()
+            self._carry_out(self._scheduler.handle(_STARVED))
+            left = None if deadline is None else max(0.001, deadline - time.monotonic())
+            arrivals = pool.executor.wait(left)
+            if not arrivals and deadline is not None and time.monotonic() >= deadline:
+                raise WorkerTimeout(f"DataLoader timed out after {self._timeout_s} seconds")
+            for arrival in arrivals:
+                self._carry_out(pool.route(arrival))
+
+    def _fill(self) -> None:
+        pool, scheduler, planner = self._pool, self._scheduler, self._planner
+        assert planner is not None
+        arena = pool.arena
+        if arena is not None and arena.released:
+            pool.reclaim()
+        while scheduler.has_room():
+            self._carry_out(scheduler.handle(planner.plan()))
+
+    def _carry_out(self, commands: list[m.Command]) -> None:
+        for command in commands:
+            kind = type(command)
+            if kind is m.Dispatch:
+                self._pool.executor.submit(command.task)  # type: ignore[union-attr]
+            elif kind is m.Deliver:
+                self._ready.append(command)  # type: ignore[arg-type]
+            elif kind is m.Spawn:
+                self._pool.spawn(command.worker)  # type: ignore[union-attr]
+            elif kind is m.Retire:
+                self._pool.executor.retire(command.worker)  # type: ignore[union-attr]
+            elif kind is m.Finish:
+                self._abort = command.reason  # type: ignore[union-attr]
+
+    def _finish(self) -> None:
+        """Nothing more comes: say why."""
+        abort, planner = self._abort, self._planner
+        error = planner.error if planner is not None else None
+        if planner is not None:
+            planner.error = None
+        self.close()
+        if abort:
+            raise WorkerDied(abort)
+        if error is not None:
+            raise error
+        raise StopIteration

@@ -1,0 +1,104 @@
+"""From a delivered ticket to what the user gets: a batch over a leased slot, a copy, or the worker's exception."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stoker._core import messages as m
+from stoker._core.policy import lease_pays
+from stoker._core.slots import SlotTable
+from stoker._core.types import Receipt, SlotRef
+from stoker._executors.base import HEAP
+from stoker._transports.arena import Arena, Region
+from stoker._worker.failure import Failure, unpack
+from stoker._worker.parts import PartRows, join_parts
+from stoker._worker.wire import HELD_SCRATCH, HELD_SLOT
+from stoker.errors import WorkerDied
+
+
+class Handoff:
+    """Opens results. Owner: the pool; called on the thread that iterates."""
+
+    def __init__(self, slots: SlotTable, arena: Arena | None) -> None:
+        self._slots = slots
+        self._arena = arena
+        self.misfit = False
+        """Set when the parts of a split ticket did not fit together: the engine then stops splitting."""
+
+    def open(self, deliver: m.Deliver) -> Any:
+        """The batch of a delivered ticket; raises what its worker raised."""
+        results = deliver.results
+        if len(results) == 1:
+            result = results[0]
+            if type(result) is m.BatchReady:
+                receipt = result.receipt
+                if receipt.flags & HEAP:
+                    return receipt.heap
+                assert result.slot is not None
+                region = self._claim(result.slot, receipt.nbytes, held=bool(receipt.flags >> 8 & HELD_SLOT))
+                return region.load(receipt.root_offset, receipt.root_bytes)
+        return self._open_rare(deliver)
+
+    def _claim(self, ref: SlotRef, nbytes: int, *, held: bool = False) -> Region:
+        """The slot's bytes: leased to the user when that pays, else copied, with the slot free again."""
+        arena, slots = self._arena, self._slots
+        assert arena is not None
+        if held:
+            slots.hold(ref.index)
+        if lease_pays(nbytes, slots.leased):
+            slots.lease(ref)
+            return arena.lease(ref, nbytes)
+        return self._copy(ref, nbytes)
+
+    def _copy(self, ref: SlotRef, nbytes: int) -> Region:
+        assert self._arena is not None
+        region = self._arena.copy_out(ref, nbytes)
+        self._slots.release(ref)
+        return region
+
+    def _open_rare(self, deliver: m.Deliver) -> Any:
+        """Split tickets and failures. A failure in an early row wins, as it would without splitting."""
+        failure: BaseException | None = None
+        parts: list[PartRows] = []
+        main: SlotRef | None = None
+        for result in deliver.results:
+            if type(result) is m.Lost:
+                failure = failure or WorkerDied(result.reason)
+                continue
+            assert not isinstance(result, m.Lost)
+            main = result.slot
+            opened = self._open_part(result)
+            if type(result) is m.BatchFailed:
+                failure = failure or _to_raise(opened)
+            else:
+                parts.append(opened)
+        if failure is not None:
+            if main is not None:
+                self._slots.release(main)
+            raise failure
+        assert main is not None
+        held = any(
+            type(r) is m.BatchReady and r.receipt.flags >> 8 & HELD_SLOT for r in deliver.results
+        )
+        region = self._claim(main, max(part.nbytes for part in parts), held=held)
+        batch, fitted = join_parts(parts, region.tensor)
+        self.misfit = self.misfit or not fitted
+        return batch
+
+    def _open_part(self, result: m.BatchReady | m.BatchFailed) -> Any:
+        """What lies in a part's scratch slot, or in the slot of a whole ticket that failed."""
+        receipt: Receipt = result.receipt
+        if receipt.flags & HEAP:
+            return receipt.heap
+        ref = result.scratch or result.slot
+        assert ref is not None
+        if receipt.flags >> 8 & HELD_SCRATCH:
+            self._slots.hold(ref.index)
+        return self._copy(ref, receipt.nbytes).load(receipt.root_offset, receipt.root_bytes)
+
+
+def _to_raise(opened: Any) -> BaseException:
+    if isinstance(opened, Failure):
+        return unpack(opened)
+    assert isinstance(opened, BaseException)
+    return opened

@@ -1,0 +1,167 @@
+"""The iterator that users hold. It is a torch iterator by type and by the names others reach into."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import IterDataPipe, MapDataPipe
+from torch.utils.data import dataloader as torch_loader
+
+from stoker._core.policy import DEEPEN_LIMIT, Policy
+from stoker._device import pinning
+from stoker._engine.engine import Iteration
+from stoker._engine.pool import Pool, PoolPlan
+from stoker._plan.planner import Planner
+from stoker._worker import collate
+from stoker._worker.spec import WorkerSpec
+from stoker.options import Options
+
+_Base: Any = torch_loader._BaseDataLoaderIter
+_profiling = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
+
+
+class StokerIter(_Base):  # type: ignore[misc]
+    """Iterates once. Dropping the last reference cancels it, without a garbage collection.
+
+    torch's base class draws the base seed and opens the sampler, in its own order, so that random streams in the parent match.
+    ``pool`` is given for persistent workers; otherwise the iterator owns one and closes it at the end.
+    """
+
+    def __init__(self, loader: Any, options: Options, pool: Pool | None, keep: Callable[[Pool], None] | None) -> None:
+        self._iteration: Iteration | None = None
+        self._pool: Pool | None = None
+        self._owner_pid = os.getpid()
+        super().__init__(loader)
+        self._prefetch_factor = loader.prefetch_factor
+        self._in_order = loader.in_order
+        self._worker_init_fn = loader.worker_init_fn
+        iterable = self._dataset_kind == torch_loader._DatasetKind.Iterable
+        bound = iterable or (options.rng == "torch" and self._num_workers > 0)
+        if pool is None:
+            pool = Pool(_pool_plan(self, loader, options, iterable, bound))
+            if keep is not None:
+                keep(pool)
+        self._pool = pool
+        self._owns_pool = keep is None
+        self._handles: Sequence[Any] | None = None
+        spec = pool.plan.spec
+        splittable = (
+            options.split_batches
+            and spec.own_collate
+            and pool.plan.kind == "process"
+            and not bound
+            and not getattr(spec.dataset, "__getitems__", None)
+            and not pool.handoff.misfit
+        )
+        policy = _policy(self, options, bound=bound, split=splittable, shared_memory=pool.executor.shared_memory)
+        self._iteration = Iteration(
+            pool, policy, seed=self._base_seed, pipe_seed=self._shared_seed or 0, timeout_s=self._timeout
+        )
+        self._iteration.start(
+            Planner(
+                self._sampler_iter,
+                epoch=self._iteration.epoch,
+                seed=self._base_seed,
+                batched=self._auto_collation and not iterable,
+                splittable=splittable,
+                by_sample=options.rng == "sample",
+            )
+        )
+        self._counts = iterable and self._IterableDataset_len_called is not None
+
+    def __next__(self) -> Any:
+        if self._counts or _profiling():
+            return super().__next__()
+        data = self._next_data()
+        self._num_yielded += 1
+        return data
+
+    def _next_data(self) -> Any:
+        iteration = self._iteration
+        if iteration is None:
+            raise StopIteration
+        try:
+            data = iteration.next()
+        except StopIteration:
+            self._finish()
+            raise
+        if self._pin_memory:
+            data = pinning.pin(data, self._pin_memory_device)
+        return data
+
+    @property
+    def _workers(self) -> Sequence[Any]:
+        if self._handles is not None:
+            return self._handles
+        return [] if self._pool is None else self._pool._workers
+
+    def _shutdown_workers(self) -> None:
+        """End the iteration, and the workers with it unless they are persistent. Idempotent; nothing in a forked child."""
+        if getattr(self, "_owner_pid", None) == os.getpid():
+            self._finish(shutdown=True)
+
+    def _finish(self, *, shutdown: bool = False) -> None:
+        pool = self._pool
+        if pool is None:
+            return
+        self._handles = list(pool._workers)
+        iteration, self._iteration, self._pool = self._iteration, None, None
+        if iteration is not None:
+            iteration.close()
+        if self._owns_pool or shutdown:
+            pool.close()
+
+    def __del__(self, _getpid: Callable[[], int] = os.getpid) -> None:
+        if getattr(self, "_owner_pid", None) == _getpid():
+            self._finish()
+
+
+def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bool) -> PoolPlan:
+    dataset = it._dataset
+    init = loader.worker_init_fn
+    workers = max(1, it._num_workers)
+    if isinstance(dataset, IterDataPipe | MapDataPipe):
+        if it._num_workers > 0:
+            init = functools.partial(torch_loader._sharding_worker_init_fn, init, it._world_size, it._rank)
+        else:
+            torch.utils.data.graph_settings.apply_sharding(dataset, it._world_size, it._rank)
+    changed = collate.additions()
+    spec = WorkerSpec(
+        dataset=dataset,
+        iterable=iterable,
+        auto_collation=it._auto_collation,
+        collate_fn=it._collate_fn,
+        drop_last=it._drop_last,
+        worker_init_fn=init,
+        num_workers=it._num_workers,
+        rng=options.rng,  # type: ignore[arg-type]
+        rank=it._rank,
+        own_collate=collate.is_default(it._collate_fn) and changed is None,
+        collate_map=changed,
+    )
+    context = None
+    if options.executor == "process":
+        context = loader.multiprocessing_context or torch.multiprocessing.get_context()
+    return PoolPlan(spec, options.executor, workers, bound, context)  # type: ignore[arg-type]
+
+
+def _policy(it: Any, options: Options, *, bound: bool, split: bool, shared_memory: bool) -> Policy:
+    if it._num_workers == 0:
+        window = deepest = 1
+    else:
+        window = it._prefetch_factor * it._num_workers
+        deepest = DEEPEN_LIMIT * it._num_workers if options.deepen and it._in_order and not bound else window
+    return Policy(
+        window=max(1, window),
+        max_window=max(1, deepest),
+        in_order=it._in_order,
+        bound=bound,
+        split=split,
+        restarts=options.restarts,
+        budget_bytes=options.memory_budget_bytes if shared_memory else 0,
+        shared_memory=shared_memory,
+    )

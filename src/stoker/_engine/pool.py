@@ -1,0 +1,150 @@
+"""A pool: workers, their arena and its slots. It serves one iteration at a time and may outlive many."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stoker._core import messages as m
+from stoker._core.scheduler import Scheduler
+from stoker._core.slots import SlotTable
+from stoker._engine import lifecycle
+from stoker._engine.handoff import Handoff
+from stoker._executors.base import Arrival, Executor, Start
+from stoker._executors.inline import InlineExecutor
+from stoker._transports.arena import Arena
+from stoker._worker.spec import WorkerSpec
+
+ExecutorKind = Literal["process", "thread", "inline"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """How to build a pool. ``context`` is a multiprocessing context, for processes only."""
+
+    spec: WorkerSpec
+    kind: ExecutorKind
+    workers: int
+    bound: bool
+    context: Any = None
+
+
+class Pool:
+    """Owner of an executor and an arena. Used on the thread that iterates; inert in forked children.
+
+    It answers to the names by which other libraries reach into torch's iterators: ``_workers`` and ``_shutdown_workers``.
+    """
+
+    def __init__(self, plan: PoolPlan) -> None:
+        self.plan = plan
+        self.slots = SlotTable()
+        self.arena: Arena | None = Arena() if plan.kind == "process" else None
+        self.executor = _executor(plan, self.arena)
+        self.handoff = Handoff(self.slots, self.arena)
+        self.epoch = 0
+        self.row_ns = 0.0
+        self.busy = False
+        self.closed = False
+        self._started = False
+        self._owner_pid = os.getpid()
+        self._schedulers: dict[int, Scheduler] = {}
+        lifecycle.register(self)
+
+    @property
+    def _workers(self) -> Sequence[Any]:
+        return self.executor.workers
+
+    def _shutdown_workers(self) -> None:
+        self.close()
+
+    def begin(self, scheduler: Scheduler, seed: int, pipe_seed: int) -> int:
+        """Take on an iteration; its epoch number. Workers are started the first time."""
+        self.epoch += 1
+        self.busy = True
+        self._schedulers[self.epoch] = scheduler
+        self.executor.begin(Start(self.epoch, seed, pipe_seed))
+        if not self._started:
+            self._started = True
+            with lifecycle.launching():
+                for worker in range(self.plan.workers):
+                    self.executor.spawn(worker)
+        return self.epoch
+
+    def end(self, epoch: int) -> None:
+        """The iteration is over, by exhaustion or because nobody wants more. What is still on its way is dropped as it comes."""
+        self.busy = False
+        scheduler = self._schedulers.get(epoch)
+        if scheduler is None or self.closed:
+            return
+        self.row_ns = scheduler.row_ns
+        scheduler.handle(m.CloseAsked())
+        self.executor.begin(Start(-1, 0))
+        for arrival in self.executor.withdraw():
+            self.route(arrival)
+        if scheduler.drained:
+            del self._schedulers[epoch]
+
+    def spawn(self, worker: int) -> None:
+        """Start a worker, a replacement or an addition."""
+        with lifecycle.launching():
+            self.executor.spawn(worker)
+
+    def route(self, arrival: Arrival) -> list[m.Command]:
+        """Give an arrival to the iteration it belongs to; the commands of the one that is running."""
+        epoch, event = arrival
+        scheduler = self._schedulers.get(epoch)
+        if scheduler is not None:
+            commands = scheduler.handle(event)
+            if epoch != self.epoch and scheduler.drained:
+                del self._schedulers[epoch]
+            return commands
+        if epoch >= 0:
+            return []
+        if type(event) is m.Unheld:
+            self.slots.unhold(event.index)
+            return []
+        commands = []
+        for number in list(self._schedulers):
+            found = self._schedulers[number].handle(event)
+            if number == self.epoch and self.busy:
+                commands += found
+        return commands
+
+    def reclaim(self) -> None:
+        """Take back the slots of leases that ended."""
+        if self.arena is not None:
+            released = self.arena.released
+            while released:
+                self.slots.release(released.popleft())
+
+    def forked(self) -> None:
+        """A fork that is not ours: the child reads what is leased now for as long as it likes."""
+        self.slots.retire_leased()
+
+    def close(self) -> None:
+        """End workers and give everything back, within the executor's deadline. Idempotent; nothing in a forked child."""
+        if self.closed or os.getpid() != self._owner_pid:
+            return
+        self.closed = True
+        self.executor.close()
+        if self.arena is not None:
+            self.arena.close()
+
+    def __del__(self, _getpid: Callable[[], int] = os.getpid) -> None:
+        if getattr(self, "_owner_pid", None) == _getpid():
+            self.close()
+
+
+def _executor(plan: PoolPlan, arena: Arena | None) -> Executor:
+    if plan.kind == "inline":
+        return InlineExecutor(plan.spec)
+    if plan.kind == "thread":
+        from stoker._executors.thread import ThreadExecutor
+
+        return ThreadExecutor(plan.spec, bound=plan.bound)
+    from stoker._executors.process import ProcessExecutor
+
+    assert arena is not None
+    return ProcessExecutor(plan.spec, plan.context, arena, bound=plan.bound)

@@ -1,0 +1,68 @@
+"""The seam between the engine and whatever makes batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from stoker._core.messages import Event
+from stoker._core.types import Task
+
+HEAP = 1
+"""Receipt flag: the result is the object in ``receipt.heap``, not bytes in a slot."""
+
+
+class Arrival(NamedTuple):
+    """An event and the epoch it belongs to; epoch -1 concerns the pool, whatever iteration is running."""
+
+    epoch: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is new with an iteration: its epoch number, the base seed, and the seed shared by DataPipes."""
+
+    epoch: int
+    seed: int
+    pipe_seed: int = 0
+
+
+class Executor(Protocol):
+    """Called by the engine, on the thread that iterates.
+
+    Contract:
+
+    - ``submit`` never blocks and never fails because a worker vanished; the loss is reported by ``wait``.
+    - ``wait`` is the only place that blocks. It covers results, wake-ups and deaths in one call and returns at least one arrival,
+      unless ``timeout_s`` passed first. With 0 it only collects what is there.
+    - ``WorkerLost`` comes exactly once per worker, after all of its results.
+    - ``withdraw`` takes back tasks that no worker has seen; each comes back once, as a Withdrawn arrival or never.
+    - ``close`` ends all workers within one deadline and is idempotent.
+    """
+
+    shared_memory: bool
+    """Whether tasks carry slots. False for executors whose results travel as objects or bytes."""
+
+    eager: bool
+    """Whether tasks make progress without ``wait`` being called. False means: do not plan ahead."""
+
+    @property
+    def workers(self) -> Sequence[Any]:
+        """Handles with pid, is_alive, join, exitcode, terminate; empty where there are none."""
+        ...
+
+    def begin(self, start: Start) -> None: ...
+
+    def spawn(self, worker: int) -> None: ...
+
+    def submit(self, task: Task) -> None: ...
+
+    def wait(self, timeout_s: float | None) -> list[Arrival]: ...
+
+    def withdraw(self) -> list[Arrival]: ...
+
+    def retire(self, worker: int | None) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,116 @@
+"""Message channels between the parent and its workers, as plain descriptors.
+
+Plain descriptors and not socket objects: a forked child inherits the objects too, and an object collected there would close a number that by
+then may belong to somebody else. The parent's ends are private to it (see ``descriptors``).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+
+from stoker._executors import descriptors
+
+_MAX_MESSAGE = 1 << 18
+
+
+class TaskChannel:
+    """Tasks from the parent to whichever worker reads first. Message boundaries are kept; sending never blocks.
+
+    What the kernel does not take stays in ``backlog``, in order, and is sent when there is room again.
+    """
+
+    def __init__(self) -> None:
+        kind = socket.SOCK_SEQPACKET if hasattr(socket, "SOCK_SEQPACKET") else socket.SOCK_DGRAM
+        parent, worker = socket.socketpair(socket.AF_UNIX, kind)
+        parent.setblocking(False)
+        worker.setblocking(True)
+        self.worker_fd = worker.detach()
+        self._parent_fd = parent.detach()
+        descriptors.keep_private(self._parent_fd)
+        self.backlog: deque[bytes] = deque()
+
+    def send(self, message: bytes) -> None:
+        """Queue a message behind all earlier ones."""
+        if self.backlog:
+            self.backlog.append(message)
+            self.flush()
+            return
+        try:
+            os.write(self._parent_fd, message)
+        except OSError:  # full, or closed: the wait reports a dead worker, not we
+            self.backlog.append(message)
+
+    def flush(self) -> None:
+        """Send as much of the backlog as the kernel takes."""
+        while self.backlog:
+            try:
+                os.write(self._parent_fd, self.backlog[0])
+            except OSError:
+                return
+            self.backlog.popleft()
+
+    def take_back(self) -> list[bytes]:
+        """All messages that no worker has taken, oldest first."""
+        found: list[bytes] = []
+        with socket.socket(fileno=os.dup(self.worker_fd)) as reader:
+            while True:
+                try:
+                    found.append(reader.recv(_MAX_MESSAGE, socket.MSG_DONTWAIT))
+                except OSError:
+                    break
+        found += self.backlog
+        self.backlog.clear()
+        return found
+
+    def hang_up(self) -> None:
+        """Close the parent's end: workers read what is left and then the end. Idempotent."""
+        if self._parent_fd >= 0:
+            descriptors.close_private(self._parent_fd)
+            self._parent_fd = -1
+
+    def close(self) -> None:
+        """Close both ends. Idempotent."""
+        self.hang_up()
+        if self.worker_fd >= 0:
+            os.close(self.worker_fd)
+            self.worker_fd = -1
+
+
+class ResultPipe:
+    """Fixed-size headers from all workers to the parent. A write below PIPE_BUF is whole or absent, so a kill cannot tear it."""
+
+    def __init__(self) -> None:
+        self.read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self.read_fd, False)
+        descriptors.keep_private(self.read_fd)
+
+    def read(self) -> bytes:
+        """What has arrived; empty when nothing has."""
+        try:
+            return os.read(self.read_fd, 1 << 16)
+        except BlockingIOError:
+            return b""
+
+    def close(self) -> None:
+        """Close both ends. Idempotent."""
+        if self.write_fd >= 0:
+            descriptors.close_private(self.read_fd)
+            os.close(self.write_fd)
+            self.read_fd = self.write_fd = -1
+
+
+def lifeline() -> tuple[int, int]:
+    """(parent's end, worker's end) of a socket on which nothing is ever sent: its closing is the message."""
+    parent, worker = socket.socketpair()
+    parent_fd = parent.detach()
+    descriptors.keep_private(parent_fd)
+    return parent_fd, worker.detach()
+
+
+def note_sockets() -> tuple[socket.socket, int]:
+    """(parent's socket, workers' descriptor) for notes."""
+    kind = socket.SOCK_SEQPACKET if hasattr(socket, "SOCK_SEQPACKET") else socket.SOCK_DGRAM
+    parent, worker = socket.socketpair(socket.AF_UNIX, kind)
+    return parent, worker.detach()

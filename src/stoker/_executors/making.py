@@ -1,0 +1,36 @@
+"""Carrying out a task in this process: shared by the inline and the thread executor."""
+
+from __future__ import annotations
+
+import time
+
+from stoker._core import messages as m
+from stoker._core.types import Receipt, Spans, Task
+from stoker._executors.base import HEAP, Arrival, Start
+from stoker._worker.maker import Maker, StreamEnded
+from stoker._worker.spec import Order
+
+_clock = time.monotonic_ns
+
+
+def carry_out(maker: Maker, task: Task, start: Start, worker: int) -> Arrival:
+    """Make the batch of a whole ticket; the result or the exception is handed over as an object."""
+    ticket = task.ticket
+    part = task.part
+    order = Order(
+        ticket.epoch, ticket.seq, ticket.position, task.attempt, part.number, part.count, part.start, part.stop,
+        ticket.rows, ticket.seed, start.pipe_seed, task.pull, ticket.indices,
+    )  # fmt: skip
+    key = (ticket.seq, task.attempt, part.number)
+    began_ns = _clock()
+    try:
+        batch = maker.make(order, None)
+    except StreamEnded:
+        return Arrival(ticket.epoch, m.SourceEnded(*key, worker, None, None))
+    except Exception as error:
+        receipt = Receipt(flags=HEAP, heap=error)
+        return Arrival(
+            ticket.epoch, m.BatchFailed(*key, worker, None, None, receipt, Spans(began_ns, 0, 0, _clock()))
+        )
+    receipt = Receipt(flags=HEAP, heap=batch)
+    return Arrival(ticket.epoch, m.BatchReady(*key, worker, None, None, receipt, Spans(began_ns, 0, 0, _clock())))

@@ -1,0 +1,345 @@
+"""Worker processes over shared memory.
+
+    parent ── tasks (message socket, one for all or one per bound worker) ──► workers
+    parent ◄── result headers (one pipe, atomic writes) ───────────────────── workers
+    parent ◄── notes (log records, warnings, prints) ───────────────────────── workers
+    parent ──  lifeline per worker; a pidfd per worker tells of its death
+
+One epoll covers results, notes and deaths. No lock and no queue that a killed process could leave held.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from stoker._core import messages as m
+from stoker._core.types import Receipt, SlotRef, Spans, Task
+from stoker._executors import descriptors, launch
+from stoker._executors.base import Arrival, Start
+from stoker._executors.channels import ResultPipe, TaskChannel, lifeline, note_sockets
+from stoker._transports.arena import Arena
+from stoker._worker import main, notes, status, wire
+from stoker._worker.spec import WorkerSpec
+from stoker.share.shipment import Shipment
+
+GRACE_S = 1.0
+"""How long busy workers may take to finish their current sample when the pool closes."""
+
+_clock = time.monotonic_ns
+_READY = int(wire.ResultKind.READY)
+_FAILED = int(wire.ResultKind.FAILED)
+
+
+class _Member:
+    """A worker process and the descriptors that go with it."""
+
+    __slots__ = ("leaving", "lifeline_fd", "pidfd", "process")
+
+    def __init__(self, process: Any, lifeline_fd: int, pidfd: int) -> None:
+        self.process = process
+        self.lifeline_fd = lifeline_fd
+        self.pidfd = pidfd
+        self.leaving = False
+
+
+class ProcessExecutor:
+    """Processes that pull tasks as they become idle, or take them from channels of their own when ``bound``."""
+
+    shared_memory = True
+    eager = True
+
+    def __init__(self, spec: WorkerSpec, context: Any, arena: Arena, *, bound: bool) -> None:
+        self._spec = spec
+        self._context = context
+        self._arena = arena
+        self._bound = bound
+        self._owner_pid = os.getpid()
+        self._shared = None if bound else TaskChannel()
+        self._own: dict[int, TaskChannel] = {}
+        self._results = ResultPipe()
+        note_socket, self._note_fd = note_sockets()
+        self._note_socket = note_socket
+        self._notes = notes.NoteReader(note_socket)
+        self._status = status.StatusPage.create()
+        self._control = self._status.control
+        self._poll = select.epoll()
+        self._poll.register(self._results.read_fd, select.EPOLLIN)
+        self._poll.register(note_socket.fileno(), select.EPOLLIN)
+        self._members: dict[int, _Member] = {}
+        self._by_pidfd: dict[int, int] = {}
+        self._all: dict[int, Any] = {}
+        self._lost_at_start: list[int] = []
+        self._shipment: Shipment | None = None
+        self._start = Start(0, 0)
+        self._closed = False
+
+    @property
+    def workers(self) -> Sequence[Any]:
+        return [self._all[worker] for worker in sorted(self._all)]
+
+    def begin(self, start: Start) -> None:
+        self._start = start
+        self._control[status.EPOCH] = start.epoch
+
+    def spawn(self, worker: int) -> None:
+        if worker > status.MAX_WORKERS - 1:
+            raise ValueError(f"num_workers may be at most {status.MAX_WORKERS}")
+        fork = self._context.get_start_method() == "fork"
+        if not fork and self._shipment is None:
+            self._shipment = Shipment(self._spec)
+        self._status.clear(worker)
+        channel = self._shared or self._own.get(worker)
+        if channel is None:
+            channel = self._own[worker] = TaskChannel()
+        ours, theirs = lifeline()
+        boot = main.Boot(
+            worker=worker,
+            task_fd=channel.worker_fd,
+            result_fd=self._results.write_fd,
+            lifeline_fd=theirs,
+            note_fd=self._note_fd,
+            arena_fd=self._arena.fd,
+            status_fd=self._status.fd,
+            stride=self._arena.stride,
+            reserve=self._arena.reserve,
+            base_seed=self._start.seed,
+            epoch=self._start.epoch,
+            levels=notes.logger_levels(),
+            spec=self._spec if fork else None,
+            shipment_fd=-1 if self._shipment is None else self._shipment.fd,
+            shipment_fds=[] if self._shipment is None else self._shipment.fds,
+        )
+        try:
+            process = launch.start(self._context, main.run, boot)
+        except BaseException:
+            descriptors.close_private(ours)
+            raise
+        finally:
+            os.close(theirs)
+        member = _Member(process, ours, launch.watch(process))
+        self._members[worker] = member
+        self._all[worker] = process
+        if member.pidfd < 0:
+            self._lost_at_start.append(worker)
+        else:
+            descriptors.keep_private(member.pidfd)
+            self._by_pidfd[member.pidfd] = worker
+            self._poll.register(member.pidfd, select.EPOLLIN)
+
+    def submit(self, task: Task) -> None:
+        ticket, part, slot, scratch = task.ticket, task.part, task.slot, task.scratch
+        assert slot is not None
+        indices: Any = ticket.indices
+        if part.count > 1:
+            indices = indices[part.start : part.stop]
+        payload = pickle.dumps(indices, 5)
+        self._arena.prepare(slot.index)
+        inline = 1
+        if len(payload) > wire.INLINE_BYTES:
+            inline = 0
+            self._arena.put(scratch.index if scratch is not None else slot.index, payload)
+        if scratch is None:
+            scratch_index, scratch_generation = wire.NO_SLOT, 0
+        else:
+            scratch_index, scratch_generation = scratch
+            self._arena.prepare(scratch_index)
+        start = self._start
+        header = wire.pack_task(
+            wire.VERSION, 1, inline, ticket.epoch, ticket.seq, ticket.position, task.attempt, part.number, part.count,
+            part.start, part.stop, ticket.rows, slot.index, slot.generation, scratch_index, scratch_generation,
+            ticket.seed, start.pipe_seed, task.pull, len(payload), _clock(),
+        )  # fmt: skip
+        channel = self._shared or self._own[task.worker or 0]
+        channel.send(header + payload if inline else header)
+
+    def wait(self, timeout_s: float | None) -> list[Arrival]:
+        data = self._results.read()
+        if data:
+            return self._arrivals(data)
+        if self._lost_at_start:
+            return self._lost(self._lost_at_start.pop())
+        if timeout_s == 0:
+            return []
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            for channel in self._channels():
+                channel.flush()
+            left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
+            found = self._poll.poll(left)
+            if not found:
+                return []
+            arrivals = self._collect(found)
+            if arrivals:
+                return arrivals
+
+    def withdraw(self) -> list[Arrival]:
+        back: list[Arrival] = []
+        for channel in self._channels():
+            for message in channel.take_back():
+                task = wire.TaskHeader._make(wire.unpack_task(message))
+                if task.kind == wire.TaskKind.MAKE:
+                    back.append(Arrival(task.epoch, m.Withdrawn(task.seq, task.attempt, task.part)))
+        return back
+
+    def retire(self, worker: int | None) -> None:
+        leave = wire.pack_task(wire.VERSION, wire.TaskKind.LEAVE, *(0,) * (len(wire.TaskHeader._fields) - 2))
+        channel = self._shared or self._own[worker or 0]
+        channel.send(leave)
+
+    def close(self) -> None:
+        if self._closed or os.getpid() != self._owner_pid:
+            return
+        self._closed = True
+        self._control[status.EPOCH] = -1  # who is in the middle of a batch stops after its current sample
+        self.withdraw()
+        for channel in self._channels():
+            channel.hang_up()
+        self._end_processes()
+        self._notes.drain()
+        for channel in self._channels():
+            channel.close()
+        self._results.close()
+        self._note_socket.close()
+        os.close(self._note_fd)
+        self._control.release()
+        self._status.close()
+        self._poll.close()
+        if self._shipment is not None:
+            self._shipment.close()
+
+    # Inside
+
+    def _channels(self) -> Sequence[TaskChannel]:
+        return [self._shared] if self._shared is not None else list(self._own.values())
+
+    def _collect(self, found: list[tuple[int, int]]) -> list[Arrival]:
+        arrivals: list[Arrival] = []
+        dead: list[int] = []
+        for fd, _ in found:
+            if fd == self._results.read_fd:
+                arrivals += self._arrivals(self._results.read())
+            elif fd in self._by_pidfd:
+                dead.append(self._by_pidfd[fd])
+            else:
+                self._notes.drain()
+        for worker in dead:
+            arrivals += self._lost(worker)
+        return arrivals
+
+    def _arrivals(self, data: bytes) -> list[Arrival]:
+        arrivals = []
+        for fields in wire.unpack_results(data):
+            kind = fields[1]
+            if kind == _READY or kind == _FAILED:
+                (_, _, flags, worker, epoch, seq, attempt, part, slot, slot_generation, scratch, scratch_generation,
+                 root_offset, root_bytes, nbytes, received_ns, fetched_ns, collated_ns, sent_ns) = fields  # fmt: skip
+                event = (m.BatchReady if kind == _READY else m.BatchFailed)(
+                    seq, attempt, part, worker,
+                    SlotRef(slot, slot_generation),
+                    None if scratch == wire.NO_SLOT else SlotRef(scratch, scratch_generation),
+                    Receipt(root_offset, root_bytes, nbytes, flags << 8),
+                    Spans(received_ns, fetched_ns, collated_ns, sent_ns),
+                )  # fmt: skip
+                arrivals.append(Arrival(epoch, event))
+            else:
+                arrivals += self._rare(wire.ResultHeader._make(fields))
+        return arrivals
+
+    def _rare(self, header: wire.ResultHeader) -> list[Arrival]:
+        """Messages that come seldom: start, end of a stream, skipped work, slots let go, leaving."""
+        key = (header.seq, header.attempt, header.part)
+        if header.kind == wire.ResultKind.UP:
+            return [Arrival(-1, m.WorkerUp(header.worker))]
+        if header.kind == wire.ResultKind.ENDED:
+            slot = SlotRef(header.slot, header.slot_generation)
+            return [Arrival(header.epoch, m.SourceEnded(*key, header.worker, slot, None))]
+        if header.kind == wire.ResultKind.SKIPPED:
+            return [Arrival(header.epoch, m.Withdrawn(*key))]
+        if header.kind == wire.ResultKind.UNHELD:
+            return [Arrival(-1, m.Unheld(header.slot))]
+        if header.kind == wire.ResultKind.LEAVING and header.worker in self._members:
+            self._members[header.worker].leaving = True
+        return []
+
+    def _lost(self, worker: int) -> list[Arrival]:
+        """A worker is gone: first all of its messages, then what the living are working on, then the loss."""
+        member = self._members.pop(worker)
+        self._forget(member)
+        arrivals: list[Arrival] = []
+        while data := self._results.read():
+            arrivals += self._arrivals(data)
+        queued: set[tuple[int, int, int]] = set()
+        if self._shared is not None:
+            messages = self._shared.take_back()
+            for message in messages:
+                task = wire.TaskHeader._make(wire.unpack_task(message))
+                queued.add((task.seq, task.attempt, task.part))
+                self._shared.send(message)
+        else:
+            self._own[worker].take_back()  # all of its tasks are issued again, in order, by the scheduler
+        for living in self._members:
+            claim = self._status.claim(living)
+            if claim is not None:
+                arrivals.append(Arrival(claim[0], m.Claimed(living, *claim[1:])))
+        claim = self._status.claim(worker)
+        claimed = claim[1:] if claim is not None and claim[0] == self._start.epoch else None
+        member.process.join(1.0)
+        loss = m.WorkerLost(worker, claimed, frozenset(queued), member.leaving, _epitaph(member.process))
+        arrivals.append(Arrival(-1, loss))
+        if member.leaving:
+            self._all.pop(worker, None)
+        return arrivals
+
+    def _forget(self, member: _Member) -> None:
+        if member.pidfd >= 0:
+            self._poll.unregister(member.pidfd)
+            del self._by_pidfd[member.pidfd]
+            descriptors.close_private(member.pidfd)
+            member.pidfd = -1
+        descriptors.close_private(member.lifeline_fd)
+
+    def _end_processes(self) -> None:
+        """One deadline for all: let them finish a sample, then end them. They hold nothing that could be left broken."""
+        self._await_ends(GRACE_S)
+        for how, patience_s in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 1.0)):
+            for member in self._members.values():
+                if member.process.is_alive():
+                    os.kill(member.process.pid, how)
+            self._await_ends(patience_s)
+        for member in self._members.values():
+            member.process.join(1.0)
+            self._forget(member)
+        self._members.clear()
+
+    def _await_ends(self, patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
+        while self._by_pidfd:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            for fd, _ in self._poll.poll(left):
+                if fd in self._by_pidfd:
+                    self._forget(self._members[self._by_pidfd[fd]])
+                elif fd == self._results.read_fd:
+                    self._results.read()
+                else:
+                    self._notes.drain()
+
+
+def _epitaph(process: Any) -> str:
+    """How a process ended, in torch's words."""
+    code = process.exitcode
+    if code is not None and code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = str(-code)
+        described = (signal.strsignal(-code) or name).split(":")[0]
+        return f"DataLoader worker (pid {process.pid}) is killed by signal: {described} ({name})."
+    return f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly with exit code {code}"

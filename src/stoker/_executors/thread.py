@@ -1,0 +1,157 @@
+"""Worker threads: no copies, no processes; right for I/O and for code that releases the GIL.
+
+The dataset is shared by all threads, not copied. Global generators belong to the trainer's threads too and are left alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from stoker._core import messages as m
+from stoker._core.types import Receipt, Spans, Task
+from stoker._executors.base import HEAP, Arrival, Start
+from stoker._executors.making import carry_out
+from stoker._worker import collate, context
+from stoker._worker.maker import Maker
+from stoker._worker.spec import WorkerSpec
+
+CLOSE_S = 1.5
+
+
+class ThreadHandle:
+    """A worker thread under the names that a process has."""
+
+    pid: int | None = None
+    exitcode: int | None = None
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._thread.join(timeout)
+
+    def terminate(self) -> None:
+        """A thread cannot be ended from outside; it leaves after its current sample."""
+
+
+class ThreadExecutor:
+    """Threads that pull from one queue, or each from its own when tasks are bound to workers."""
+
+    shared_memory = False
+    eager = True
+
+    def __init__(self, spec: WorkerSpec, *, bound: bool) -> None:
+        collate.install()
+        self._spec = spec
+        self._bound = bound
+        self._shared: SimpleQueue[Task | None] = SimpleQueue()
+        self._own: dict[int, SimpleQueue[Task | None]] = {}
+        self._arrivals: SimpleQueue[Arrival] = SimpleQueue()
+        self._handles: dict[int, ThreadHandle] = {}
+        self._start = Start(0, 0)
+        self._closed = False
+
+    @property
+    def workers(self) -> Sequence[Any]:
+        return [self._handles[worker] for worker in sorted(self._handles)]
+
+    def begin(self, start: Start) -> None:
+        self._start = start
+
+    def spawn(self, worker: int) -> None:
+        queue = self._own.setdefault(worker, SimpleQueue()) if self._bound else self._shared
+        thread = threading.Thread(
+            target=self._run, args=(worker, queue), name=f"stoker-worker-{worker}", daemon=True
+        )
+        self._handles[worker] = ThreadHandle(thread)
+        thread.start()
+
+    def submit(self, task: Task) -> None:
+        queue = self._own[task.worker] if task.worker is not None else self._shared
+        queue.put(task)
+
+    def wait(self, timeout_s: float | None) -> list[Arrival]:
+        try:
+            first = self._arrivals.get(timeout=timeout_s) if timeout_s != 0 else self._arrivals.get_nowait()
+        except Empty:
+            return []
+        found = [first]
+        while True:
+            try:
+                found.append(self._arrivals.get_nowait())
+            except Empty:
+                return found
+
+    def withdraw(self) -> list[Arrival]:
+        back: list[Arrival] = []
+        for queue in (self._shared, *self._own.values()):
+            while True:
+                try:
+                    task = queue.get_nowait()
+                except Empty:
+                    break
+                if task is not None:
+                    key = (task.ticket.seq, task.attempt, task.part.number)
+                    back.append(Arrival(task.ticket.epoch, m.Withdrawn(*key)))
+        return back
+
+    def retire(self, worker: int | None) -> None:
+        queue = self._own[worker] if self._bound and worker is not None else self._shared
+        queue.put(None)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self.withdraw()
+        for worker in self._handles:
+            (self._own[worker] if self._bound else self._shared).put(None)
+        deadline = time.monotonic() + CLOSE_S
+        for handle in self._handles.values():
+            handle.join(max(0.0, deadline - time.monotonic()))
+
+    def _run(self, worker: int, queue: SimpleQueue[Task | None]) -> None:
+        spec = self._spec
+        failed: BaseException | None = None
+        maker: Maker | None = None
+        try:
+            context.set_thread_info(worker, spec.num_workers, self._start.seed + worker, spec.dataset)
+            maker = Maker(spec, worker, seeds=False)
+            maker.progress = self._progress
+            if spec.worker_init_fn is not None:
+                spec.worker_init_fn(worker)
+        except Exception as error:
+            failed = error
+        while True:
+            task = queue.get()
+            if task is None or self._closed:
+                break
+            if task.ticket.epoch != self._start.epoch:
+                key = (task.ticket.seq, task.attempt, task.part.number)
+                self._arrivals.put(Arrival(task.ticket.epoch, m.Withdrawn(*key)))
+            elif failed is not None or maker is None:
+                self._arrivals.put(self._refuse(task, worker, failed))
+                failed = RuntimeError("this worker could not start") if failed is not None else None
+            else:
+                self._arrivals.put(carry_out(maker, task, self._start, worker))
+            del task
+        if not self._closed:
+            self._handles.pop(worker, None)
+            self._arrivals.put(Arrival(-1, m.WorkerLost(worker, expected=True)))
+
+    def _progress(self, row: int) -> None:
+        if self._closed:
+            raise SystemExit
+
+    @staticmethod
+    def _refuse(task: Task, worker: int, error: BaseException | None) -> Arrival:
+        key = (task.ticket.seq, task.attempt, task.part.number)
+        receipt = Receipt(flags=HEAP, heap=error)
+        return Arrival(task.ticket.epoch, m.BatchFailed(*key, worker, None, None, receipt, Spans()))

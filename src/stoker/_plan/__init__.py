@@ -1,0 +1,1 @@
+"""The sampler's side: what is to be made, in which order."""

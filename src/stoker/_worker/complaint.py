@@ -1,0 +1,90 @@
+"""Turns a failed collation into a message that names the key, what differs, and the dataset indices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+_SHOWN = 4
+Path = tuple[Any, ...]
+
+
+def explain_collation(error: BaseException, samples: Sequence[Any], indices: Sequence[Any] | None) -> None:
+    """Append what is wrong with these samples to the error's own text. Changes the error in place, never raises."""
+    try:
+        found = _odd_one(samples, ())
+    except Exception:
+        return
+    if found is None:
+        return
+    path, what, rows = found
+    lines = ["sample" + "".join(f"[{key!r}]" for key in path) + f": {what}"]
+    for row in rows[:_SHOWN]:
+        place = f"dataset index {indices[row]}" if indices is not None and row < len(indices) else f"row {row}"
+        lines.append(f"  {place}: {_show(_follow(samples[row], path))}")
+    text = "\n".join(lines)
+    first = str(error.args[0]) if error.args else ""
+    error.args = (f"{first}\n{text}" if first else text, *error.args[1:])
+
+
+def _odd_one(values: Sequence[Any], path: Path) -> tuple[Path, str, list[int]] | None:
+    """The first place where samples do not go together: (path, what is wrong, rows to show)."""
+    first = values[0]
+    for row, value in enumerate(values):
+        if value is None:
+            return path, "is None", [row]
+    kinds = [row for row, value in enumerate(values) if _kind(value) != _kind(first)]
+    if kinds:
+        return path, "samples are of different types", [0, *kinds]
+    if isinstance(first, torch.Tensor | np.ndarray):
+        shapes = [row for row, value in enumerate(values) if tuple(value.shape) != tuple(first.shape)]
+        return (path, "samples have different shapes", [0, *shapes]) if shapes else None
+    if isinstance(first, Mapping):
+        for row, value in enumerate(values):
+            missing = [key for key in first if key not in value]
+            if missing:
+                return path, f"key {missing[0]!r} is missing", [row]
+        for key in first:
+            found = _odd_one([value[key] for value in values], (*path, key))
+            if found:
+                return found
+    elif isinstance(first, Sequence) and not isinstance(first, str | bytes):
+        lengths = [row for row, value in enumerate(values) if len(value) != len(first)]
+        if lengths:
+            return path, "samples have different lengths", [0, *lengths]
+        for place in range(len(first)):
+            found = _odd_one([value[place] for value in values], (*path, place))
+            if found:
+                return found
+    return None
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool | int | float):
+        return "number"
+    return type(value).__name__
+
+
+def _follow(sample: Any, path: Path) -> Any:
+    """The value at a path; as far as it can be followed."""
+    value = sample
+    for key in path:
+        try:
+            value = value[key]
+        except Exception:
+            return value
+    return value
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"tensor of shape {tuple(value.shape)}, {value.dtype}"
+    if isinstance(value, np.ndarray):
+        return f"array of shape {value.shape}, {value.dtype}"
+    text = repr(value)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        text = f"length {len(value)}, {text}"
+    return f"{type(value).__name__} {text[:60]}"

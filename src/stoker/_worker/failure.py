@@ -1,0 +1,97 @@
+"""Carries an exception from a worker to the parent: type, args, attributes and notes where they can travel, the traceback as text."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from stoker.errors import WorkerFailure, WorkerTraceback
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception in transit. ``payload`` rebuilds it; None when its type cannot travel at all."""
+
+    payload: bytes | None
+    name: str
+    text: str
+    traceback: str
+    worker: int
+
+
+def pack(error: BaseException, worker: int) -> Failure:
+    """Describe an exception for another process. Never raises. Called in the worker, on the thread that caught it."""
+    try:
+        trace = "".join(traceback.format_exception(error))
+    except Exception as trouble:
+        trace = f"<traceback of {type(error).__name__} could not be formatted: {trouble!r}>"
+    try:
+        text = str(error)
+    except Exception:
+        text = "<no text>"
+    return Failure(_payload(error), type(error).__name__, text, trace, worker)
+
+
+def unpack(failure: Failure) -> BaseException:
+    """The exception to raise in the parent, with the worker's traceback as its cause."""
+    error: BaseException | None = None
+    if failure.payload is not None:
+        try:
+            error = _rebuild(*pickle.loads(failure.payload))
+        except Exception:
+            error = None
+    if error is None:
+        error = WorkerFailure(f"{failure.name}: {failure.text}")
+    error.__cause__ = WorkerTraceback(
+        f"Caught {failure.name} in DataLoader worker process {failure.worker}.\nOriginal {failure.traceback}"
+    )
+    return error
+
+
+def _payload(error: BaseException) -> bytes | None:
+    """The exception as bytes that are known to load again; by value when its class is not importable."""
+    attributes = {}
+    for key, value in getattr(error, "__dict__", {}).items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception:
+            continue
+        attributes[key] = value
+    for how in (_by_reduce, _by_parts):
+        for dumps in (pickle.dumps, cloudpickle.dumps):
+            try:
+                payload: bytes = dumps((*how(error), attributes))
+                if type(_rebuild(*pickle.loads(payload))).__name__ == type(error).__name__:
+                    return payload
+            except Exception:
+                continue
+    return None
+
+
+def _by_reduce(error: BaseException) -> tuple[type, tuple[Any, ...], bool]:
+    """As the class itself says how it is built again."""
+    reduced = error.__reduce__()
+    if isinstance(reduced, str):
+        raise TypeError("reduced to a global name")
+    return reduced[0], reduced[1], True
+
+
+def _by_parts(error: BaseException) -> tuple[type, tuple[Any, ...], bool]:
+    """As a bare instance with args: for classes whose ``__init__`` wants something else than args."""
+    return type(error), error.args, False
+
+
+def _rebuild(maker: Any, args: tuple[Any, ...], call: bool, attributes: dict[str, Any]) -> BaseException:
+    if call:
+        error = maker(*args)
+    else:
+        error = maker.__new__(maker)
+        error.args = args
+    if not isinstance(error, BaseException):
+        raise TypeError("not an exception")
+    error.__dict__.update(attributes)
+    return error

@@ -1,0 +1,62 @@
+"""What a worker process does before user code runs: signals, native thread pools, lifeline."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+from typing import Any
+
+import torch
+
+
+def reset_signals() -> None:
+    """Undo the handlers inherited from the training script. Ctrl-C is the parent's to handle: one traceback, not one per worker."""
+    for number in signal.valid_signals():
+        try:
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            continue
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.set_wakeup_fd(-1)
+
+
+def hold_lifeline(fd: int) -> None:
+    """Die with the parent. The kernel kills this process as soon as the other end of the socket is closed.
+
+    PR_SET_PDEATHSIG would fire when the *thread* that forked ends, and means nothing under a fork server. Where the
+    kernel has no F_SETSIG (macOS), the worker notices at its next task instead: the task channel reads as closed.
+    """
+    set_signal = getattr(fcntl, "F_SETSIG", None)
+    if set_signal is None:
+        return
+    fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(fd, set_signal, signal.SIGKILL)
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+    try:
+        alive = os.read(fd, 1)
+    except BlockingIOError:
+        return
+    if not alive:  # the parent was gone before the signal was armed
+        os._exit(0)
+
+
+def single_thread() -> None:
+    """One thread per native pool: the workers are the parallelism."""
+    torch.set_num_threads(1)
+    cv2: Any = sys.modules.get("cv2")
+    if cv2 is not None and hasattr(cv2, "setNumThreads"):
+        cv2.setNumThreads(0)
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(limits=1)
+
+
+def name_process(worker: int) -> None:
+    """Show up in process lists as what we are."""
+    try:
+        torch.multiprocessing._set_thread_name(f"stoker-{worker}")
+    except (AttributeError, RuntimeError):
+        return

@@ -1,0 +1,244 @@
+"""The loop of a worker process: take a task, make the batch in its slot, send the header, repeat.
+
+    recv (blocks) ─► claim on the status page ─► fetch ─► collate into the slot ─► write header to the result pipe
+
+It holds no lock and owns nothing the parent waits for: it can be killed between any two lines.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import socket
+import time
+from dataclasses import dataclass, field
+from multiprocessing import reduction
+from typing import Any
+
+from stoker._transports.writer import ArenaWriter, SlotWriter
+from stoker._worker import collate, context, failure, hygiene, notes, seeding, status, wire
+from stoker._worker.maker import Abandoned, Maker, StreamEnded
+from stoker._worker.spec import Order, WorkerSpec
+from stoker.share import shipment
+
+_clock = time.monotonic_ns
+_MAX_MESSAGE = 1 << 18
+
+
+@dataclass(slots=True)
+class Boot:
+    """All that a worker process starts with. Inherited as it is under fork; otherwise its descriptors travel beside it."""
+
+    worker: int
+    task_fd: int
+    result_fd: int
+    lifeline_fd: int
+    note_fd: int
+    arena_fd: int
+    status_fd: int
+    stride: int
+    reserve: bool
+    base_seed: int
+    epoch: int
+    levels: dict[str, int]
+    spec: WorkerSpec | None
+    shipment_fd: int = -1
+    shipment_fds: list[int] = field(default_factory=list)
+
+    def __reduce__(self) -> Any:
+        """For spawn and forkserver: duplicate every descriptor for the child. Called while the process is spawned."""
+        fds = [self.task_fd, self.result_fd, self.lifeline_fd, self.note_fd, self.arena_fd, self.status_fd]
+        fds += [self.shipment_fd, *self.shipment_fds]
+        passed = [reduction.DupFd(fd) for fd in fds]
+        rest = (self.stride, self.reserve, self.base_seed, self.epoch, self.levels)
+        return _arrive, (self.worker, passed, rest)
+
+
+def _arrive(worker: int, passed: list[Any], rest: tuple[Any, ...]) -> Boot:
+    fds = [item.detach() for item in passed]
+    stride, reserve, base_seed, epoch, levels = rest
+    return Boot(worker, *fds[:6], stride, reserve, base_seed, epoch, levels, None, fds[6], fds[7:])
+
+
+def run(boot: Boot) -> None:
+    """Entry point of the process."""
+    hygiene.reset_signals()
+    hygiene.hold_lifeline(boot.lifeline_fd)
+    hygiene.name_process(boot.worker)
+    page = status.StatusPage(boot.status_fd)
+    row = page.row(boot.worker)
+    row[status.PID] = os.getpid()
+    sender = notes.NoteSender(socket.socket(fileno=boot.note_fd), boot.worker)
+    notes.forward(sender, boot.levels)
+    hygiene.single_thread()
+    collate.install()
+    channel = socket.socket(fileno=boot.task_fd)
+    loop = _Loop(boot, page, channel)
+    try:
+        loop.prepare()
+        gc.collect()
+        gc.freeze()
+        loop.serve()
+    except KeyboardInterrupt:
+        pass  # the parent raises it; one traceback is enough
+
+
+class _Loop:
+    """State of the worker's one thread."""
+
+    def __init__(self, boot: Boot, page: status.StatusPage, channel: socket.socket) -> None:
+        self._boot = boot
+        self._control = page.control
+        self._row = page.row(boot.worker)
+        self._channel = channel
+        self._arena = ArenaWriter(boot.arena_fd, boot.stride, reserve=boot.reserve)
+        self._maker: Maker | None = None
+        self._start_error: BaseException | None = None
+        self._held: list[tuple[int, SlotWriter]] = []
+        self._epoch = 0
+        self._pipe_epoch = -1
+
+    def prepare(self) -> None:
+        """Load the dataset, seed, run ``worker_init_fn``. An error is kept and raised by the first task, as in torch."""
+        boot = self._boot
+        try:
+            spec = boot.spec if boot.spec is not None else shipment.unpack(boot.shipment_fd, boot.shipment_fds)
+            assert isinstance(spec, WorkerSpec)
+            if spec.collate_map and boot.spec is None:
+                collate.merge(spec.collate_map)
+            seed = seeding.seed_like_torch(boot.base_seed, boot.worker)
+            context.set_process_info(boot.worker, spec.num_workers, seed, spec.dataset)
+            maker = Maker(spec, boot.worker)
+            if spec.worker_init_fn is not None:
+                torch_seed = seeding.torch_seed()
+                spec.worker_init_fn(boot.worker)
+                maker.torch_is_ours = seeding.torch_seed() == torch_seed
+            maker.progress = self._progress
+            self._maker = maker
+        except Exception as error:
+            self._start_error = error
+        self._send(wire.ResultKind.UP, None)
+
+    def serve(self) -> None:
+        """Work until the channel closes or a LEAVE arrives."""
+        recv = self._channel.recv
+        while True:
+            message = recv(_MAX_MESSAGE)
+            if not message:
+                return
+            received_ns = _clock()
+            task = wire.TaskHeader._make(wire.unpack_task(message))
+            if task.kind == wire.TaskKind.LEAVE:
+                self._send(wire.ResultKind.LEAVING, None)
+                return
+            row = self._row
+            row[status.W_EPOCH] = task.epoch
+            row[status.SEQ] = task.seq
+            row[status.ATTEMPT] = task.attempt
+            row[status.PART] = task.part
+            row[status.SINCE_NS] = received_ns
+            row[status.PHASE] = status.WORKING
+            if self._held:
+                self._let_go()
+            if task.epoch != self._control[status.EPOCH]:
+                self._send(wire.ResultKind.SKIPPED, task)
+            else:
+                self._epoch = task.epoch
+                self._work(task, message, received_ns)
+            row[status.PHASE] = status.IDLE
+
+    def _progress(self, row: int) -> None:
+        """Between two samples: say where we are, and stop when nobody waits any more."""
+        if row >= 0:
+            self._row[status.ROW] = row
+            if self._control[status.EPOCH] != self._epoch:
+                raise Abandoned
+
+    def _work(self, task: wire.TaskHeader, message: bytes, received_ns: int) -> None:
+        slot = self._arena.open(task.slot)
+        scratch = self._arena.open(task.scratch) if task.scratch != wire.NO_SLOT else None
+        target = scratch or slot
+        kind = wire.ResultKind.READY
+        fetched_ns = collated_ns = 0
+        try:
+            order = self._order(task, message, target)
+            maker = self._maker
+            if maker is None:
+                error = self._start_error
+                self._start_error = RuntimeError(f"this worker could not start: {error!r}")
+                assert error is not None
+                raise error
+            if scratch is not None:
+                part = maker.make_part(order, slot)
+                collated_ns = _clock()
+                receipt = scratch.write(part)
+                del part
+            else:
+                batch = maker.make(order, slot)
+                collated_ns = _clock()
+                receipt = slot.write(batch)
+                del batch
+        except StreamEnded:
+            self._send(wire.ResultKind.ENDED, task)
+            return
+        except Abandoned:
+            self._send(wire.ResultKind.SKIPPED, task)
+            return
+        except Exception as error:
+            kind = wire.ResultKind.FAILED
+            receipt = target.write(failure.pack(error, self._boot.worker))
+            del error
+        flags = 0
+        if slot.held():
+            flags |= wire.HELD_SLOT
+            self._held.append((task.slot, slot))
+        if scratch is not None and scratch.held():
+            flags |= wire.HELD_SCRATCH
+            self._held.append((task.scratch, scratch))
+        self._send(
+            kind, task, flags=flags, receipt=receipt, stamps=(received_ns, fetched_ns, collated_ns, _clock())
+        )
+
+    def _order(self, task: wire.TaskHeader, message: bytes, target: SlotWriter) -> Order:
+        if task.inline:
+            indices = pickle.loads(memoryview(message)[wire.TASK.size :])
+        else:
+            indices = pickle.loads(target.peek(task.payload_bytes))
+        return Order(
+            task.epoch, task.seq, task.position, task.attempt, task.part, task.parts,
+            task.start, task.stop, task.rows, task.seed, task.pipe_seed, task.pull, indices,
+        )  # fmt: skip
+
+    def _let_go(self) -> None:
+        """Tell the parent of slots whose last reference in this worker is gone."""
+        still = []
+        for index, slot in self._held:
+            if slot.held():
+                still.append((index, slot))
+            else:
+                self._send(wire.ResultKind.UNHELD, None, slot=index)
+        self._held = still
+
+    def _send(
+        self,
+        kind: wire.ResultKind,
+        task: wire.TaskHeader | None,
+        *,
+        flags: int = 0,
+        receipt: Any = None,
+        stamps: tuple[int, int, int, int] = (0, 0, 0, 0),
+        slot: int = wire.NO_SLOT,
+    ) -> None:
+        worker = self._boot.worker
+        if task is None:
+            header = wire.pack_result(
+                wire.VERSION, kind, flags, worker, 0, 0, 0, 0, slot, 0, wire.NO_SLOT, 0, 0, 0, 0, *stamps
+            )
+        else:
+            at, root, size = (receipt.root_offset, receipt.root_bytes, receipt.nbytes) if receipt else (0, 0, 0)
+            header = wire.pack_result(
+                wire.VERSION, kind, flags, worker, task.epoch, task.seq, task.attempt, task.part,
+                task.slot, task.slot_generation, task.scratch, task.scratch_generation, at, root, size, *stamps,
+            )  # fmt: skip
+        os.write(self._boot.result_fd, header)

@@ -1,0 +1,229 @@
+"""Makes batches: seeds, fetches, collates. The one place where user code runs, for every executor."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from stoker._core.grid import row_ranges
+from stoker._worker.complaint import explain_collation
+from stoker._worker.context import SlotMemory, current
+from stoker._worker.parts import PartRows, collate_part
+from stoker._worker.seeding import generators_kept, range_key, sample_key, seed_all
+from stoker._worker.spec import Order, WorkerSpec
+from stoker.errors import SampleStopIteration
+
+Progress = Callable[[int], None]
+"""Told the row about to be fetched; -1 when fetching is over. What a status page or a profiler hangs on."""
+
+
+def _silent(row: int) -> None:
+    return None
+
+
+class StreamEnded(Exception):  # noqa: N818 -- a signal, not an error
+    """An iterable dataset has no further batch."""
+
+
+class Abandoned(Exception):  # noqa: N818 -- a signal, not an error
+    """Nobody waits for this batch any more; raised by a Progress callback between two samples."""
+
+
+class Maker:
+    """Turns orders into batches for one worker.
+
+    Used by one thread. ``seeds`` is false where the global generators are not ours to seed (threads); ``inline`` asks that
+    they be left as found. ``torch_is_ours`` becomes false when ``worker_init_fn`` seeded torch itself.
+    """
+
+    def __init__(self, spec: WorkerSpec, worker: int, *, seeds: bool = True, inline: bool = False) -> None:
+        self.spec = spec
+        self.worker = worker
+        self.torch_is_ours = True
+        self.progress: Progress = _silent
+        self._reseeds = seeds and spec.rng != "torch"
+        self._inline = inline
+        self._getitems = getattr(spec.dataset, "__getitems__", None) if not spec.iterable else None
+        self._stream: Iterator[Any] | None = None
+        self._stream_epoch = -1
+        self._stream_ended = False
+        self._pulled = 0
+        self.dataset = spec.dataset
+
+    def make(self, order: Order, slot: SlotMemory | None) -> Any:
+        """The batch of a whole ticket. Tensors it stacks are built in ``slot`` if one is given."""
+        keep = generators_kept() if self._inline and self._reseeds else nullcontext()
+        with keep:
+            current.slot = slot
+            try:
+                if self.spec.iterable:
+                    return self._from_stream(order)
+                if not self.spec.auto_collation:
+                    return self.spec.collate_fn(self._one(order))
+                indices = _listed(order.indices)
+                return self._collate(self._rows(order, indices, 0, len(indices)), indices)
+            finally:
+                current.slot = None
+
+    def make_part(self, order: Order, slot: Any) -> PartRows:
+        """The rows ``start`` to ``stop`` of a ticket, written to their places in the shared slot."""
+        indices = _listed(order.indices)
+        samples = self._rows(order, indices, order.start, order.stop)
+        self.progress(-1)
+        return collate_part(samples, slot, start=order.start, rows=order.rows)
+
+    # Map-style datasets
+
+    def _rows(self, order: Order, indices: Sequence[Any], start: int, stop: int) -> list[Any]:
+        """Fetch rows of the batch. ``indices`` holds those of ``start`` to ``stop`` only."""
+        rows = order.rows or len(indices)
+        if self._getitems is not None:
+            self._seed_range(order, 0, 0)
+            self.progress(start)
+            return self._getitems(indices)  # type: ignore[no-any-return]
+        dataset, progress = self.dataset, self.progress
+        samples: list[Any] = []
+        append = samples.append
+        by_sample = self.spec.rng == "sample"
+        row = start
+        try:
+            for number, (first, last) in enumerate(row_ranges(rows)):
+                if last <= start or first >= stop:
+                    continue
+                self._seed_range(order, number, first)
+                for row in range(first, last):
+                    if by_sample and row != first:
+                        self._seed_range(order, number, row)
+                    progress(row)
+                    append(dataset[indices[row - start]])
+        except StopIteration as error:
+            raise _silent_end(indices[row - start]) from error
+        except Abandoned:
+            raise
+        except Exception as error:
+            _note_index(error, indices[row - start])
+            raise
+        return samples
+
+    def _one(self, order: Order) -> Any:
+        self._seed_range(order, 0, 0)
+        self.progress(0)
+        try:
+            return self.dataset[order.indices]
+        except StopIteration as error:
+            raise _silent_end(order.indices) from error
+        except Exception as error:
+            _note_index(error, order.indices)
+            raise
+
+    def _collate(self, samples: Any, indices: Sequence[Any] | None) -> Any:
+        self.progress(-1)
+        try:
+            return self.spec.collate_fn(samples)
+        except StopIteration as error:
+            raise RuntimeError("collate_fn raised StopIteration") from error
+        except (RuntimeError, TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+            if indices is not None:
+                _note_batch(error, indices)
+            if self.spec.own_collate:
+                explain_collation(error, samples, indices)
+            raise
+
+    # Iterable datasets
+
+    def _from_stream(self, order: Order) -> Any:
+        if self._stream is None or self._stream_epoch != order.epoch:
+            self._seed_stream(order, 0)
+            self._seed_pipe(order)
+            self._stream = iter(self.dataset)
+            self._stream_epoch = order.epoch
+            self._stream_ended = False
+            self._pulled = 0
+        while self._pulled < order.pull and not self._stream_ended:
+            self._pull(order)  # a replacement winds forward to where its predecessor was
+        if self._stream_ended:
+            raise StreamEnded
+        return self._collate(self._pull(order), None)
+
+    def _pull(self, order: Order) -> Any:
+        assert self._stream is not None
+        self._seed_stream(order, self._pulled + 1)
+        self._pulled += 1
+        self.progress(0)
+        if not self.spec.auto_collation:
+            try:
+                return next(self._stream)
+            except StopIteration:
+                self._stream_ended = True
+                raise StreamEnded from None
+        wanted = len(order.indices)
+        samples = list(itertools.islice(self._stream, wanted))
+        if len(samples) < wanted:
+            self._stream_ended = True
+        if not samples or (self.spec.drop_last and len(samples) < wanted):
+            self._stream_ended = True
+            raise StreamEnded
+        return samples
+
+    # Seeds
+
+    def _seed_pipe(self, order: Order) -> None:
+        """DataPipes carry generators of their own, seeded alike in all workers so that shards of one shuffle fit together."""
+        from torch.utils.data import IterDataPipe
+        from torch.utils.data.graph_settings import apply_random_seed
+
+        if isinstance(self.dataset, IterDataPipe):
+            generator = torch.Generator()
+            generator.manual_seed(order.pipe_seed)
+            self.dataset = apply_random_seed(self.dataset, generator)
+
+    def _seed_range(self, order: Order, number: int, row: int) -> None:
+        if not self._reseeds:
+            return
+        spec = self.spec
+        if spec.rng == "sample":
+            key = sample_key(order.seed, order.position + row)
+        else:
+            key = range_key(order.seed, spec.rank, order.position, number)
+        seed_all(key, torch_too=self.torch_is_ours)
+
+    def _seed_stream(self, order: Order, pulled: int) -> None:
+        if self._reseeds:
+            seed_all(
+                range_key(order.seed, self.spec.rank, self.worker, pulled), torch_too=self.torch_is_ours
+            )
+
+
+def _listed(indices: Any) -> Sequence[Any]:
+    """A batch's indices as something that can be cut; batch samplers may yield any iterable."""
+    if isinstance(indices, list | tuple):
+        return indices
+    if isinstance(indices, torch.Tensor):
+        return list(indices)
+    return list(indices)
+
+
+def _silent_end(index: Any) -> SampleStopIteration:
+    return SampleStopIteration(
+        f"the dataset raised StopIteration for index {index!r}, which would have ended the epoch silently; "
+        "raise IndexError or another exception instead"
+    )
+
+
+def _note_index(error: BaseException, index: Any) -> None:
+    error.add_note(f"stoker: while fetching dataset index {_short(index)}")
+
+
+def _note_batch(error: BaseException, indices: Sequence[Any]) -> None:
+    shown = ", ".join(_short(index) for index in indices[:8])
+    more = f", … ({len(indices)} in all)" if len(indices) > 8 else ""
+    error.add_note(f"stoker: while collating dataset indices [{shown}{more}]")
+
+
+def _short(index: Any) -> str:
+    text = repr(index)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,152 @@
+"""Logging, warnings and prints of a worker, brought to the parent's own handlers, filters and streams.
+
+Notes travel over one message socket shared by all workers. Sending never blocks: when the parent does not read for long and the socket is
+full, notes are dropped and counted, and the count is sent when there is room again.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import pickle
+import socket
+import sys
+import warnings
+from typing import Any, TextIO
+
+MAX_BYTES = 60_000
+
+
+class NoteSender:
+    """A worker's side. Used by whatever thread logs; a send is one system call, no lock of ours."""
+
+    def __init__(self, channel: socket.socket, worker: int) -> None:
+        self._channel = channel
+        self._worker = worker
+        self.dropped = 0
+
+    def send(self, kind: str, body: Any) -> None:
+        """Send one note or count it as dropped. Never raises."""
+        try:
+            message = pickle.dumps((kind, self._worker, self.dropped, body))
+            if len(message) > MAX_BYTES:
+                message = pickle.dumps((kind, self._worker, self.dropped, _shorten(body)))
+            self._channel.send(message, socket.MSG_DONTWAIT)
+            self.dropped = 0
+        except (OSError, pickle.PicklingError, TypeError, AttributeError):
+            self.dropped += 1
+
+
+class _ForwardHandler(logging.Handler):
+    def __init__(self, sender: NoteSender) -> None:
+        super().__init__()
+        self._sender = sender
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            plain = dict(record.__dict__)
+            plain["msg"] = record.getMessage()
+            plain["args"] = None
+            if record.exc_info:
+                plain["exc_text"] = logging.Formatter().formatException(record.exc_info)
+                plain["exc_info"] = None
+            self._sender.send("log", plain)
+        except Exception:
+            self._sender.dropped += 1
+
+
+class _ForwardStream(io.TextIOBase):
+    """Stands in for a stream that has no descriptor of its own (a notebook's, a test's): its text would stay in this process."""
+
+    def __init__(self, sender: NoteSender, name: str) -> None:
+        self._sender = sender
+        self._name = name
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._sender.send("print", (self._name, text))
+        return len(text)
+
+
+def forward(sender: NoteSender, levels: dict[str, int]) -> None:
+    """Send what this process logs, warns and prints to the parent. ``levels`` are the parent's logger levels by name."""
+    for name in list(logging.root.manager.loggerDict):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+    logging.root.handlers[:] = [_ForwardHandler(sender)]
+    for name, level in levels.items():
+        logging.getLogger(name or None).setLevel(level)
+
+    def show(message: Any, category: Any, filename: str, lineno: int, file: TextIO | None = None, line: str | None = None) -> None:
+        sender.send("warning", (str(message), category, filename, lineno))
+
+    warnings.showwarning = show
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if _has_descriptor(stream):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(line_buffering=True)
+        else:
+            setattr(sys, name, _ForwardStream(sender, name))
+
+
+def logger_levels() -> dict[str, int]:
+    """Levels set in this process, by logger name; '' is the root."""
+    levels = {"": logging.root.level}
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and logger.level:
+            levels[name] = logger.level
+    return levels
+
+
+class NoteReader:
+    """The parent's side: replays notes. Called by the engine on the thread that iterates."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._seen: set[tuple[str, str, int]] = set()
+
+    def drain(self) -> None:
+        """Replay all notes that have arrived. Never blocks."""
+        while True:
+            try:
+                message = self._channel.recv(MAX_BYTES * 4, socket.MSG_DONTWAIT)
+            except (BlockingIOError, ConnectionError, OSError):
+                return
+            if not message:
+                return
+            self._replay(*pickle.loads(message))
+
+    def _replay(self, kind: str, worker: int, dropped: int, body: Any) -> None:
+        if dropped:
+            logging.getLogger("stoker").warning("worker %d: %d log records or prints were dropped", worker, dropped)
+        if kind == "log":
+            logger = logging.getLogger(body["name"] if body["name"] != "root" else None)
+            if logger.isEnabledFor(body["levelno"]):
+                logger.handle(logging.makeLogRecord(body))
+        elif kind == "warning":
+            text, category, filename, lineno = body
+            if (text, filename, lineno) not in self._seen:  # said once, not once per worker
+                self._seen.add((text, filename, lineno))
+                warnings.showwarning(category(text), category, filename, lineno)
+        elif kind == "print":
+            name, text = body
+            getattr(sys, name).write(text)
+
+
+def _has_descriptor(stream: Any) -> bool:
+    try:
+        return isinstance(stream.fileno(), int)
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
+def _shorten(body: Any) -> Any:
+    if isinstance(body, dict):
+        return {**body, "msg": str(body.get("msg"))[: MAX_BYTES // 4], "exc_text": str(body.get("exc_text"))[: MAX_BYTES // 4]}
+    if isinstance(body, tuple):
+        return tuple(item[: MAX_BYTES // 4] if isinstance(item, str) else item for item in body)
+    return body

@@ -1,0 +1,76 @@
+"""Seeds the global generators at the start of a row range. Thread: the one that makes samples.
+
+About 9 µs a range: the generators are seeded directly, without the wrappers that also look for accelerators.
+"""
+
+from __future__ import annotations
+
+import _random
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from stoker._core.grid import mix
+
+_PYTHON = random._inst  # type: ignore[attr-defined]
+_seed_python = _random.Random.seed
+_seed_numpy = np.random.seed
+_seed_torch = torch.default_generator.manual_seed
+_MASK63 = (1 << 63) - 1
+
+
+def seed_all(key: int, *, torch_too: bool = True) -> None:
+    """Seed Python's, NumPy's and torch's global generators from one 64-bit key, OpenCV's too when it is loaded."""
+    _seed_python(_PYTHON, key)
+    _PYTHON.gauss_next = None
+    _seed_numpy(key & 0xFFFFFFFF)
+    if torch_too:
+        _seed_torch(key & _MASK63)
+    cv2 = sys.modules.get("cv2")
+    if cv2 is not None and hasattr(cv2, "setRNGSeed"):
+        cv2.setRNGSeed(key & 0x7FFFFFFF)
+
+
+def range_key(seed: int, rank: int, position: int, number: int) -> int:
+    """The key of range ``number`` of the batch at ``position``."""
+    return mix(seed, rank, position, number)
+
+
+def sample_key(seed: int, position: int) -> int:
+    """The key of one sample by its place in the global order, the same for every batch size and world size."""
+    return mix(seed, 0x5A, position)
+
+
+def seed_like_torch(base_seed: int, worker: int) -> int:
+    """Seed a worker the way torch does when it starts; returns the seed that ``worker_info.seed`` shows."""
+    from torch.utils.data._utils.worker import _generate_state
+
+    seed = base_seed + worker
+    random.seed(seed)
+    torch.manual_seed(seed)
+    np.random.seed(_generate_state(base_seed, worker))  # type: ignore[no-untyped-call]
+    return seed
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Leave the global generators as they were found: what runs inline must not move the trainer's randomness."""
+    python: Any = random.getstate()
+    numpy: Any = np.random.get_state()
+    torch_state = torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.default_generator.set_state(torch_state)
+
+
+def torch_seed() -> int:
+    """What torch's default generator was last seeded with."""
+    return torch.default_generator.initial_seed()

@@ -1,0 +1,50 @@
+"""What a worker has to know to make batches: the same for every executor, fixed for the life of a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+RngMode = Literal["batch", "sample", "torch"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """The user's side of a worker and how to treat it.
+
+    ``auto_collation`` is torch's word for "a batch of samples is collated"; without it one sample is converted.
+    ``own_collate`` tells that ``collate_fn`` is torch's ``default_collate``, the only one whose rows may be split.
+    ``collate_map`` holds what the user added to torch's collate map in the parent, for workers that do not inherit it.
+    """
+
+    dataset: Any
+    iterable: bool
+    auto_collation: bool
+    collate_fn: Callable[[Any], Any]
+    drop_last: bool
+    worker_init_fn: Callable[[int], Any] | None
+    num_workers: int
+    rng: RngMode
+    rank: int
+    own_collate: bool
+    collate_map: dict[Any, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A task as the worker sees it: plain values, whatever executor brought it."""
+
+    epoch: int
+    seq: int
+    position: int
+    attempt: int
+    part: int
+    parts: int
+    start: int
+    stop: int
+    rows: int
+    seed: int
+    pipe_seed: int
+    pull: int
+    indices: Any

@@ -1,0 +1,91 @@
+"""The status page: which ticket and row every worker is on, readable while it hangs and after it died.
+
+One small memfd per pool, named so that tools can find it. Row 0 is the parent's: it says which epoch counts. Row w + 1 belongs to worker w,
+its only writer. Words are 64-bit and written one at a time; a reader may catch a row between two words and must treat it as a hint.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+
+WORDS = 16
+ROW_BYTES = WORDS * 8
+MAX_WORKERS = 4095
+
+# Words of row 0
+EPOCH = 0
+PARENT_PID = 1
+
+# Words of a worker's row
+PID = 0
+W_EPOCH = 1
+SEQ = 2
+ATTEMPT = 3
+PART = 4
+ROW = 5
+PHASE = 6
+SINCE_NS = 7
+
+IDLE = 0
+WORKING = 1
+
+
+class StatusPage:
+    """A mapping of the page. The parent makes it with ``create``; workers and tools attach to the descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._map = mmap.mmap(fd, ROW_BYTES * (MAX_WORKERS + 1))
+        self._view = memoryview(self._map)
+        self._words = self._view.cast("q")
+
+    @classmethod
+    def create(cls) -> StatusPage:
+        """A new page, all zeros. Called in the parent."""
+        if hasattr(os, "memfd_create"):
+            fd = os.memfd_create("stoker-status", os.MFD_CLOEXEC)
+        else:
+            fd, path = tempfile.mkstemp(prefix="stoker-status-")
+            os.unlink(path)
+        os.ftruncate(fd, ROW_BYTES * (MAX_WORKERS + 1))
+        page = cls(fd)
+        page.control[PARENT_PID] = os.getpid()
+        return page
+
+    @property
+    def control(self) -> memoryview:
+        """The parent's row."""
+        return self._words[:WORDS]
+
+    def row(self, worker: int) -> memoryview:
+        """One worker's row."""
+        first = (worker + 1) * WORDS
+        return self._words[first : first + WORDS]
+
+    def claim(self, worker: int) -> tuple[int, int, int, int] | None:
+        """(epoch, seq, attempt, part) that a worker says it is working on."""
+        row = self.row(worker)
+        if row[PHASE] != WORKING:
+            return None
+        return row[W_EPOCH], row[SEQ], row[ATTEMPT], row[PART]
+
+    def clear(self, worker: int) -> None:
+        """Forget what a dead worker left behind, before its successor starts."""
+        row = self.row(worker)
+        for word in range(WORDS):
+            row[word] = 0
+
+    def close(self) -> None:
+        """Give the mapping and the descriptor back. Idempotent."""
+        if self.fd < 0:
+            return
+        self._words.release()
+        self._view.release()
+        try:
+            self._map.close()
+        except BufferError:
+            pass  # a row is still referred to; the mapping goes with it
+        os.close(self.fd)
+        self.fd = -1

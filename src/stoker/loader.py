@@ -1,0 +1,156 @@
+"""The facade: torch's DataLoader by type, arguments and meaning, on stoker's engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, TypeVar
+
+import psutil
+import torch.utils.data
+from torch.utils.data import Dataset, Sampler
+
+from stoker import options as opts
+from stoker._engine.iterator import StokerIter
+from stoker._engine.pool import Pool
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class DataLoader(torch.utils.data.DataLoader[T_co]):
+    """Drop-in replacement for ``torch.utils.data.DataLoader``: same arguments, same meaning.
+
+    Beyond torch's arguments, all optional and keyword-only:
+
+    executor
+        "process" (default), "thread", or "inline" (what ``num_workers=0`` means).
+    rng
+        "batch" (default): the same random numbers in ``__getitem__`` for every ``num_workers``, 0 included. "sample": keyed to
+        each sample's place in the epoch. "torch": torch's per-worker streams and static assignment.
+    restarts
+        How often a batch whose worker died is tried again before an error is raised. 0 is torch's behaviour.
+    memory_budget
+        Bound on bytes made and not yet delivered: bytes or a text like "2GiB". Default: a quarter of what is available.
+    split_batches
+        Whether several workers may make the rows of one batch. None: where it pays.
+    name
+        What this loader is called in messages and records.
+
+    ``with DataLoader(...) as loader`` and ``close()`` end persistent workers at a known point.
+    """
+
+    _pool_options: opts.Options | None = None
+
+    def __init__(
+        self,
+        dataset: Dataset[T_co],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        executor: str | None = None,
+        rng: str = "batch",
+        restarts: int = 2,
+        memory_budget: int | str | None = None,
+        split_batches: bool | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
+        opts.check(
+            executor=executor,
+            rng=rng,
+            restarts=restarts,
+            memory_budget=memory_budget,
+            split_batches=split_batches,
+            name=name,
+            num_workers=num_workers,
+        )
+        self.executor = executor
+        self.rng = rng
+        self.restarts = restarts
+        self.memory_budget = memory_budget
+        self.split_batches = split_batches
+        self.name = name
+        self._prefetch_given = prefetch_factor is not None
+
+    def _get_iterator(self) -> Any:
+        """A new iterator, independent of all others. Subclasses of torch's loader override this, and may override it here."""
+        if self.num_workers > 0:
+            self.check_worker_number_rationality()
+        if not self.persistent_workers or self.num_workers == 0:
+            return StokerIter(self, self._resolved(), None, None)
+        pool: Any = self._iterator
+        if not isinstance(pool, Pool) or pool.closed:
+            return StokerIter(self, self._resolved(), None, self._keep)
+        if pool.busy:  # another iterator is in the middle of its epoch: the new one gets workers of its own
+            return StokerIter(self, self._resolved(), None, None)
+        return StokerIter(self, self._resolved(), pool, self._keep)
+
+    def __iter__(self) -> Any:
+        return self._get_iterator()
+
+    def __enter__(self) -> DataLoader[T_co]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End persistent workers. The loader can be iterated again; it then starts new ones. Idempotent."""
+        pool: Any = self._iterator
+        self._iterator = None
+        if isinstance(pool, Pool):
+            pool.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the workers: a copy starts its own."""
+        return {**self.__dict__, "_iterator": None}
+
+    def _keep(self, pool: Pool) -> None:
+        self._iterator = pool  # type: ignore[assignment]
+
+    def _resolved(self) -> opts.Options:
+        return opts.resolve(
+            executor=self.executor,
+            rng=self.rng,
+            restarts=self.restarts,
+            memory_budget=self.memory_budget,
+            split_batches=self.split_batches,
+            name=self.name,
+            num_workers=self.num_workers,
+            prefetch_given=self._prefetch_given,
+            available_bytes=psutil.virtual_memory().available,
+        )

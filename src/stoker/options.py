@@ -1,0 +1,103 @@
+"""stoker's own arguments, checked and resolved once into a frozen object that remembers why each has its value."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+EXECUTORS = ("process", "thread", "inline")
+RNG_MODES = ("batch", "sample", "torch")
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the engine goes by. ``reasons`` says for each field whether the user, a rule or a default set it."""
+
+    executor: str
+    rng: str
+    restarts: int
+    split_batches: bool
+    memory_budget_bytes: int
+    deepen: bool
+    name: str
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def check(
+    *, executor: Any, rng: Any, restarts: Any, memory_budget: Any, split_batches: Any, name: Any, num_workers: int
+) -> None:
+    """Raise as torch would for a wrong argument: ValueError for a value, TypeError for a type."""
+    if executor is not None and executor not in EXECUTORS:
+        raise ValueError(f"executor should be one of {EXECUTORS} or None, but got executor={executor!r}")
+    if executor == "inline" and num_workers > 0:
+        raise ValueError(f"executor='inline' makes batches without workers, but got num_workers={num_workers}")
+    if rng not in RNG_MODES:
+        raise ValueError(f"rng should be one of {RNG_MODES}, but got rng={rng!r}")
+    if isinstance(restarts, bool) or not isinstance(restarts, int):
+        raise TypeError(f"restarts should be an int, but got {type(restarts).__name__}")
+    if restarts < 0:
+        raise ValueError(f"restarts should be non-negative, but got restarts={restarts}")
+    if split_batches is not None and not isinstance(split_batches, bool):
+        raise TypeError(f"split_batches should be a bool or None, but got {type(split_batches).__name__}")
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name should be a string or None, but got {type(name).__name__}")
+    if memory_budget is not None:
+        parse_bytes(memory_budget)
+
+
+def resolve(
+    *,
+    executor: str | None,
+    rng: str,
+    restarts: int,
+    memory_budget: int | str | None,
+    split_batches: bool | None,
+    name: str | None,
+    num_workers: int,
+    prefetch_given: bool,
+    available_bytes: int,
+) -> Options:
+    """Fill in what the user left open."""
+    reasons: dict[str, str] = {}
+
+    def chosen(key: str, given: bool, rule: str) -> None:
+        reasons[key] = "given" if given else rule
+
+    if num_workers == 0:
+        kind = "inline"
+        reasons["executor"] = "num_workers is 0"
+    else:
+        kind = executor or "process"
+        chosen("executor", executor is not None, "default")
+    chosen("split_batches", split_batches is not None, "on where it pays: torch's own collation in worker processes")
+    chosen("memory_budget", memory_budget is not None, "a quarter of the memory available when workers started")
+    chosen("deepen", prefetch_given, "prefetch_factor was left open")
+    budget = parse_bytes(memory_budget) if memory_budget is not None else available_bytes // 4
+    return Options(
+        executor=kind,
+        rng=rng,
+        restarts=restarts,
+        split_batches=True if split_batches is None else split_batches,
+        memory_budget_bytes=budget,
+        deepen=not prefetch_given,
+        name=name or "loader",
+        reasons=reasons,
+    )
+
+
+def parse_bytes(value: int | str) -> int:
+    """Bytes from a number or a text such as "2GiB" or "500 MB"."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise TypeError(f"memory_budget should be a number of bytes or a text like '2GiB', but got {type(value).__name__}")
+    if isinstance(value, int):
+        number = float(value)
+    else:
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", value.lower())
+        if found is None:
+            raise ValueError(f"memory_budget should be a number of bytes or a text like '2GiB', but got {value!r}")
+        number = float(found[1]) * _UNITS[found[2] or ""]
+    if number <= 0:
+        raise ValueError(f"memory_budget should be positive, but got {value!r}")
+    return int(number)

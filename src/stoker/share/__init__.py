@@ -1,0 +1,1 @@
+"""One copy of the data for all workers."""

@@ -1,0 +1,208 @@
+"""Ships an object to many processes once: serialised one time, into one memfd, loaded by each from a private mapping.
+
+cloudpickle carries lambdas, local classes and what lives in ``__main__`` or a notebook by value. Large buffers (arrays, tensor storages)
+lie out of band in the same memfd; a reader maps them copy-on-write, so N readers cost one copy and a reader's writes stay its own.
+multiprocessing's locks, queues and shared tensors travel as they would to one spawned process: their descriptors are recorded
+here and handed to each child by whoever starts it.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import struct
+import tempfile
+from collections.abc import Sequence
+from multiprocessing import context as mp_context
+from multiprocessing import reduction
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import torch
+
+from stoker.errors import UnsendableError
+
+_HEADER = struct.Struct("<QQ")
+_ALIGN = 4096
+_inherited: list[int] = []
+
+
+class _ShippedFd:
+    """A descriptor inside a shipment, by its number in the list that accompanies it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def detach(self) -> int:
+        return _inherited[self.number]
+
+
+class _Recorder:
+    """Plays the process being spawned while objects are pickled: multiprocessing asks it to pass descriptors on."""
+
+    DupFd = _ShippedFd
+
+    def __init__(self) -> None:
+        self.fds: list[int] = []
+
+    def duplicate_for_child(self, fd: int) -> int:
+        self.fds.append(os.dup(fd))
+        return len(self.fds) - 1
+
+
+class _Pickler(cloudpickle.Pickler):
+    """cloudpickle, plus multiprocessing's own reducers, plus storages out of band, one entry per storage."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind is torch.UntypedStorage and obj.device.type == "cpu" and not obj.is_shared():
+            if obj.nbytes() == 0:
+                return torch.UntypedStorage, (0,)
+            return _storage, (pickle.PickleBuffer(_storage_bytes(obj)),)
+        reducer = reduction.ForkingPickler._extra_reducers.get(kind)  # type: ignore[attr-defined]
+        if reducer is not None and not _rebuilt_by_us(obj):
+            return reducer(obj)
+        return super().reducer_override(obj)
+
+
+def _rebuilt_by_us(obj: Any) -> bool:
+    """Whether torch's way to another process would open a shared-memory file that nobody asked for."""
+    if isinstance(obj, torch.Tensor):
+        return not (obj.layout is torch.strided and not obj.is_nested and obj.is_shared())
+    if isinstance(obj, torch.UntypedStorage | torch.TypedStorage):
+        return not obj.is_shared()
+    return False
+
+
+def _storage_bytes(storage: torch.UntypedStorage) -> Any:
+    whole = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload]
+    return whole.numpy()
+
+
+def _storage(buffer: Any) -> torch.UntypedStorage:
+    return torch.from_numpy(np.frombuffer(buffer, np.uint8)).untyped_storage()
+
+
+class Shipment:
+    """A packed object. Owner: the pool that starts the readers. ``fds`` must reach every reader, in this order."""
+
+    def __init__(self, obj: object) -> None:
+        recorder = _Recorder()
+        buffers: list[pickle.PickleBuffer] = []
+        stream = io.BytesIO()
+        previous = mp_context.get_spawning_popen()  # type: ignore[attr-defined]
+        mp_context.set_spawning_popen(recorder)  # type: ignore[attr-defined]
+        try:
+            _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(obj)
+        except Exception as error:
+            for fd in recorder.fds:
+                os.close(fd)
+            raise _named(obj, error) from error
+        finally:
+            mp_context.set_spawning_popen(previous)  # type: ignore[attr-defined]
+        self.fds = recorder.fds
+        self.fd = _write(stream.getbuffer(), [buffer.raw() for buffer in buffers])
+
+    def close(self) -> None:
+        """Close our descriptors; readers keep theirs. Idempotent."""
+        for fd in (self.fd, *self.fds):
+            if fd >= 0:
+                os.close(fd)
+        self.fd = -1
+        self.fds = []
+
+
+def unpack(fd: int, fds: Sequence[int]) -> Any:
+    """The object of a shipment, in a reader process. ``fds`` are this process's numbers of the shipped descriptors."""
+    size = os.fstat(fd).st_size
+    mapping = mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    view = memoryview(mapping)
+    count, root_bytes = _HEADER.unpack_from(view, 0)
+    places = [struct.unpack_from("<QQ", view, _HEADER.size + 16 * number) for number in range(count)]
+    start = _HEADER.size + 16 * count
+    _inherited[:] = fds
+    return pickle.loads(view[start : start + root_bytes], buffers=[view[at : at + n] for at, n in places])
+
+
+def _write(root: memoryview, buffers: Sequence[memoryview]) -> int:
+    places = []
+    cursor = _HEADER.size + 16 * len(buffers) + len(root)
+    for buffer in buffers:
+        cursor = -(-cursor // _ALIGN) * _ALIGN
+        places.append((cursor, buffer.nbytes))
+        cursor += buffer.nbytes
+    fd = _anonymous_file()
+    try:
+        os.ftruncate(fd, cursor)
+        head = _HEADER.pack(len(buffers), len(root)) + b"".join(struct.pack("<QQ", *place) for place in places)
+        _pwrite(fd, head, 0)
+        _pwrite(fd, root, len(head))
+        for (at, _), buffer in zip(places, buffers, strict=True):
+            _pwrite(fd, buffer, at)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("stoker-shipment", os.MFD_CLOEXEC)
+    fd, path = tempfile.mkstemp(prefix="stoker-shipment-")
+    os.unlink(path)
+    return fd
+
+
+def _pwrite(fd: int, data: bytes | memoryview, at: int) -> None:
+    view = memoryview(data).cast("B")
+    while view.nbytes:
+        written = os.pwrite(fd, view[: 1 << 30], at)
+        view = view[written:]
+        at += written
+
+
+def _named(obj: object, error: Exception) -> Exception:
+    """The error to raise when something cannot travel: it names the attribute path of the culprit."""
+    found = _culprit(obj, type(obj).__name__ if not hasattr(obj, "dataset") else "", 0, set())
+    if found is None:
+        return UnsendableError(f"the dataset, collate_fn or worker_init_fn cannot be sent to a worker: {error}")
+    path, kind = found
+    return UnsendableError(
+        f"{path.lstrip('.')} ({kind}) cannot be sent to a worker: {error}. Open it inside __getitem__ or in worker_init_fn, "
+        "or drop it in __getstate__."
+    )
+
+
+def _culprit(obj: object, path: str, depth: int, seen: set[int]) -> tuple[str, str] | None:
+    """The innermost attribute, key or item that cannot be pickled."""
+    if id(obj) in seen or depth > 6:
+        return None
+    seen.add(id(obj))
+    try:
+        recorder = _Recorder()
+        mp_context.set_spawning_popen(recorder)  # type: ignore[attr-defined]
+        try:
+            _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(obj)
+        finally:
+            mp_context.set_spawning_popen(None)  # type: ignore[attr-defined]
+            for fd in recorder.fds:
+                os.close(fd)
+        return None
+    except Exception:
+        pass
+    children: list[tuple[str, object]] = []
+    if isinstance(obj, dict):
+        children = [(f"{path}[{key!r}]", value) for key, value in obj.items()]
+    elif isinstance(obj, list | tuple):
+        children = [(f"{path}[{place}]", value) for place, value in enumerate(obj[:100])]
+    else:
+        names = list(getattr(obj, "__dict__", {})) or list(getattr(type(obj), "__slots__", ()))
+        children = [(f"{path}.{name}", getattr(obj, name, None)) for name in names]
+    for child_path, child in children:
+        found = _culprit(child, child_path, depth + 1, seen)
+        if found is not None:
+            return found
+    return path, type(obj).__name__
