@@ -1,8 +1,9 @@
 """How the suite runs two loaders and decides that they did the same.
 
-`observe` drives one loader class over a fresh set of arguments and writes down everything a training script could
-notice: the batches in their order, the error that ended the epoch, the length, the warnings, the state of torch's
-global generator. `assert_same_run` does it for torch and for stoker and compares. Everything here runs in the test's own thread.
+`observe` drives one loader class over a fresh set of arguments and writes down everything a training script
+could notice: the batches in their order, the error that ended the epoch, the length, the warnings, the state
+of torch's global generator. `assert_same_run` does it for torch and for stoker and compares. Everything here
+runs in the test's own thread.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader as TorchLoader
+import torch.utils.data
 
-from stoker import DataLoader as StokerLoader
+import stoker
 
 Arguments = dict[str, Any]
-LoaderClass = type[TorchLoader[Any]]
+
+# Any: the suite hands both of them wrong types, private names and arguments only one of them has.
+TorchLoader: Any = torch.utils.data.DataLoader
+StokerLoader: Any = stoker.DataLoader
 
 BOTH: list[Any] = [TorchLoader, StokerLoader]
 
-# Advice about the machine, not about the data (it depends on free CPUs and the Python version), and what torch's
-# C++ side says once in the life of a process, whoever comes first.
+# Advice about the machine, not about the data (it depends on free CPUs and the Python version), and what
+# torch's C++ side says once in the life of a process, whoever comes first.
 _MACHINE_ADVICE = re.compile(r"This DataLoader will create|use of fork\(\) may lead|Triggered internally")
 
 
@@ -55,9 +59,9 @@ def without_addresses(text: str) -> str:
 
 
 def observe(
-    loader_class: LoaderClass, build: Callable[[], Arguments], *, epochs: int = 1, seed: int = 7, **extra: Any
+    loader_class: Any, build: Callable[[], Arguments], *, epochs: int = 1, seed: int = 7, **extra: Any
 ) -> Observation:
-    """Run `loader_class(**build(), **extra)` for some epochs. An Exception ends the run and is written down."""
+    """Run `loader_class(**build(), **extra)` for some epochs; an Exception ends the run, written down."""
     seen = Observation()
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -66,10 +70,8 @@ def observe(
             loader = loader_class(**build(), **extra)
             seen.length = length_of(loader)
             for _ in range(epochs):
-                epoch: list[Any] = []
-                seen.epochs.append(epoch)
-                for batch in loader:
-                    epoch.append(batch)
+                seen.epochs.append([])
+                seen.epochs[-1].extend(loader)
         except Exception as error:
             seen.error = error
         seen.generator_state = torch.get_rng_state()
@@ -81,7 +83,7 @@ def observe(
     return seen
 
 
-def length_of(loader: TorchLoader[Any]) -> int | str:
+def length_of(loader: Any) -> int | str:
     """len(loader), or the words of the TypeError that refuses it."""
     try:
         return len(loader)
@@ -92,14 +94,14 @@ def length_of(loader: TorchLoader[Any]) -> int | str:
 def assert_same_run(
     build: Callable[[], Arguments], *, epochs: int = 1, seed: int = 7, **only_stoker: Any
 ) -> tuple[Observation, Observation]:
-    """Both loaders over `build()`: everything noticeable is equal. Returns (torch's, stoker's) for further checks."""
+    """Both loaders over `build()`: everything noticeable is equal. Returns (torch's, stoker's)."""
     theirs = observe(TorchLoader, build, epochs=epochs, seed=seed)
     ours = observe(StokerLoader, build, epochs=epochs, seed=seed, **only_stoker)
     if ours.error is not None and theirs.error is None:
         raise AssertionError("only stoker raised") from ours.error
     assert type(ours.error) is type(theirs.error)
     assert ours.length == theirs.length
-    assert_same(theirs.epochs, ours.epochs, "epochs")
+    assert_same(theirs.epochs, ours.epochs, path="epochs")
     missing = [entry for entry in theirs.warned if entry not in ours.warned]
     assert not missing, f"torch warns, stoker does not: {missing}"
     assert theirs.generator_state is not None
@@ -110,7 +112,7 @@ def assert_same_run(
     return theirs, ours
 
 
-def assert_same(expected: Any, actual: Any, path: str = "batch") -> None:
+def assert_same(expected: Any, actual: Any, *, path: str = "batch") -> None:
     """Equal in type, structure and value; tensors also in dtype, shape, strides, layout and requires_grad."""
     assert type(expected) is type(actual), f"{path}: {type(expected)} became {type(actual)}"
     if isinstance(expected, torch.Tensor):
@@ -122,14 +124,14 @@ def assert_same(expected: Any, actual: Any, path: str = "batch") -> None:
     elif isinstance(expected, Mapping):
         assert list(expected) == list(actual), f"{path}: keys or their order differ"
         for key in expected:
-            assert_same(expected[key], actual[key], f"{path}[{key!r}]")
+            assert_same(expected[key], actual[key], path=f"{path}[{key!r}]")
     elif isinstance(expected, Sequence) and not isinstance(expected, str | bytes | range):
         assert len(expected) == len(actual), f"{path}: {len(expected)} became {len(actual)} long"
         for place, (left, right) in enumerate(zip(expected, actual, strict=True)):
-            assert_same(left, right, f"{path}[{place}]")
+            assert_same(left, right, path=f"{path}[{place}]")
     elif dataclasses.is_dataclass(expected):
         for each in dataclasses.fields(expected):
-            assert_same(getattr(expected, each.name), getattr(actual, each.name), f"{path}.{each.name}")
+            assert_same(getattr(expected, each.name), getattr(actual, each.name), path=f"{path}.{each.name}")
     elif isinstance(expected, float):
         assert expected == actual or (expected != expected and actual != actual), path
     else:

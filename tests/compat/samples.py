@@ -1,4 +1,4 @@
-"""Datasets, samplers and collate functions of the suite. All at module level, so that every start method can send them."""
+"""Datasets and collate functions of the suite, at module level so that every start method can send them."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Shaped(Dataset[Any]):
     """One kind of row structure per name, so that one class covers the matrix."""
 
     KINDS = (
-        "tensor", "scalar", "numpy", "numpy_scalar", "string", "bytes", "dict", "nested", "namedtuple", "list",
-        "bool", "float16", "complex", "empty", "uint8_image", "mixed_numbers", "ordered", "tuple",
+        "tensor", "scalar", "numpy", "numpy_scalar", "string", "bytes", "dict", "nested", "namedtuple",
+        "list", "bool", "float16", "complex", "empty", "uint8_image", "mixed_numbers", "ordered", "tuple",
     )  # fmt: skip
 
     def __init__(self, kind: str, length: int = 11) -> None:
@@ -119,10 +119,13 @@ class Shaped(Dataset[Any]):
 
 
 class Bulk(Dataset[Any]):
-    """Fetches a whole batch at once, in the style of Hugging Face's datasets: a column store with `__getitems__`."""
+    """A column store that fetches a whole batch at once, in the style of Hugging Face's datasets."""
 
     def __init__(self, length: int = 17) -> None:
-        self.columns = {"id": list(range(length)), "text": [f"t{i}" for i in range(length)]}
+        self.columns: dict[str, list[Any]] = {
+            "id": list(range(length)),
+            "text": [f"t{i}" for i in range(length)],
+        }
 
     def __len__(self) -> int:
         return len(self.columns["id"])

@@ -116,7 +116,25 @@ ACCEPTED: list[Arguments] = [
     {"batch_size": 1, "drop_last": False, "batch_sampler": [[1]], "sampler": None, "shuffle": False},
 ]
 
-COMPARED = ["batch_size", "num_workers", "prefetch_factor", "pin_memory", "pin_memory_device", "drop_last", "timeout", "worker_init_fn", "in_order", "persistent_workers", "collate_fn", "generator", "dataset", "_dataset_kind", "_auto_collation", "_IterableDataset_len_called", "_iterator"]
+COMPARED = [
+    "batch_size",
+    "num_workers",
+    "prefetch_factor",
+    "pin_memory",
+    "pin_memory_device",
+    "drop_last",
+    "timeout",
+    "worker_init_fn",
+    "in_order",
+    "persistent_workers",
+    "collate_fn",
+    "generator",
+    "dataset",
+    "_dataset_kind",
+    "_auto_collation",
+    "_IterableDataset_len_called",
+    "_iterator",
+]
 
 
 @pytest.mark.parametrize("arguments", ACCEPTED, ids=lambda arguments: ",".join(arguments) or "none")

@@ -86,7 +86,7 @@ def test_map_pipe(num_workers: int, shuffle: bool) -> None:
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_persistent_workers_reshuffle_the_pipe(num_workers: int) -> None:
-    """The first epoch is torch's; later ones are full permutations (we draw a base seed each time, torch once)."""
+    """The first epoch is torch's; later ones are permutations (we draw a seed each time, torch once)."""
     first = []
     for loader_class in BOTH:
         torch.manual_seed(3)

@@ -1,4 +1,4 @@
-"""Arguments × datasets: the plain matrix. Every cell compares batches, order, length, warnings and generator state."""
+"""Arguments × datasets. Every cell compares batches, order, length, warnings and generator state."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_persistent_workers_begin_with_torchs_order(num_workers: int, own_genera
 
 @pytest.mark.parametrize("own_generator", [False, True])
 def test_ours_is_one_order_for_every_kind_of_worker(own_generator: bool) -> None:
-    """Persistent or not, with workers or without: all epochs are those of torch without persistent workers."""
+    """Persistent or not, with workers or without: all epochs are torch's of non-persistent workers."""
 
     def epochs(loader_class: Any, **arguments: Any) -> list[Any]:
         torch.manual_seed(21)
@@ -121,7 +121,7 @@ def test_ours_is_one_order_for_every_kind_of_worker(own_generator: bool) -> None
 
 
 def test_a_default_device_does_not_leak_into_the_sampler() -> None:
-    """torch refuses its own sampler's generator under a default device other than the CPU; ours simply works."""
+    """torch's own sampler fails under a default device other than the CPU; ours simply works."""
     with torch.device("meta"):
         order = [index for batch in StokerLoader(range(9), shuffle=True, collate_fn=list) for index in batch]
     assert sorted(order) == list(range(9))

@@ -1,4 +1,4 @@
-"""Randomness inside the dataset: independent of the number of workers by default, torch's streams on request."""
+"""Randomness inside the dataset: independent of the number of workers; torch's streams on request."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ SAMPLERS: dict[str, Any] = {
     "replacement": lambda: RandomSampler(range(20), replacement=True, num_samples=45),
     "subset": lambda: SubsetRandomSampler([1, 3, 5, 7, 11]),
     "weighted": lambda: WeightedRandomSampler([0.1, 2.0, 1.0, 0.0], 13),
-    "distributed": lambda: DistributedSampler(range(20), num_replicas=3, rank=1, seed=3),
+    "distributed": lambda: DistributedSampler(Squares(20), num_replicas=3, rank=1, seed=3),
     "empty": list,
 }
 
@@ -84,7 +84,7 @@ def test_batch_sampler(name: str, num_workers: int) -> None:
 @pytest.mark.parametrize("num_workers", WORKERS)
 @pytest.mark.parametrize("sampler", [torch.tensor([4, 2, 0]), np.array([4, 2, 0])], ids=["torch", "numpy"])
 def test_indices_that_are_tensors_or_arrays(sampler: Any, num_workers: int) -> None:
-    """Against torch without workers: its index queue keeps a descriptor per index tensor, which the leak guard sees."""
+    """Against torch without workers: its index queue keeps a descriptor per tensor, which is a leak here."""
     arguments: Arguments = {"dataset": Squares(9), "sampler": sampler, "batch_size": 2, "collate_fn": keep}
     theirs, ours = list(TorchLoader(**arguments)), list(StokerLoader(**arguments, num_workers=num_workers))
     assert_same(theirs, ours)
@@ -176,7 +176,7 @@ class Breaking:
 
 @pytest.mark.parametrize("num_workers", WORKERS)
 def test_a_sampler_that_raises(num_workers: int) -> None:
-    """torch raises as soon as it looks ahead; both must raise the sampler's own error, and ours loses no batch."""
+    """torch raises as soon as it looks ahead; both must raise the sampler's own error."""
     for loader_class in BOTH:
         with pytest.raises(LookupError, match="out of order"):
             list(loader_class(Squares(20), sampler=Breaking(), batch_size=2, num_workers=num_workers))
@@ -185,7 +185,7 @@ def test_a_sampler_that_raises(num_workers: int) -> None:
 @pytest.mark.parametrize("num_workers", WORKERS)
 def test_the_sampler_is_asked_anew_each_epoch(num_workers: int) -> None:
     def epochs(loader_class: Any) -> list[Any]:
-        sampler = DistributedSampler(range(20), num_replicas=2, rank=0, shuffle=True)
+        sampler: Any = DistributedSampler(Squares(20), num_replicas=2, rank=0, shuffle=True)
         loader = loader_class(Squares(20), sampler=sampler, batch_size=3, num_workers=num_workers)
         seen = []
         for epoch in range(3):

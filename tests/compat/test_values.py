@@ -1,4 +1,4 @@
-"""What a batch may hold: custom collation results, layouts, aliasing, the extensible collate map, default_convert."""
+"""What a batch may hold: results of custom collation, layouts, aliasing, the extensible collate map."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def to_torch_default(rows: list[Any]) -> Any:
 @pytest.mark.parametrize(
     "collate_fn",
     [
-        to_channels_last, to_expanded, to_transposed, to_every_dtype, to_sparse, to_row_objects, to_gradient_leaf,
-        to_numpy, to_nothing, to_plain_objects, to_defaultdict, to_torch_default,
+        to_channels_last, to_expanded, to_transposed, to_every_dtype, to_sparse, to_row_objects,
+        to_gradient_leaf, to_numpy, to_nothing, to_plain_objects, to_defaultdict, to_torch_default,
     ],
 )  # fmt: skip
 def test_what_a_collate_function_made_arrives_as_it_was(collate_fn: Any, num_workers: int) -> None:
@@ -184,8 +184,9 @@ def test_a_collate_map_of_ones_own(num_workers: int) -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_numbers_of_mixed_type_are_collated_as_a_whole(num_workers: int) -> None:
-    for batch_size in (1, 3, 40):
-        assert_same_run(
-            lambda b=batch_size: {"dataset": [1, 2.5, 3, 4] * 10, "batch_size": b, "num_workers": num_workers}
-        )
+@pytest.mark.parametrize("batch_size", [1, 3, 40])
+def test_numbers_of_mixed_type_are_collated_as_a_whole(batch_size: int, num_workers: int) -> None:
+    def build() -> Arguments:
+        return {"dataset": [1, 2.5, 3, 4] * 10, "batch_size": batch_size, "num_workers": num_workers}
+
+    assert_same_run(build)

@@ -14,6 +14,7 @@ import os
 import pickle
 import select
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +25,7 @@ from stoker._executors import descriptors, launch
 from stoker._executors.base import Arrival, Start
 from stoker._executors.channels import ResultPipe, TaskChannel, lifeline, note_sockets
 from stoker._transports.arena import Arena
-from stoker._worker import main, notes, status, wire
+from stoker._worker import hygiene, main, notes, status, wire
 from stoker._worker.spec import WorkerSpec
 from stoker.share.shipment import Shipment
 
@@ -91,6 +92,8 @@ class ProcessExecutor:
         if worker > status.MAX_WORKERS - 1:
             raise ValueError(f"num_workers may be at most {status.MAX_WORKERS}")
         fork = self._context.get_start_method() == "fork"
+        if fork:
+            hygiene.native_pools(len(sys.modules))
         if not fork and self._shipment is None:
             self._shipment = Shipment(self._spec)
         self._status.clear(worker)

@@ -28,7 +28,7 @@ from stoker._core.types import SlotRef
 class Receipt:
     """What a worker reports about a written batch; small integers, made to travel in a fixed header.
 
-    ``root_offset`` and ``root_bytes`` say where its root lies, ``nbytes`` how much of the slot a reader must map.
+    ``root_offset`` and ``root_bytes`` say where its root lies, ``nbytes`` how much of the slot to map.
     """
 
     root_offset: int
@@ -40,7 +40,7 @@ class BatchRegion(Protocol):
     """The bytes of one batch in the parent. Any thread; keeps the lease, as everything built from it does."""
 
     def tensor(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """A contiguous, writable tensor over the region; for batches whose layout the parent already knows."""
+        """A contiguous, writable tensor over the region; for batches whose layout the parent knows."""
 
     def load(self, root_offset: int, root_bytes: int) -> Any:
         """The batch that the worker wrote."""
@@ -50,7 +50,7 @@ class SlotReader(Protocol):
     """Parent side. Every method is called by the pool, from one thread at a time."""
 
     released: deque[SlotRef]
-    """Slots whose lease has ended, appended from any thread, inside garbage collection too; the pool drains it."""
+    """Slots whose lease ended, appended on any thread, inside garbage collection too. The pool drains it."""
 
     def prepare(self, index: int) -> None:
         """Before a slot is first named to a worker, unless ``put`` is called for it."""
@@ -59,7 +59,7 @@ class SlotReader(Protocol):
         """Before the ticket is dispatched, with the slot free."""
 
     def lease(self, ref: SlotRef, nbytes: int) -> BatchRegion:
-        """After the worker's receipt, once per receipt. The slot is busy until ``ref`` appears in ``released``."""
+        """Once per receipt of a worker. The slot is busy until ``ref`` appears in ``released``."""
 
     def copy_out(self, ref: SlotRef, nbytes: int) -> BatchRegion:
         """Instead of ``lease``: the slot is free when this returns."""
@@ -87,7 +87,7 @@ class BatchWriter(Protocol):
         """Once the batch is made; the slot belongs to the parent as soon as the receipt is sent."""
 
     def held(self) -> bool:
-        """After the worker dropped the batch: whether user code kept some of it. Such a slot must not be reused."""
+        """After the worker dropped the batch: whether user code kept memory of it, which forbids reuse."""
 
 
 class SlotSource(Protocol):

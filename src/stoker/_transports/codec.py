@@ -86,7 +86,7 @@ def decode(buffer: Any, root: Any) -> Any:
 
 
 def _flat(obj: Any) -> tuple[Any, Sequence[Any] | None]:
-    """(form, items) of a batch that needs no skeleton if all its items are plain tensors, else (form, None)."""
+    """(form, items) of a batch that needs no skeleton if its items are plain tensors, else (form, None)."""
     kind = type(obj)
     if kind is torch.Tensor:
         return _ONE, (obj,)

@@ -135,8 +135,7 @@ class ArenaWriter:
         self._slots: dict[int, SlotWriter] = {}
 
     def open(self, index: int) -> SlotWriter:
-        """The writer of slot ``index``, empty. Anything an earlier ``open`` of this index gave out is void.
-        """
+        """The writer of slot ``index``, empty. What an earlier ``open`` of this index gave out is void."""
         slot = self._slots.get(index)
         if slot is None:
             slot = self._slots[index] = SlotWriter(self._fd, index, self._stride, reserve=self._reserve)

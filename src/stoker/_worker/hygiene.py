@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import signal
 import sys
@@ -49,9 +50,18 @@ def single_thread() -> None:
     cv2: Any = sys.modules.get("cv2")
     if cv2 is not None and hasattr(cv2, "setNumThreads"):
         cv2.setNumThreads(0)
-    from threadpoolctl import threadpool_limits
+    native_pools(len(sys.modules)).limit(limits=1)
 
-    threadpool_limits(limits=1)
+
+@functools.lru_cache(maxsize=1)
+def native_pools(modules: int) -> Any:
+    """The BLAS and OpenMP libraries in this process. Looked up before forking, so that N workers need not.
+
+    ``modules`` is how many modules are loaded: the look-up is repeated when that changed, because a library may have come with one.
+    """
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def name_process(worker: int) -> None:

@@ -77,8 +77,7 @@ def run(boot: Boot) -> None:
     loop = _Loop(boot, page, channel)
     try:
         loop.prepare()
-        gc.collect()
-        gc.freeze()
+        gc.freeze()  # what is there now is shared with the parent: a collection would touch, and so copy, its pages
         loop.serve()
     except KeyboardInterrupt:
         pass  # the parent raises it; one traceback is enough
