@@ -398,7 +398,7 @@ class Scheduler:
                 again.append(number)
                 anew |= task.scratch is not None and not writer_dead
         if anew:
-            return commands + self._make_anew(story)
+            return commands + self._make_anew(story, story.tasks[again[0]].slot)
         for number in again:
             commands += self._issue_again(story, number)
         return commands
@@ -421,13 +421,12 @@ class Scheduler:
         story.tasks[number] = task
         return [m.Dispatch(task)]
 
-    def _make_anew(self, story: _Story) -> list[m.Command]:
-        """All parts of a split ticket once more, finished ones too, into another slot.
+    def _make_anew(self, story: _Story, shared: SlotRef | None) -> list[m.Command]:
+        """All parts of a split ticket that are not given up once more, finished ones too, into another slot.
 
         A living worker may hold one of its tasks without having claimed it yet. It would write its rows into the batch
         at any later time, when the user already changes it in place or the slot serves another ticket.
         """
-        shared = story.tasks[0].slot
         if shared is not None:
             self._slots.retire(shared)
         slot = self._slots.acquire()
