@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -40,6 +41,8 @@ def main(argv: list[str] | None = None) -> int:
     rounds = options.rounds or (QUICK if options.quick else FULL).rounds
     sides = (options.left, options.right)
     results = [Result(entries[name]) for name in names]
+    # A bounded run (`timeout`, a CI job's end) still prints what it has, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     start_s = time.monotonic()
     _Run(results, sides, options.quick, options.seed).go(rounds)
     print(render(results, sides))

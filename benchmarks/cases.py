@@ -46,7 +46,7 @@ class Effort:
 
 
 # 61 batches of 16 hold exactly 16 of the slow samples, so a multiple of 61 has no cut-off cycle.
-FULL = Effort(seconds=1.5, warm_seconds=0.25, epoch_batches=122, least_batches_cap=1000, rounds=5)
+FULL = Effort(seconds=1.5, warm_seconds=0.25, epoch_batches=61, least_batches_cap=1000, rounds=5)
 QUICK = Effort(seconds=0.3, warm_seconds=0.1, epoch_batches=31, least_batches_cap=8, rounds=2)
 
 

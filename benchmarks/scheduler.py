@@ -56,8 +56,8 @@ def drive(batches: int, *, split: bool) -> int:
             planned += 1
             commands = scheduler.handle(m.Planned(ticket, ranges))
             tasks.extend(command.task for command in commands if type(command) is m.Dispatch)
-        if scheduler.finished:
-            break
+        if not tasks:
+            continue
         if len(tasks) > 1 and planned % 2:
             # Every other time the second oldest is done first: the reorder buffer has something to do.
             tasks.rotate(-1)
