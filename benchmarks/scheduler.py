@@ -38,7 +38,7 @@ def drive(batches: int, *, split: bool) -> int:
     """Run one iteration of ``batches`` tickets through a scheduler; returns how many it delivered."""
     window = 2 * WORKERS
     slots = SlotTable()
-    scheduler = Scheduler(Policy(window, window, split=split, split_first=split), slots, WORKERS)
+    scheduler = Scheduler(Policy(window, window, split=split), slots, WORKERS)
     ranges = row_ranges(ROWS) if split else ()
     # A batch of 10 ms: with ``split`` long enough to be divided whenever workers idle.
     spans = Spans(1, 5_000_000, 9_000_000, 10_000_001)
