@@ -82,6 +82,9 @@ class Layout:
             code, shape, nbytes = NATIVE_CODE.get(leaf.dtype), (*leaf.shape,), leaf.nbytes
             if code is None or not nbytes or len(shape) > _MAX_NUMPY_DIMS or not leaf.is_contiguous():
                 return None
+            if 1 in shape and leaf.stride() != contiguous_strides(shape):
+                # Contiguous to torch whatever its stride says, but channels_last may be written in it.
+                return None
             block = leaf.untyped_storage().data_ptr()
             if block in blocks:
                 return None
@@ -110,9 +113,7 @@ class Layout:
     def _lone(self, leaf: Any) -> Entry:
         """Entry of a leaf that shares its memory with no other."""
         if type(leaf) is _Tensor:
-            if leaf.is_contiguous():
-                return (self._region(leaf.data_ptr(), leaf.nbytes), CODE[leaf.dtype], tuple(leaf.shape))
-            return self._lone_strided(leaf)
+            return self._lone_tensor(leaf)
         if type(leaf) is np.ndarray:
             return self._lone_array(leaf)
         address, _, nbytes = _extent(leaf)
@@ -135,8 +136,10 @@ class Layout:
     def _resident(self, address: int) -> bool:
         return any(start <= address < end for start, end in self._windows)
 
-    def _lone_strided(self, tensor: torch.Tensor) -> Entry:
+    def _lone_tensor(self, tensor: torch.Tensor) -> Entry:
         shape, strides, code = tuple(tensor.shape), tensor.stride(), CODE[tensor.dtype]
+        if strides == contiguous_strides(shape):
+            return (self._region(tensor.data_ptr(), tensor.nbytes), code, shape)
         address, end, used = _extent(tensor)
         if self._resident(address) or end - address <= 2 * used:
             return (self._region(address, end - address), code, shape, strides)
@@ -187,6 +190,15 @@ def is_bare(tensor: torch.Tensor) -> bool:
         return False
     dtype = tensor.dtype
     return not (dtype in _QUANTISED or (dtype in _COMPLEX and tensor.is_conj()))
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a freshly made tensor, in elements."""
+    strides, step = [1] * len(shape), 1
+    for dim in range(len(shape) - 1, -1, -1):
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(strides)
 
 
 def _shared(leaves: Sequence[Any]) -> list[list[int]]:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from stoker._transports.dtypes import CODE, DTYPES, ITEM_BYTES, NUMPY
-from stoker._transports.layout import STORAGE, Entry
+from stoker._transports.layout import STORAGE, Entry, contiguous_strides
 
 _from_numpy = torch.from_numpy
 _ndarray: Any = np.ndarray
@@ -58,7 +58,7 @@ def tensor(
         byte_strides = tuple(stride * ITEM_BYTES[code] for stride in strides)
         return _from_numpy(_ndarray(shape, native, buffer, offset, byte_strides))
     if strides is None:
-        strides = _contiguous(shape)
+        strides = contiguous_strides(shape)
     span = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
     return _over(storage(buffer, offset, span * ITEM_BYTES[code]), 0, shape, strides, dtype)
 
@@ -74,14 +74,6 @@ def _over(
     block: torch.UntypedStorage, first: int, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype
 ) -> torch.Tensor:
     return torch.empty(0, dtype=dtype).set_(block, first, tuple(shape), tuple(strides))
-
-
-def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    strides, step = [0] * len(shape), 1
-    for dim in reversed(range(len(shape))):
-        strides[dim] = step
-        step *= shape[dim]
-    return tuple(strides)
 
 
 def _leaf(buffer: Any, entry: Entry, storages: dict[int, torch.UntypedStorage]) -> Any:
@@ -154,6 +146,39 @@ def set_attributes(made: torch.Tensor, state: Any) -> None:
     for part in state if isinstance(state, tuple) else (state,):
         for name, value in (part or {}).items():
             setattr(made, name, value)
+
+
+def sparse_coo(
+    indices: torch.Tensor, values: torch.Tensor, shape: Sequence[int], coalesced: bool, requires_grad: bool
+) -> torch.Tensor:
+    """Skeleton: a sparse COO tensor.
+
+    Torch's own rebuilding functions put every sparse tensor on a list for later validation, which only
+    ``torch.load`` empties: its memory, here a lease, would never be freed.
+    """
+    return torch.sparse_coo_tensor(
+        indices, values, shape, is_coalesced=coalesced, requires_grad=requires_grad, check_invariants=False
+    )
+
+
+def sparse_compressed(
+    compressed: torch.Tensor,
+    plain_indices: torch.Tensor,
+    values: torch.Tensor,
+    shape: Sequence[int],
+    layout: torch.layout,
+    requires_grad: bool,
+) -> torch.Tensor:
+    """Skeleton: a sparse CSR, CSC, BSR or BSC tensor; not torch's own way, for the reason above."""
+    return torch.sparse_compressed_tensor(
+        compressed,
+        plain_indices,
+        values,
+        shape,
+        layout=layout,
+        requires_grad=requires_grad,
+        check_invariants=False,
+    )
 
 
 def typed_storage(block: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStorage:

@@ -123,6 +123,8 @@ def _reduce_tensor(tensor: torch.Tensor) -> Any:
     kind = type(tensor)
     if tensor.device.type not in ("cpu", "meta"):
         raise TypeError(f"it lies on {tensor.device}; workers must return CPU tensors")
+    if kind is _Tensor and tensor.layout is not _strided and tensor.is_cpu and not tensor.is_nested:
+        return _reduce_sparse(tensor)
     dense = tensor.layout is _strided and tensor.is_cpu and not tensor.is_quantized and not tensor.is_nested
     if not dense or _pickles_itself(kind):
         return (rebuild.leaf, (tensor.detach(),)) if tensor.grad_fn is not None else NotImplemented
@@ -136,6 +138,23 @@ def _reduce_tensor(tensor: torch.Tensor) -> Any:
     else:
         made = (rebuild.tensor_requiring_grad if requires_grad else rebuild.leaf, (plain,))
     return (*made, state, None, None, rebuild.set_attributes) if state else made
+
+
+def _reduce_sparse(tensor: torch.Tensor) -> Any:
+    """A sparse tensor as the dense ones it consists of."""
+    layout, requires_grad = tensor.layout, tensor.requires_grad and tensor.is_leaf
+    tensor = tensor.detach()
+    shape = tuple(tensor.shape)
+    if layout is torch.sparse_coo:
+        parts = (tensor._indices(), tensor._values())
+        return rebuild.sparse_coo, (*parts, shape, tensor.is_coalesced(), requires_grad)
+    if layout in (torch.sparse_csr, torch.sparse_bsr):
+        indices = (tensor.crow_indices(), tensor.col_indices())
+    elif layout in (torch.sparse_csc, torch.sparse_bsc):
+        indices = (tensor.ccol_indices(), tensor.row_indices())
+    else:
+        return NotImplemented
+    return rebuild.sparse_compressed, (*indices, tensor.values(), shape, layout, requires_grad)
 
 
 def _pickles_itself(kind: type[torch.Tensor]) -> bool:

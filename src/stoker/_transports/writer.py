@@ -141,3 +141,7 @@ class ArenaWriter:
             slot = self._slots[index] = SlotWriter(self._fd, index, self._stride, reserve=self._reserve)
         slot.reset()
         return slot
+
+    def close(self) -> None:
+        """Unmap every slot that no tensor uses any more; the others are unmapped with their last tensor."""
+        self._slots.clear()
