@@ -1,0 +1,475 @@
+"""A nondeterministic world around the real scheduler: channel, workers, parent and consumer, all of them models.
+
+    planner ──plan──► Scheduler ──Dispatch──► channel ──receive──► worker ──finish──► outbox ──hear──► Scheduler
+                          │                                          └─kill─► dead ──bury (WorkerLost)──►──┘
+                          └──Deliver──► hand-off ──take──► leases ──release──► Scheduler
+
+`steps()` names everything that may happen next and `do()` lets one of it happen, then checks what must hold in every
+state. Whoever drives (the exhaustive explorer, Hypothesis, a pinned counterexample) only chooses. What must hold when
+nothing can happen any more is in `check_end`.
+
+The model knows one uncertainty that the parent has too: a worker that has received a task and not yet recorded its claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from stoker._core import messages as m
+from stoker._core.grid import row_ranges
+from stoker._core.policy import Policy
+from stoker._core.scheduler import Scheduler
+from stoker._core.slots import SlotState, SlotTable
+from stoker._core.types import Receipt, SlotRef, Spans, Task, Ticket
+from stoker.errors import IllegalMove
+
+Key = tuple[int, int, int]
+
+BATCH_BYTES = 100
+SLOW = Spans(received_ns=1, sent_ns=1 + (1 << 40))
+"""So long that splitting always pays."""
+
+
+class Violation(AssertionError):
+    """Something happened that must never happen."""
+
+
+class Step(NamedTuple):
+    """One thing that may happen next; ``arg`` is a worker, a number of workers or 0."""
+
+    kind: str
+    arg: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """How large a world is and what may go wrong in it.
+
+    ``streams`` gives each worker's number of batches for an iterable dataset; () means a map-style one with ``tickets``
+    tickets. ``hold`` is how many batches the consumer keeps; up to 1 it keeps them as long as it can (which is what
+    endangers slots most), above that it lets go of any of them at any time.
+    """
+
+    policy: Policy
+    tickets: int = 0
+    workers: int = 2
+    rows: int = 1
+    streams: tuple[int, ...] = ()
+    kills: int = 0
+    fails: int = 0
+    resizes: tuple[int, ...] = ()
+    closes: bool = False
+    hold: int = 1
+
+
+class Worker:
+    """A worker process as seen from outside. Idle without a task; ``claimed`` is what its status page says."""
+
+    __slots__ = ("claimed", "outbox", "position", "task")
+
+    def __init__(self) -> None:
+        self.task: Task | None = None
+        self.claimed: Key | None = None
+        self.outbox: list[m.Event] = []
+        self.position = 0
+
+
+def key_of(task: Task) -> Key:
+    """What names a task in claims and in the channel."""
+    return (task.ticket.seq, task.attempt, task.part.number)
+
+
+class World:
+    """One run. All state is here, so that it can be cloned and compared."""
+
+    def __init__(self, config: Config, scheduler_type: type[Scheduler] = Scheduler) -> None:
+        self.config = config
+        self.slots = SlotTable()
+        self.scheduler = scheduler_type(config.policy, self.slots, config.workers)
+        self.channel: list[Task] = []
+        self.own: dict[int, list[Task]] = {worker: [] for worker in range(config.workers)}
+        self.alive: dict[int, Worker] = {worker: Worker() for worker in range(config.workers)}
+        self.dead: dict[int, Worker] = {}
+        self.spawning: list[int] = []
+        self.leaving = 0
+        self.handoff: list[m.Deliver] = []
+        self.leases: list[tuple[SlotRef, ...]] = []
+        self.planned = 0
+        self.plan_ended = False
+        self.kills = config.kills
+        self.fails = config.fails
+        self.resizes = list(config.resizes)
+        self.closed = False
+        self.finish: str | None = None
+        self.starving = False
+        self.heard = False
+        self.latest: dict[int, list[Task]] = {}
+        self.accepted: set[Key] = set()
+        self.blame: dict[int, int] = {}
+        self.delivered: list[tuple[int, int, int | None, bool]] = []
+        self.taken = 0
+        self.void = 0
+        self.given_up = 0
+
+    # What may happen
+
+    def steps(self) -> list[Step]:
+        """Everything that may happen next; empty when the run is over (or stuck: see `check_end`)."""
+        out: list[Step] = []
+        self._planner_steps(out)
+        if out and out[0].kind == "end_plan":
+            return out  # it commutes with all the rest, so one order is enough
+        for number, worker in self.alive.items():
+            self._worker_steps(number, worker, out)
+        for number in self.dead:
+            out.append(Step("bury", number))
+            if any(worker.outbox for worker in self.alive.values()):
+                out.append(Step("drain_and_bury", number))
+        out.extend(Step("spawn", number) for number in self.spawning)
+        if self.resizes and not self.scheduler.finished:
+            out.append(Step("resize", self.resizes[0]))
+        if self.config.hold > 1 or self.finish is not None:
+            out.extend(Step("release", place) for place in range(len(self.leases)))
+        if self.closed:
+            if self.channel or any(self.own.values()):
+                out.append(Step("withdraw"))
+            return out
+        if self.handoff:
+            out.append(Step("take"))
+        if self.config.policy.max_window > self.config.policy.window and not self.handoff and not self.starving:
+            out.append(Step("starve"))
+        if self.finish or (self.config.closes and self.finish is None):
+            out.append(Step("close"))
+        return out
+
+    def _planner_steps(self, out: list[Step]) -> None:
+        if self.plan_ended or not self.scheduler.has_room():
+            return
+        if self.config.streams or self.planned < self.config.tickets:
+            out.append(Step("plan"))
+        else:
+            out.append(Step("end_plan"))
+
+    def _worker_steps(self, number: int, worker: Worker, out: list[Step]) -> None:
+        if worker.task is None:
+            if self.own.get(number) if self.config.policy.bound else self.channel:
+                out.append(Step("receive", number))
+            if self.leaving and not worker.outbox and not self.config.policy.bound:
+                out.append(Step("leave", number))
+        elif worker.claimed is None:
+            out.append(Step("claim", number))
+        else:
+            out.append(Step("finish", number))
+            if self.fails:
+                out.append(Step("fail", number))
+        if worker.outbox:
+            out.append(Step("hear", number))
+        if self.kills:
+            out.append(Step("kill", number))
+
+    def do(self, step: Step) -> None:
+        """Let one step happen and check what must hold ever after."""
+        getattr(self, f"_{step.kind}")(step.arg)
+        self.check()
+
+    def _coarse(self) -> bool:
+        # Nobody can die any more: a message on its way is then no different from a worker that is slower.
+        return not self.kills and not self.dead
+
+    # The planner and the consumer
+
+    def _plan(self, _: int) -> None:
+        seq = self.planned
+        rows = self.config.rows
+        ticket = Ticket(epoch=0, seq=seq, position=seq, indices=None, seed=0, rows=rows)
+        ranges = row_ranges(rows) if self.config.policy.split else ()
+        self.planned += 1
+        self.feed(m.Planned(ticket, ranges))
+        if seq not in self.latest:
+            raise Violation(f"ticket {seq} was planned and not dispatched")
+        budget = self.config.policy.budget_bytes
+        if budget and self.heard and self._open() > 1 and self._open() * BATCH_BYTES > budget:
+            raise Violation(f"{self._open()} batches of {BATCH_BYTES} bytes are open with a budget of {budget}")
+
+    def _end_plan(self, _: int) -> None:
+        self.plan_ended = True
+        self.feed(m.PlanEnded())
+
+    def _take(self, _: int) -> None:
+        deliver = self.handoff.pop(0)
+        self.taken += 1
+        refs = tuple(dict.fromkeys(ref for result in deliver.results for ref in _refs(result)))
+        if all(type(result) is m.BatchReady for result in deliver.results):
+            for ref in refs:
+                self.slots.lease(ref)
+            self.leases.append(refs)
+        else:  # an error is raised in the consumer's face; nothing keeps the memory
+            for ref in refs:
+                self.feed(m.Released(ref))
+        self.starving = False
+        self.feed(m.Taken(deliver.ticket.seq))
+        if len(self.leases) > self.config.hold:
+            self._release(0)
+
+    def _release(self, place: int) -> None:
+        for ref in self.leases.pop(place):
+            self.feed(m.Released(ref))
+
+    def _starve(self, _: int) -> None:
+        self.starving = True
+        self.feed(m.Starved())
+
+    def _close(self, _: int) -> None:
+        self.closed = True
+        self.handoff.clear()
+        self.feed(m.CloseAsked())
+
+    def _withdraw(self, _: int) -> None:
+        queue = self.channel or next(queue for queue in self.own.values() if queue)
+        task = queue.pop(0)
+        self.feed(m.Withdrawn(task.ticket.seq, task.attempt, task.part.number))
+
+    def _resize(self, workers: int) -> None:
+        self.resizes.pop(0)
+        self.feed(m.ResizeAsked(workers))
+
+    # Workers
+
+    def _receive(self, number: int) -> None:
+        worker = self.alive[number]
+        queue = self.own[number] if self.config.policy.bound else self.channel
+        task = worker.task = queue.pop(0)
+        if self.config.policy.bound:
+            if task.worker != number:
+                raise Violation(f"worker {number} was given a task bound to {task.worker}")
+            if task.pull < worker.position:
+                raise Violation(f"worker {number} is past pull {worker.position} and is asked for pull {task.pull} again")
+            worker.position = task.pull + 1
+        if self._coarse():
+            worker.claimed = key_of(task)
+
+    def _claim(self, number: int) -> None:
+        worker = self.alive[number]
+        assert worker.task is not None
+        worker.claimed = key_of(worker.task)
+
+    def _finish(self, number: int) -> None:
+        task = self.alive[number].task
+        assert task is not None
+        seq, attempt, part = key_of(task)
+        if self.config.streams and task.pull >= self.config.streams[number]:
+            self._send(number, m.SourceEnded(seq, attempt, part, number, task.slot, task.scratch))
+            return
+        receipt = Receipt(nbytes=BATCH_BYTES // task.part.count)
+        self._send(number, m.BatchReady(seq, attempt, part, number, task.slot, task.scratch, receipt, SLOW))
+
+    def _fail(self, number: int) -> None:
+        self.fails -= 1
+        task = self.alive[number].task
+        assert task is not None
+        seq, attempt, part = key_of(task)
+        self._send(number, m.BatchFailed(seq, attempt, part, number, task.slot, task.scratch, Receipt(), SLOW))
+
+    def _send(self, number: int, event: m.Event) -> None:
+        worker = self.alive[number]
+        worker.task = worker.claimed = None
+        worker.outbox.append(event)
+        if self._coarse():
+            while worker.outbox:
+                self._hear(number)
+
+    def _hear(self, number: int) -> None:
+        self.feed(self.alive[number].outbox.pop(0))
+
+    def _kill(self, number: int) -> None:
+        self.kills -= 1
+        self.dead[number] = self.alive.pop(number)
+
+    def _leave(self, number: int) -> None:
+        self.leaving -= 1
+        del self.alive[number]
+        self._report_lost(number, None, expected=True)
+
+    def _drain_and_bury(self, number: int) -> None:
+        for other, worker in self.alive.items():
+            while worker.outbox:
+                self._hear(other)
+        self._bury(number)
+
+    def _bury(self, number: int) -> None:
+        worker = self.dead.pop(number)
+        for event in worker.outbox:
+            self.feed(event)
+        if worker.claimed is not None and self._is_open(worker.claimed):
+            seq = worker.claimed[0]
+            self.blame[seq] = self.blame.get(seq, 0) + 1
+        self._report_lost(number, worker.claimed, expected=False)
+
+    def _report_lost(self, number: int, claimed: Key | None, *, expected: bool) -> None:
+        for other, worker in (*self.alive.items(), *self.dead.items()):
+            if worker.claimed is not None:
+                self.feed(m.Claimed(other, *worker.claimed))
+        queued = frozenset(key_of(task) for task in self.channel)
+        # A bound channel dies with its worker: what lay in it is issued again, in order, for the replacement.
+        self.own[number] = []
+        self.feed(m.WorkerLost(number, claimed, queued, expected, "killed"))
+
+    def _spawn(self, number: int) -> None:
+        self.spawning.remove(number)
+        self.alive[number] = Worker()
+        self.feed(m.WorkerUp(number))
+
+    # What the engine does with events and commands
+
+    def feed(self, event: m.Event) -> None:
+        """Tell the scheduler and carry out what it says."""
+        if isinstance(event, m.BatchReady | m.BatchFailed | m.SourceEnded):
+            key = (event.seq, event.attempt, event.part)
+            if self._is_open(key):
+                self.accepted.add(key)
+                self.heard = True
+                self.void += type(event) is m.SourceEnded
+        try:
+            commands = self.scheduler.handle(event)
+        except IllegalMove as error:
+            raise Violation(f"illegal move: {error}") from error
+        for command in commands:
+            match command:
+                case m.Dispatch(task):
+                    self._dispatch(task)
+                case m.Deliver():
+                    self._check_delivery(command)
+                    self.handoff.append(command)
+                case m.Spawn(worker):
+                    if worker in self.alive or worker in self.spawning:
+                        raise Violation(f"worker {worker} is spawned while it lives")
+                    self.spawning.append(worker)
+                    self.own.setdefault(worker, [])
+                case m.Retire():
+                    self.leaving += 1
+                case m.Finish(reason):
+                    if self.finish is not None:
+                        raise Violation("finished twice")
+                    self.finish = reason
+
+    def _dispatch(self, task: Task) -> None:
+        seq, attempt, number = key_of(task)
+        if any(seq == other[0] for other in self.delivered):
+            raise Violation(f"ticket {seq} is delivered and issued again")
+        tasks = self.latest.setdefault(seq, [])
+        if number == len(tasks) and attempt == 0:
+            tasks.append(task)
+        else:
+            if attempt != tasks[number].attempt + 1:
+                raise Violation(f"ticket {seq} part {number}: attempt {attempt} follows {tasks[number].attempt}")
+            if task.pull != tasks[number].pull:
+                raise Violation(f"ticket {seq}: pull {tasks[number].pull} became {task.pull} when issued again")
+            tasks[number] = task
+        (self.channel if task.worker is None else self.own[task.worker]).append(task)
+
+    def _is_open(self, key: Key) -> bool:
+        seq, attempt, part = key
+        tasks = self.latest.get(seq)
+        return tasks is not None and tasks[part].attempt == attempt and key not in self.accepted
+
+    def _open(self) -> int:
+        return self.planned - self.taken - self.void
+
+    # What must hold
+
+    def _check_delivery(self, deliver: m.Deliver) -> None:
+        seq = deliver.ticket.seq
+        if self.finish is not None:
+            raise Violation(f"ticket {seq} is delivered after the finish")
+        if any(seq == other[0] for other in self.delivered):
+            raise Violation(f"ticket {seq} is delivered twice")
+        if self.config.policy.in_order and self.delivered and self.delivered[-1][0] > seq:
+            raise Violation(f"ticket {seq} is delivered after {self.delivered[-1][0]}")
+        tasks = self.latest[seq]
+        if len(deliver.results) != len(tasks):
+            raise Violation(f"ticket {seq} is delivered with {len(deliver.results)} of {len(tasks)} parts")
+        lost = 0
+        for task, result in zip(tasks, deliver.results, strict=True):
+            if result.part != task.part.number:
+                raise Violation(f"ticket {seq}: part {result.part} stands in the place of part {task.part.number}")
+            if isinstance(result, m.Lost):
+                lost += 1
+            elif (result.attempt, result.slot, result.scratch) != (task.attempt, task.slot, task.scratch):
+                raise Violation(f"ticket {seq}: the result {result} is not of its last task {task}")
+        blame = self.blame.get(seq, 0)
+        if bool(lost) != (blame > self.config.policy.restarts):
+            raise Violation(f"ticket {seq} cost {blame} workers and has {lost} lost parts")
+        self.given_up += lost
+        self.delivered.append((seq, tasks[0].pull, tasks[0].worker, bool(lost)))
+        # States that differ only in how a delivered ticket came about are one state.
+        self.accepted = {key for key in self.accepted if key[0] != seq}
+        self.blame.pop(seq, None)
+        del self.latest[seq]
+
+    def check(self) -> None:
+        """What must hold in every state."""
+        scheduler = self.scheduler
+        if scheduler.open_tickets > max(1, scheduler.window):
+            raise Violation(f"{scheduler.open_tickets} open tickets in a window of {scheduler.window}")
+        if not self.closed and self.finish is None and scheduler.open_tickets != self._open():
+            raise Violation(f"the scheduler counts {scheduler.open_tickets} open tickets, there are {self._open()}")
+        for number, worker in self.alive.items():
+            if worker.task is not None:
+                self._check_writer(number, worker.task)
+        for refs in self.leases:
+            for ref in refs:
+                if not self.slots_is(ref, SlotState.LEASED):
+                    raise Violation(f"slot {ref} is the user's and {self.slots.state(ref.index).value}")
+        if self.slots.leased != sum(len(refs) for refs in self.leases):
+            raise Violation(f"{self.slots.leased} leases are counted")
+
+    def _check_writer(self, number: int, task: Task) -> None:
+        for ref in (task.slot, task.scratch):
+            if ref is None or self.slots.state(ref.index) is SlotState.RETIRED:
+                continue
+            if not self.slots_is(ref, SlotState.BUSY):
+                raise Violation(f"worker {number} writes {key_of(task)} to slot {ref}, which is not its own any more")
+
+    def slots_is(self, ref: SlotRef, state: SlotState) -> bool:
+        """Whether this use of a slot is the current one and in this state."""
+        return self.slots._generations[ref.index] == ref.generation and self.slots.state(ref.index) is state
+
+    def check_end(self) -> None:
+        """What must hold when nothing can happen any more."""
+        scheduler = self.scheduler
+        if not scheduler.finished or self.finish is None:
+            raise Violation("deadlock: nothing can happen and the run is not finished")
+        if not scheduler.drained:
+            raise Violation("nothing can happen and the scheduler waits for results")
+        if scheduler.open_tickets:
+            raise Violation(f"{scheduler.open_tickets} tickets stay open")
+        if not self.closed:
+            self._check_complete()
+        states = [self.slots.state(index) for index in range(len(self.slots))]
+        kept = [state.value for state in states if state not in (SlotState.FREE, SlotState.RETIRED)]
+        if kept:
+            raise Violation(f"slots are not given back: {kept}")
+        # A split ticket that is made anew gives up its rows' slot as well as the scratch slots.
+        allowed = (scheduler.reissued + self.given_up) * (2 if self.config.policy.split else 1)
+        if not self.closed and states.count(SlotState.RETIRED) > allowed:
+            raise Violation(f"{states.count(SlotState.RETIRED)} slots are retired, {allowed} would be explained")
+
+    def _check_complete(self) -> None:
+        if not self.config.streams:
+            if sorted(seq for seq, *_ in self.delivered) != list(range(self.config.tickets)):
+                raise Violation(f"delivered {self.delivered} of {self.config.tickets} tickets")
+            return
+        streams = self.config.streams
+        expected = sorted((pull, worker) for worker, size in enumerate(streams) for pull in range(size))
+        # A worker may also die, once too often, while it is asked for what would turn out to be the end of its stream.
+        made = [(pull, worker) for _, pull, worker, lost in self.delivered if not (lost and (pull, worker) not in expected)]
+        if (made if self.config.policy.in_order else sorted(made)) != expected:
+            raise Violation(f"delivered {made}, the streams in turn are {expected}")
+
+
+def _refs(result: m.BatchReady | m.BatchFailed | m.Lost) -> Sequence[SlotRef]:
+    if isinstance(result, m.Lost):
+        return ()
+    return [ref for ref in (result.slot, result.scratch) if ref is not None]
