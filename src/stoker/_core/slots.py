@@ -71,6 +71,8 @@ class SlotTable:
 
     def lease(self, ref: SlotRef) -> None:
         """The batch in this slot now belongs to the user."""
+        if self._generations[ref.index] != ref.generation:
+            raise IllegalMove(f"slot {ref.index} is leased under generation {ref.generation}, which is over")
         self._move(ref, SlotState.LEASED)
         self.leased += 1
 
@@ -99,6 +101,7 @@ class SlotTable:
         if self._states[ref.index] is SlotState.LEASED:
             self.leased -= 1
         self._move(ref, SlotState.RETIRED)
+        self._let_go_later.discard(ref.index)
 
     def retire_leased(self) -> None:
         """A foreign fork happened: what is leased now is read by another process for as long as it likes."""
