@@ -140,7 +140,7 @@ def test_sparse_layouts(send: Send, layout: str) -> None:
 
 
 def test_coalesced_flag_is_kept(send: Send) -> None:
-    twice = torch.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 2.0], (2, 2), check_invariants=True)
+    twice = torch.sparse_coo_tensor(torch.tensor([[0, 0], [1, 1]]), [1.0, 2.0], (2, 2), check_invariants=True)
     loose, tight = send([twice, twice.coalesce()])
     assert not loose.is_coalesced()
     assert loose._nnz() == 2

@@ -1,4 +1,4 @@
-"""A lease ends once, with the last tensor, view, numpy alias or container built from it, on whatever thread."""
+"""A lease ends once, with the last tensor, view or numpy alias built from it, on whatever thread."""
 
 from __future__ import annotations
 

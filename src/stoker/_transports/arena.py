@@ -38,8 +38,7 @@ class _LeaseEnd(weakref.ref[Any]):
 
 
 class Region:
-    """The bytes of one batch. Every tensor, view or numpy alias built from it keeps the lease; so does the
-    region.
+    """The bytes of one batch. It keeps the lease, and so does every tensor, view or alias built from it.
 
     Thread: any; it holds no state but the buffer.
     """
@@ -104,9 +103,7 @@ class Arena:
         mapping.view[:nbytes] = payload
 
     def lease(self, ref: SlotRef, nbytes: int) -> Region:
-        """A region over the slot's first ``nbytes``. ``ref`` goes to ``released``, once, when its last user
-        dies.
-        """
+        """A region over the slot's first ``nbytes``; when its last user dies ``ref`` goes to ``released``."""
         mapping = self._mappings.get(ref.index)
         if mapping is None or nbytes > mapping.length:
             mapping = self._mapping(ref.index, nbytes)
@@ -133,9 +130,7 @@ class Arena:
         return os.fstat(self.fd).st_blocks * 512
 
     def close(self) -> None:
-        """Close the descriptor. Idempotent. Live leases stay valid: their mappings end with their last
-        tensor.
-        """
+        """Close the descriptor. Idempotent. Live leases stay valid and unmap with their last tensor."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -161,9 +156,7 @@ class Arena:
 
 
 def _lease_ended(leases: dict[int, _LeaseEnd], released: deque[SlotRef]) -> Callable[[_LeaseEnd], None]:
-    """The callback of one arena's leases. It refers to no arena, so leases do not keep a dropped arena's
-    mappings.
-    """
+    """The callback of one arena's leases. It refers to no arena: leases must not keep one alive."""
     owner = os.getpid()
 
     def ended(end: _LeaseEnd, getpid: Callable[[], int] = os.getpid) -> None:

@@ -1,5 +1,4 @@
-"""A batch as bytes: the data of tensors and arrays in aligned regions, and a small root that says how they
-fit.
+"""A batch as bytes: tensor and array data in aligned regions, and a small root that says how they fit.
 
     write:   object ── encode ──▶ Encoded: root (table + skeleton) and the copies still to be made
     read:    root + buffer ── decode ──▶ equal object, its tensors lying in the buffer

@@ -27,9 +27,7 @@ def dumps(obj: object) -> bytes:
 
 
 def loads(data: bytes | bytearray | memoryview) -> Any:
-    """Decode what :func:`dumps` made, into memory of its own: the tensors are writable and keep only each
-    other.
-    """
+    """Decode what :func:`dumps` made into memory of its own, so that the tensors are writable."""
     buffer = bytearray(data)
     end = len(buffer) - _OFFSET_BYTES
     start = int.from_bytes(buffer[end:], "little")

@@ -30,9 +30,7 @@ STORAGE = -1
 """Third field of a storage's entry (where a tensor has its shape)."""
 
 _OFFSET_ALIGN = 16
-"""A shared region starts on a multiple of the widest element, so that every member's offset is a whole
-element.
-"""
+"""A shared region starts on a multiple of the widest element: every member's offset is whole elements."""
 
 _Tensor = torch.Tensor
 _strided = torch.strided
@@ -121,9 +119,7 @@ class Layout:
         return (offset, nbytes, STORAGE) if isinstance(leaf, torch.UntypedStorage) else (offset, nbytes)
 
     def _region(self, address: int, nbytes: int) -> int:
-        """The offset at which ``nbytes`` from ``address`` will be found; memory of this slot stays where it
-        is.
-        """
+        """The offset at which the bytes from ``address`` will be found; memory of this slot stays put."""
         for start, end in self._windows:
             if start <= address < end:
                 return address - start
@@ -264,7 +260,5 @@ def _compact(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tup
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str | bytes:
-    """A dtype as its type string, or pickled where a string may not say it all (fields, units, other
-    packages).
-    """
+    """A dtype as its type string, or pickled where that may not say it all (fields, foreign dtypes)."""
     return dtype.str if dtype.isbuiltin == 1 else pickle.dumps(dtype)

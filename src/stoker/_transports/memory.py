@@ -68,9 +68,7 @@ class Mapping:
         self.view = memoryview(self._from_address(address)).cast("B")
 
     def anchor(self) -> Any:
-        """A fresh exporter of the mapped bytes; whatever is built over it keeps it, and it keeps this
-        mapping.
-        """
+        """A fresh exporter of the mapped bytes: what is built over it keeps it, and it keeps the mapping."""
         anchor = self._from_address(self.address)
         anchor.mapping = self
         return anchor
@@ -92,9 +90,7 @@ def mapping_bytes(nbytes: int, stride: int) -> int:
 
 
 def create(backing: Backing | None) -> tuple[int, Backing]:
-    """A new, empty, nameless file for slots and how it is backed; ``None`` prefers memfd and falls back to a
-    file.
-    """
+    """A new, empty, nameless file for slots, and its backing; None means memfd where there is one."""
     if backing != "file" and hasattr(os, "memfd_create"):
         try:
             return os.memfd_create("stoker-arena", os.MFD_CLOEXEC), "memfd"
@@ -114,9 +110,7 @@ def reserve(fd: int, offset: int, nbytes: int) -> None:
 
 
 def punch(fd: int, offset: int, nbytes: int) -> None:
-    """Give the pages of a file range back; it reads as zeros afterwards. Where this is impossible nothing
-    happens.
-    """
+    """Give the pages of a file range back: it reads as zeros then. Does nothing where that is impossible."""
     fallocate = getattr(_libc, "fallocate64", None) or getattr(_libc, "fallocate", None)
     if fallocate is None:
         return

@@ -36,9 +36,7 @@ def plain(
 
 
 def leaves(buffer: Any, entries: Sequence[Entry]) -> list[Any]:
-    """The leaves that the entries describe, over ``buffer``. Every leaf that is not empty keeps ``buffer``
-    alive.
-    """
+    """The leaves that the entries describe; every one that is not empty keeps ``buffer`` alive."""
     storages: dict[int, torch.UntypedStorage] = {}
     return [_leaf(buffer, entry, storages) for entry in entries]
 
@@ -149,7 +147,7 @@ def set_attributes(made: torch.Tensor, state: Any) -> None:
 
 
 def sparse_coo(
-    indices: torch.Tensor, values: torch.Tensor, shape: Sequence[int], coalesced: bool, requires_grad: bool
+    indices: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...], coalesced: bool, requires_grad: bool
 ) -> torch.Tensor:
     """Skeleton: a sparse COO tensor.
 
@@ -165,7 +163,7 @@ def sparse_compressed(
     compressed: torch.Tensor,
     plain_indices: torch.Tensor,
     values: torch.Tensor,
-    shape: Sequence[int],
+    shape: tuple[int, ...],
     layout: torch.layout,
     requires_grad: bool,
 ) -> torch.Tensor:

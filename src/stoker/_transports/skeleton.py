@@ -28,9 +28,7 @@ _MARK = pickle.PickleBuffer(bytearray())
 
 
 def skeleton(obj: object) -> tuple[bytes, list[Any]]:
-    """``obj`` pickled without its leaves, and the leaves in the order in which the unpickler will ask for
-    them.
-    """
+    """``obj`` pickled without its leaves, and the leaves in the order the unpickler will ask for them."""
     try:
         return _pickled(_Pickler, obj)
     except MemoryError:
@@ -115,8 +113,7 @@ def _reduce(obj: Any, leaves: list[Any]) -> Any:
 
 
 def _reduce_tensor(tensor: torch.Tensor) -> Any:
-    """A tensor that is more than plain: reduced to a plain one and what to do with it, or as torch pickles
-    it.
+    """A tensor that is more than bare: reduced to a bare one and what to do with it, or as torch does it.
 
     What has a history is detached: the values travel, the graph cannot.
     """

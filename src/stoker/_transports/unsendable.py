@@ -15,11 +15,9 @@ _Failure = Callable[[object], Exception | None]
 
 
 def unsendable(obj: object, error: Exception, failure: _Failure, name: str = "batch") -> UnsendableError:
-    """The error to raise for ``obj``, e.g. ``batch['meta'][3]: generator (cannot pickle 'generator'
-    object)``.
+    """The error to raise for ``obj``, as in ``batch['meta'][3]: generator (cannot pickle ...)``.
 
-    ``failure`` says why a part cannot be pickled by itself, or None. Runs only after a failure: it may be
-    slow.
+    ``failure`` says why a part cannot be pickled by itself, or None. Slow: called only after a failure.
     """
     path, culprit, reason = _descend(obj, error, failure, name)
     return UnsendableError(f"{path}: {type(culprit).__qualname__} ({_reason(reason)})")
@@ -28,6 +26,9 @@ def unsendable(obj: object, error: Exception, failure: _Failure, name: str = "ba
 def _descend(obj: object, error: Exception, failure: _Failure, path: str) -> tuple[str, object, Exception]:
     """Follow the parts that fail until one fails although none of its own parts does."""
     seen: set[int] = set()
+    if isinstance(error.__cause__ or error, RecursionError):
+        # Every step down would fail again for the same reason, a hundred thousand times.
+        return path, obj, error
     while id(obj) not in seen:
         seen.add(id(obj))
         for step, part in _parts(obj):

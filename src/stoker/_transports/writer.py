@@ -54,7 +54,7 @@ class SlotWriter:
     def tensor_at(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """The tensor at a fixed place, for rows of one batch that several workers make.
 
-        ``offset`` must be a multiple of 64. Later ``tensor`` calls stay clear of it.
+        ``offset`` must be a multiple of the element size. Later ``tensor`` calls stay clear of it.
         """
         nbytes = dtype.itemsize
         for size in shape:
