@@ -69,6 +69,7 @@ def efficiency(loader: Measurement, heat: Heat, workers: int) -> float:
 
     The ceiling is ``min(workers, free cores)`` times the rate of one inline process on a core of its own. The
     parent only waits, so it is not given a core; cores that other programs used meanwhile are taken off. The
+    At least one core counts as free: below that the correction would flatter more than it repairs. The
     inline process computes without a pause: its CPU time is its wall time with the others' share taken off.
     """
     assert heat.inline is not None

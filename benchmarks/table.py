@@ -16,6 +16,9 @@ from benchmarks.statistics import Summary, Verdict
 
 JSON_VERSION = 1
 
+DISTURBED_CORES = 0.2
+"""Cores used by other programs above which a verdict is marked: the neighbours are then measured, too."""
+
 
 @dataclass
 class Result:
@@ -93,7 +96,7 @@ def _rows(result: Result) -> list[list[str]]:
         mark = _mark(result, figure.bound, summary, stats.verdict(figure, summary, result.same_batches))
         times = _times(result) if number == 0 else [""] * 4
         spread = f"{summary.low:.2f}..{summary.high:.2f}" if len(summary.values) > 1 else "-"
-        others = _others(result) if number == 0 else ""
+        others = f"{_foreign_cores(result):.2f}" if number == 0 else ""
         rows.append(
             [name, *times, figure.metric.value, f"{summary.median:.2f}{unit}", spread, needed, others, mark]
         )
@@ -103,7 +106,10 @@ def _rows(result: Result) -> list[list[str]]:
 def _mark(result: Result, bound: float, summary: Summary, verdict: Verdict) -> str:
     if result.crash:
         return f"{verdict.value}, then {Verdict.CRASHED.value}"
-    return f"{verdict.value} (close)" if summary.straddles(bound) else verdict.value
+    notes = ["close"] if summary.straddles(bound) else []
+    if _foreign_cores(result) > DISTURBED_CORES:
+        notes.append("disturbed")
+    return f"{verdict.value} ({', '.join(notes)})" if notes else verdict.value
 
 
 def _times(result: Result) -> list[str]:
@@ -122,10 +128,10 @@ def _us(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def _others(result: Result) -> str:
+def _foreign_cores(result: Result) -> float:
     loads = [m.foreign_cores for heat in result.heats for m in (heat.left, heat.right)]
     loads.extend(m.foreign_cores for m in result.micro)
-    return f"{Summary.of(loads).median:.2f}" if loads else ""
+    return Summary.of(loads).median if loads else 0.0
 
 
 def _footer(results: list[Result]) -> list[str]:
