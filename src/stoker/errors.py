@@ -49,7 +49,7 @@ class SampleStopIteration(RuntimeError):
     """``__getitem__`` raised ``StopIteration``, which would otherwise end the epoch silently."""
 
 
-class WorkerTraceback(Exception):  # noqa: N818 -- it is a traceback, not an error of its own
+class WorkerTraceback(Exception):
     """Carries the text of a traceback from a worker; used only as a ``__cause__``."""
 
     def __init__(self, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
@@ -39,7 +40,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     ``with DataLoader(...) as loader`` and ``close()`` end persistent workers at a known point.
     """
 
-    _pool_options: opts.Options | None = None
+    _live: weakref.WeakSet[StokerIter] | None = None
 
     def __init__(
         self,
@@ -108,6 +109,13 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """A new iterator, independent of all others. Subclasses of torch's loader override this, and may override it here."""
         if self.num_workers > 0:
             self.check_worker_number_rationality()
+        if self._live is None:
+            self._live = weakref.WeakSet()
+        iterator = self._new_iterator()
+        self._live.add(iterator)
+        return iterator
+
+    def _new_iterator(self) -> StokerIter:
         if not self.persistent_workers or self.num_workers == 0:
             return StokerIter(self, self._resolved(), None, None)
         pool: Any = self._iterator
@@ -129,7 +137,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.close()
 
     def close(self) -> None:
-        """End persistent workers. The loader can be iterated again; it then starts new ones. Idempotent."""
+        """End all workers of this loader, those of iterators still in use too. It can be iterated again. Idempotent."""
+        for iterator in list(self._live or ()):
+            iterator.abandon()
         pool: Any = self._iterator
         self._iterator = None
         if isinstance(pool, Pool):
@@ -137,7 +147,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the workers: a copy starts its own."""
-        return {**self.__dict__, "_iterator": None}
+        return {**self.__dict__, "_iterator": None, "_live": None}
 
     def _keep(self, pool: Pool) -> None:
         self._iterator = pool  # type: ignore[assignment]

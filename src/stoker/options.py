@@ -8,7 +8,17 @@ from typing import Any
 
 EXECUTORS = ("process", "thread", "inline")
 RNG_MODES = ("batch", "sample", "torch")
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_UNITS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +36,22 @@ class Options:
 
 
 def check(
-    *, executor: Any, rng: Any, restarts: Any, memory_budget: Any, split_batches: Any, name: Any, num_workers: int
+    *,
+    executor: Any,
+    rng: Any,
+    restarts: Any,
+    memory_budget: Any,
+    split_batches: Any,
+    name: Any,
+    num_workers: int,
 ) -> None:
     """Raise as torch would for a wrong argument: ValueError for a value, TypeError for a type."""
     if executor is not None and executor not in EXECUTORS:
         raise ValueError(f"executor should be one of {EXECUTORS} or None, but got executor={executor!r}")
     if executor == "inline" and num_workers > 0:
-        raise ValueError(f"executor='inline' makes batches without workers, but got num_workers={num_workers}")
+        raise ValueError(
+            f"executor='inline' makes batches without workers, but got num_workers={num_workers}"
+        )
     if rng not in RNG_MODES:
         raise ValueError(f"rng should be one of {RNG_MODES}, but got rng={rng!r}")
     if isinstance(restarts, bool) or not isinstance(restarts, int):
@@ -71,8 +90,14 @@ def resolve(
     else:
         kind = executor or "process"
         chosen("executor", executor is not None, "default")
-    chosen("split_batches", split_batches is not None, "on where it pays: torch's own collation in worker processes")
-    chosen("memory_budget", memory_budget is not None, "a quarter of the memory available when workers started")
+    chosen(
+        "split_batches",
+        split_batches is not None,
+        "on where it pays: torch's own collation in worker processes",
+    )
+    chosen(
+        "memory_budget", memory_budget is not None, "a quarter of the memory available when workers started"
+    )
     chosen("deepen", prefetch_given, "prefetch_factor was left open")
     budget = parse_bytes(memory_budget) if memory_budget is not None else available_bytes // 4
     return Options(
@@ -90,13 +115,17 @@ def resolve(
 def parse_bytes(value: int | str) -> int:
     """Bytes from a number or a text such as "2GiB" or "500 MB"."""
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise TypeError(f"memory_budget should be a number of bytes or a text like '2GiB', but got {type(value).__name__}")
+        raise TypeError(
+            f"memory_budget should be a number of bytes or a text like '2GiB', but got {type(value).__name__}"
+        )
     if isinstance(value, int):
         number = float(value)
     else:
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", value.lower())
         if found is None:
-            raise ValueError(f"memory_budget should be a number of bytes or a text like '2GiB', but got {value!r}")
+            raise ValueError(
+                f"memory_budget should be a number of bytes or a text like '2GiB', but got {value!r}"
+            )
         number = float(found[1]) * _UNITS[found[2] or ""]
     if number <= 0:
         raise ValueError(f"memory_budget should be positive, but got {value!r}")

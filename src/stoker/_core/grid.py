@@ -7,6 +7,7 @@ range and a split never cuts one, so a batch comes out the same however many wor
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 
 ROWS_PER_RANGE = 16
 MAX_RANGES = 8
@@ -27,7 +28,7 @@ def share_ranges(ranges: tuple[tuple[int, int], ...], parts: int) -> tuple[tuple
     count = len(ranges)
     parts = min(parts, count)
     edges = [number * count // parts for number in range(parts + 1)]
-    return tuple((ranges[a][0], ranges[b - 1][1]) for a, b in zip(edges, edges[1:], strict=False))
+    return tuple((ranges[a][0], ranges[b - 1][1]) for a, b in pairwise(edges))
 
 
 def mix(*words: int) -> int:

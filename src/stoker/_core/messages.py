@@ -119,7 +119,7 @@ class Released(NamedTuple):
 class Unheld(NamedTuple):
     """A worker dropped its last reference into a slot it had kept beyond its task."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
 
 
 class SplitRefused(NamedTuple):

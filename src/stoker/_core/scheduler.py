@@ -191,7 +191,7 @@ class Scheduler:
                 expected_ns=int(self.row_ns * ticket.rows),
             )
         if parts == 1:
-            spans = ((0, ticket.rows),)
+            spans: tuple[tuple[int, int], ...] = ((0, ticket.rows),)
         else:
             spans = share_ranges(event.ranges, parts)
         slot = self._slots.acquire() if self.policy.shared_memory else None
@@ -218,7 +218,10 @@ class Scheduler:
         turn = self._turn % len(streams)
         if not self.policy.in_order:
             load = self._load
-            turn = min(range(len(streams)), key=lambda place: (load.get(streams[place], 0), (place - turn) % len(streams)))
+            turn = min(
+                range(len(streams)),
+                key=lambda place: (load.get(streams[place], 0), (place - turn) % len(streams)),
+            )
         self._turn = turn + 1
         return streams[turn]
 
@@ -268,7 +271,7 @@ class Scheduler:
 
     @staticmethod
     def _result_bytes(story: _Story) -> int:
-        return sum(r.receipt.nbytes for r in story.results if r is not None and type(r) is not m.Lost)
+        return sum(r.receipt.nbytes for r in story.results if isinstance(r, m.BatchReady | m.BatchFailed))
 
     def _source_ended(self, event: m.SourceEnded) -> list[m.Command]:
         story = self._accept(event)
@@ -367,7 +370,9 @@ class Scheduler:
             if not self.finished:
                 self.finished = True
                 died = self._deaths_in_a_row
-                commands.append(m.Finish(f"{died} workers died without one batch delivered between them; {event.reason}"))
+                commands.append(
+                    m.Finish(f"{died} workers died without one batch delivered between them; {event.reason}")
+                )
         elif len(self._workers) < self._target and not self.closed:
             # The replacement keeps the id: bound tasks, worker info and the status page all speak of it.
             self._workers[event.worker] = True
@@ -386,7 +391,9 @@ class Scheduler:
                 continue
             key = (story.ticket.seq, task.attempt, number)
             claimant = story.claims.get(number)
-            if key in event.queued or (claimant is not None and claimant != event.worker and claimant in self._workers):
+            if key in event.queued or (
+                claimant is not None and claimant != event.worker and claimant in self._workers
+            ):
                 continue
             if task.worker is not None and task.worker != event.worker:
                 continue

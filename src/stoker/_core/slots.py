@@ -128,5 +128,7 @@ class SlotTable:
     def _move(self, ref: SlotRef, to: SlotState) -> None:
         state = self._states[ref.index]
         if to not in _LEGAL[state]:
-            raise IllegalMove(f"slot {ref.index} (generation {ref.generation}) cannot go from {state.value} to {to.value}")
+            raise IllegalMove(
+                f"slot {ref.index} (generation {ref.generation}) cannot go from {state.value} to {to.value}"
+            )
         self._states[ref.index] = to

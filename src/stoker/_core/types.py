@@ -12,7 +12,7 @@ from typing import NamedTuple
 class SlotRef(NamedTuple):
     """One use of one slot. The generation tells this use from earlier and later ones of the same memory."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     generation: int
 
 
@@ -38,7 +38,7 @@ class Part(NamedTuple):
     """Rows ``start`` to ``stop`` of a ticket, number ``number`` of ``count``. A whole ticket is one part."""
 
     number: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
     start: int
     stop: int
 

@@ -9,4 +9,4 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 def pin(batch: Any, device: str | None) -> Any:
     """The batch with its tensors in pinned memory; custom ``pin_memory`` methods are called. The slot is free afterwards."""
-    return pin_memory(batch, device)
+    return pin_memory(batch, device)  # type: ignore[no-untyped-call]

@@ -80,7 +80,9 @@ class Iteration:
             left = None if deadline is None else max(0.001, deadline - time.monotonic())
             arrivals = pool.executor.wait(left)
             if not arrivals and deadline is not None and time.monotonic() >= deadline:
-                raise WorkerTimeout(f"DataLoader timed out after {self._timeout_s} seconds")
+                raise WorkerTimeout(
+                    f"DataLoader timed out after {self._timeout_s} seconds{self._whereabouts()}"
+                )
             for arrival in arrivals:
                 self._carry_out(pool.route(arrival))
 
@@ -95,17 +97,32 @@ class Iteration:
 
     def _carry_out(self, commands: list[m.Command]) -> None:
         for command in commands:
-            kind = type(command)
-            if kind is m.Dispatch:
-                self._pool.executor.submit(command.task)  # type: ignore[union-attr]
-            elif kind is m.Deliver:
-                self._ready.append(command)  # type: ignore[arg-type]
-            elif kind is m.Spawn:
-                self._pool.spawn(command.worker)  # type: ignore[union-attr]
-            elif kind is m.Retire:
-                self._pool.executor.retire(command.worker)  # type: ignore[union-attr]
-            elif kind is m.Finish:
-                self._abort = command.reason  # type: ignore[union-attr]
+            if isinstance(command, m.Dispatch):
+                self._pool.executor.submit(command.task)
+            elif isinstance(command, m.Deliver):
+                self._ready.append(command)
+            elif isinstance(command, m.Spawn):
+                self._pool.spawn(command.worker)
+            elif isinstance(command, m.Retire):
+                self._pool.executor.retire(command.worker)
+            else:
+                self._abort = command.reason
+
+    def _whereabouts(self) -> str:
+        """What the workers are on, a line each, by dataset index."""
+        lines = []
+        for seen in self._pool.executor.sightings():
+            ticket = self._scheduler.ticket(seen.seq) if seen.epoch == self.epoch else None
+            where = "a batch nobody waits for any more"
+            if ticket is not None:
+                indices: Any = ticket.indices
+                where = (
+                    f"dataset index {indices[seen.row]!r}" if ticket.rows else f"dataset index {indices!r}"
+                )
+            lines.append(
+                f"\n  worker {seen.worker} (pid {seen.pid}) has been on {where} for {seen.since_ns / 1e9:.1f} s"
+            )
+        return "".join(lines)
 
     def _finish(self) -> None:
         """Nothing more comes: say why."""

@@ -77,9 +77,7 @@ class Handoff:
                 self._slots.release(main)
             raise failure
         assert main is not None
-        held = any(
-            type(r) is m.BatchReady and r.receipt.flags >> 8 & HELD_SLOT for r in deliver.results
-        )
+        held = any(type(r) is m.BatchReady and r.receipt.flags >> 8 & HELD_SLOT for r in deliver.results)
         region = self._claim(main, max(part.nbytes for part in parts), held=held)
         batch, fitted = join_parts(parts, region.tensor)
         self.misfit = self.misfit or not fitted

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch.utils import _device
 from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data import dataloader as torch_loader
 
@@ -31,11 +33,14 @@ class StokerIter(_Base):  # type: ignore[misc]
     ``pool`` is given for persistent workers; otherwise the iterator owns one and closes it at the end.
     """
 
-    def __init__(self, loader: Any, options: Options, pool: Pool | None, keep: Callable[[Pool], None] | None) -> None:
+    def __init__(
+        self, loader: Any, options: Options, pool: Pool | None, keep: Callable[[Pool], None] | None
+    ) -> None:
         self._iteration: Iteration | None = None
         self._pool: Pool | None = None
         self._owner_pid = os.getpid()
-        super().__init__(loader)
+        with _on_cpu(loader.generator):
+            super().__init__(loader)
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
         self._worker_init_fn = loader.worker_init_fn
@@ -57,13 +62,15 @@ class StokerIter(_Base):  # type: ignore[misc]
             and not getattr(spec.dataset, "__getitems__", None)
             and not pool.handoff.misfit
         )
-        policy = _policy(self, options, bound=bound, split=splittable, shared_memory=pool.executor.shared_memory)
+        policy = _policy(
+            self, options, bound=bound, split=splittable, shared_memory=pool.executor.shared_memory
+        )
         self._iteration = Iteration(
             pool, policy, seed=self._base_seed, pipe_seed=self._shared_seed or 0, timeout_s=self._timeout
         )
         self._iteration.start(
             Planner(
-                self._sampler_iter,
+                _drawn_on_cpu(self._sampler_iter, loader.generator),
                 epoch=self._iteration.epoch,
                 seed=self._base_seed,
                 batched=self._auto_collation and not iterable,
@@ -99,6 +106,11 @@ class StokerIter(_Base):  # type: ignore[misc]
             return self._handles
         return [] if self._pool is None else self._pool._workers
 
+    def abandon(self) -> None:
+        """The loader was closed: end our workers; the next ``next()`` says so."""
+        if self._pool is not None:
+            self._pool.close()
+
     def _shutdown_workers(self) -> None:
         """End the iteration, and the workers with it unless they are persistent. Idempotent; nothing in a forked child."""
         if getattr(self, "_owner_pid", None) == os.getpid():
@@ -118,6 +130,34 @@ class StokerIter(_Base):  # type: ignore[misc]
     def __del__(self, _getpid: Callable[[], int] = os.getpid) -> None:
         if getattr(self, "_owner_pid", None) == _getpid():
             self._finish()
+
+
+def _on_cpu(generator: torch.Generator | None) -> AbstractContextManager[Any]:
+    """Seeds and orders are drawn on the CPU, whatever torch's default device, unless the user's generator lives elsewhere."""
+    if _device.CURRENT_DEVICE is None or (generator is not None and generator.device.type != "cpu"):
+        return nullcontext()
+    return torch.device("cpu")
+
+
+def _drawn_on_cpu(sampler: Iterator[Any], generator: torch.Generator | None) -> Iterator[Any]:
+    if _device.CURRENT_DEVICE is None:
+        return sampler
+    return _CpuDraws(sampler, generator)
+
+
+class _CpuDraws:
+    """A sampler's iterator whose draws happen on the CPU."""
+
+    def __init__(self, sampler: Iterator[Any], generator: torch.Generator | None) -> None:
+        self._sampler = sampler
+        self._generator = generator
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        with _on_cpu(self._generator):
+            return next(self._sampler)
 
 
 def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bool) -> PoolPlan:

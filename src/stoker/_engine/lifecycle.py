@@ -25,7 +25,7 @@ def register(pool: Closable) -> None:
     _open.add(pool)
 
 
-class launching:  # noqa: N801 -- used like a function
+class launching:
     """While this is active forks are our own: workers do not look at batches the user holds."""
 
     def __enter__(self) -> None:

@@ -20,6 +20,18 @@ class Arrival(NamedTuple):
     event: Event
 
 
+class Sighting(NamedTuple):
+    """A worker at work: which row of which part of which ticket, and for how long."""
+
+    worker: int
+    pid: int
+    epoch: int
+    seq: int
+    part: int
+    row: int
+    since_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """What is new with an iteration: its epoch number, the base seed, and the seed shared by DataPipes."""
@@ -62,6 +74,10 @@ class Executor(Protocol):
     def wait(self, timeout_s: float | None) -> list[Arrival]: ...
 
     def withdraw(self) -> list[Arrival]: ...
+
+    def sightings(self) -> list[Sighting]:
+        """What every busy worker is on, for messages about waits. Empty where it cannot be known."""
+        ...
 
     def retire(self, worker: int | None) -> None: ...
 

@@ -1,7 +1,7 @@
 """Message channels between the parent and its workers, as plain descriptors.
 
-Plain descriptors and not socket objects: a forked child inherits the objects too, and an object collected there would close a number that by
-then may belong to somebody else. The parent's ends are private to it (see ``descriptors``).
+Plain descriptors and not socket objects: a forked child inherits the objects too, and an object collected there would close
+a number that by then may belong to somebody else. The parent's ends are private to it (see ``descriptors``).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 from stoker._core import messages as m
 from stoker._core.types import Task
-from stoker._executors.base import Arrival, Start
+from stoker._executors.base import Arrival, Sighting, Start
 from stoker._executors.making import carry_out
 from stoker._worker.maker import Maker
 from stoker._worker.spec import WorkerSpec
@@ -47,6 +47,9 @@ class InlineExecutor:
         ]
         self._tasks.clear()
         return back
+
+    def sightings(self) -> list[Sighting]:
+        return []
 
     def retire(self, worker: int | None) -> None:
         return None

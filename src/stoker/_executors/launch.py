@@ -36,7 +36,7 @@ def watch(child: Any) -> int:
 
 def _preload() -> None:
     """Have torch imported once, in the fork server, unless the user has chosen its modules or it runs already."""
-    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = forkserver._forkserver
     if server._forkserver_pid is None and server._preload_modules == ["__main__"]:
         server.set_forkserver_preload(list(_PRELOAD))
 

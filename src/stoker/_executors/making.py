@@ -33,4 +33,6 @@ def carry_out(maker: Maker, task: Task, start: Start, worker: int) -> Arrival:
             ticket.epoch, m.BatchFailed(*key, worker, None, None, receipt, Spans(began_ns, 0, 0, _clock()))
         )
     receipt = Receipt(flags=HEAP, heap=batch)
-    return Arrival(ticket.epoch, m.BatchReady(*key, worker, None, None, receipt, Spans(began_ns, 0, 0, _clock())))
+    return Arrival(
+        ticket.epoch, m.BatchReady(*key, worker, None, None, receipt, Spans(began_ns, 0, 0, _clock()))
+    )

@@ -22,7 +22,7 @@ from typing import Any
 from stoker._core import messages as m
 from stoker._core.types import Receipt, SlotRef, Spans, Task
 from stoker._executors import descriptors, launch
-from stoker._executors.base import Arrival, Start
+from stoker._executors.base import Arrival, Sighting, Start
 from stoker._executors.channels import ResultPipe, TaskChannel, lifeline, note_sockets
 from stoker._transports.arena import Arena
 from stoker._worker import hygiene, main, notes, status, wire
@@ -34,7 +34,7 @@ GRACE_S = 1.0
 
 _clock = time.monotonic_ns
 _READY = int(wire.ResultKind.READY)
-_FAILED = int(wire.ResultKind.FAILED)
+_RESULTS = (_READY, int(wire.ResultKind.FAILED))
 
 
 class _Member:
@@ -190,6 +190,17 @@ class ProcessExecutor:
                     back.append(Arrival(task.epoch, m.Withdrawn(task.seq, task.attempt, task.part)))
         return back
 
+    def sightings(self) -> list[Sighting]:
+        seen = []
+        for worker in self._members:
+            row = self._status.row(worker)
+            if row[status.PHASE] == status.WORKING:
+                words = [
+                    row[word] for word in (status.PID, status.W_EPOCH, status.SEQ, status.PART, status.ROW)
+                ]
+                seen.append(Sighting(worker, *words, _clock() - row[status.SINCE_NS]))
+        return seen
+
     def retire(self, worker: int | None) -> None:
         leave = wire.pack_task(wire.VERSION, wire.TaskKind.LEAVE, *(0,) * (len(wire.TaskHeader._fields) - 2))
         channel = self._shared or self._own[worker or 0]
@@ -239,7 +250,7 @@ class ProcessExecutor:
         arrivals = []
         for fields in wire.unpack_results(data):
             kind = fields[1]
-            if kind == _READY or kind == _FAILED:
+            if kind in _RESULTS:
                 (_, _, flags, worker, epoch, seq, attempt, part, slot, slot_generation, scratch, scratch_generation,
                  root_offset, root_bytes, nbytes, received_ns, fetched_ns, collated_ns, sent_ns) = fields  # fmt: skip
                 event = (m.BatchReady if kind == _READY else m.BatchFailed)(

@@ -13,7 +13,7 @@ from typing import Any
 
 from stoker._core import messages as m
 from stoker._core.types import Receipt, Spans, Task
-from stoker._executors.base import HEAP, Arrival, Start
+from stoker._executors.base import HEAP, Arrival, Sighting, Start
 from stoker._executors.making import carry_out
 from stoker._worker import collate, context
 from stoker._worker.maker import Maker
@@ -101,6 +101,9 @@ class ThreadExecutor:
                     key = (task.ticket.seq, task.attempt, task.part.number)
                     back.append(Arrival(task.ticket.epoch, m.Withdrawn(*key)))
         return back
+
+    def sightings(self) -> list[Sighting]:
+        return []
 
     def retire(self, worker: int | None) -> None:
         queue = self._own[worker] if self._bound and worker is not None else self._shared

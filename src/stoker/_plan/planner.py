@@ -18,7 +18,14 @@ class Planner:
     """
 
     def __init__(
-        self, sampler: Iterator[Any], *, epoch: int, seed: int, batched: bool, splittable: bool, by_sample: bool
+        self,
+        sampler: Iterator[Any],
+        *,
+        epoch: int,
+        seed: int,
+        batched: bool,
+        splittable: bool,
+        by_sample: bool,
     ) -> None:
         self._sampler = sampler
         self._epoch = epoch

@@ -2,13 +2,15 @@
 
 torch collates through a map from element type to function that people extend. We leave that machinery alone and replace one
 entry, the one for tensors: it stacks into the slot of the current thread, if there is one, instead of opening a new
-shared-memory file per tensor. Because the map is torch's, ``default_collate`` called inside a user's ``collate_fn`` lands in the slot too.
+shared-memory file per tensor. Because the map is torch's, ``default_collate`` called inside a user's ``collate_fn`` lands in
+the slot too.
 Inline and in worker processes the results are the same, bit for bit: where stacking into prepared memory would differ from plain
 stacking (mixed dtypes), plain stacking is what happens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,8 +18,7 @@ from torch.utils.data._utils import collate as torch_collate
 
 from stoker._worker.context import current
 
-_stock = torch_collate.collate_tensor_fn
-_SMALL_BYTES = 256
+_stock: Callable[..., torch.Tensor] = torch_collate.collate_tensor_fn
 
 
 def collate_tensor(batch: Any, *, collate_fn_map: Any = None) -> torch.Tensor:
@@ -31,8 +32,13 @@ def collate_tensor(batch: Any, *, collate_fn_map: Any = None) -> torch.Tensor:
     dtype = elem.dtype
     shape = elem.shape
     for tensor in batch:
-        if tensor.dtype is not dtype or tensor.requires_grad or tensor.shape != shape:
-            return torch.stack(batch, 0)
+        if (
+            type(tensor) is not torch.Tensor
+            or tensor.dtype is not dtype
+            or tensor.requires_grad
+            or tensor.shape != shape
+        ):
+            return torch.stack(batch, 0)  # promotes, or raises, as it does without workers
     return torch.stack(batch, 0, out=slot.tensor((len(batch), *shape), dtype))
 
 

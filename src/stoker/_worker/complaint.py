@@ -23,7 +23,9 @@ def explain_collation(error: BaseException, samples: Sequence[Any], indices: Seq
     path, what, rows = found
     lines = ["sample" + "".join(f"[{key!r}]" for key in path) + f": {what}"]
     for row in rows[:_SHOWN]:
-        place = f"dataset index {indices[row]}" if indices is not None and row < len(indices) else f"row {row}"
+        place = (
+            f"dataset index {indices[row]}" if indices is not None and row < len(indices) else f"row {row}"
+        )
         lines.append(f"  {place}: {_show(_follow(samples[row], path))}")
     text = "\n".join(lines)
     first = str(error.args[0]) if error.args else ""

@@ -2,7 +2,8 @@
 
 torch's ``get_worker_info()`` reads a global of its own module. A worker process sets that global, as torch does. Worker threads
 cannot: the answer differs per thread and has to stay None in the main thread. So the first thread pool gives that function
-another body, which asks the current thread first; names imported earlier by user code keep working because the function object stays.
+another body, which asks the current thread first; names imported earlier by user code keep working because the function
+object stays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Carries an exception from a worker to the parent: type, args, attributes and notes where they can travel, the traceback as text."""
+"""Carries an exception from a worker to the parent: type, args, attributes and notes where they can travel, the traceback as
+text.
+"""
 
 from __future__ import annotations
 

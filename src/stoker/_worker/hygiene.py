@@ -64,6 +64,14 @@ def native_pools(modules: int) -> Any:
     return ThreadpoolController()
 
 
+def forget_default_device() -> None:
+    """Samples are made on the CPU, whatever the training script set as torch's default device."""
+    from torch.utils import _device
+
+    if _device.CURRENT_DEVICE is not None:
+        torch.set_default_device(None)
+
+
 def name_process(worker: int) -> None:
     """Show up in process lists as what we are."""
     try:

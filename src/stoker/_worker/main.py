@@ -18,8 +18,9 @@ from typing import Any
 
 from stoker._transports.writer import ArenaWriter, SlotWriter
 from stoker._worker import collate, context, failure, hygiene, notes, seeding, status, wire
-from stoker._worker.maker import Abandoned, Maker, StreamEnded
+from stoker._worker.maker import Abandoned, Maker, StreamEnded, note_indices
 from stoker._worker.spec import Order, WorkerSpec
+from stoker.errors import UnsendableError
 from stoker.share import shipment
 
 _clock = time.monotonic_ns
@@ -58,7 +59,11 @@ class Boot:
 def _arrive(worker: int, passed: list[Any], rest: tuple[Any, ...]) -> Boot:
     fds = [item.detach() for item in passed]
     stride, reserve, base_seed, epoch, levels = rest
-    return Boot(worker, *fds[:6], stride, reserve, base_seed, epoch, levels, None, fds[6], fds[7:])
+    task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd, shipment_fd, *shipment_fds = fds
+    return Boot(
+        worker, task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd, stride, reserve, base_seed, epoch, levels,
+        None, shipment_fd, shipment_fds,
+    )  # fmt: skip
 
 
 def run(boot: Boot) -> None:
@@ -72,6 +77,7 @@ def run(boot: Boot) -> None:
     sender = notes.NoteSender(socket.socket(fileno=boot.note_fd), boot.worker)
     notes.forward(sender, boot.levels)
     hygiene.single_thread()
+    hygiene.forget_default_device()
     collate.install()
     channel = socket.socket(fileno=boot.task_fd)
     loop = _Loop(boot, page, channel)
@@ -102,7 +108,9 @@ class _Loop:
         """Load the dataset, seed, run ``worker_init_fn``. An error is kept and raised by the first task, as in torch."""
         boot = self._boot
         try:
-            spec = boot.spec if boot.spec is not None else shipment.unpack(boot.shipment_fd, boot.shipment_fds)
+            spec = (
+                boot.spec if boot.spec is not None else shipment.unpack(boot.shipment_fd, boot.shipment_fds)
+            )
             assert isinstance(spec, WorkerSpec)
             if spec.collate_map and boot.spec is None:
                 collate.merge(spec.collate_map)
@@ -160,14 +168,13 @@ class _Loop:
         target = scratch or slot
         kind = wire.ResultKind.READY
         fetched_ns = collated_ns = 0
+        order: Order | None = None
         try:
             order = self._order(task, message, target)
             maker = self._maker
             if maker is None:
-                error = self._start_error
-                self._start_error = RuntimeError(f"this worker could not start: {error!r}")
-                assert error is not None
-                raise error
+                assert self._start_error is not None
+                raise self._start_error
             if scratch is not None:
                 part = maker.make_part(order, slot)
                 collated_ns = _clock()
@@ -185,6 +192,8 @@ class _Loop:
             self._send(wire.ResultKind.SKIPPED, task)
             return
         except Exception as error:
+            if isinstance(error, UnsendableError) and order is not None:
+                note_indices(error, order.indices)
             kind = wire.ResultKind.FAILED
             receipt = target.write(failure.pack(error, self._boot.worker))
             del error
@@ -235,7 +244,9 @@ class _Loop:
                 wire.VERSION, kind, flags, worker, 0, 0, 0, 0, slot, 0, wire.NO_SLOT, 0, 0, 0, 0, *stamps
             )
         else:
-            at, root, size = (receipt.root_offset, receipt.root_bytes, receipt.nbytes) if receipt else (0, 0, 0)
+            at, root, size = (
+                (receipt.root_offset, receipt.root_bytes, receipt.nbytes) if receipt else (0, 0, 0)
+            )
             header = wire.pack_result(
                 wire.VERSION, kind, flags, worker, task.epoch, task.seq, task.attempt, task.part,
                 task.slot, task.slot_generation, task.scratch, task.scratch_generation, at, root, size, *stamps,

@@ -25,11 +25,11 @@ def _silent(row: int) -> None:
     return None
 
 
-class StreamEnded(Exception):  # noqa: N818 -- a signal, not an error
+class StreamEnded(Exception):
     """An iterable dataset has no further batch."""
 
 
-class Abandoned(Exception):  # noqa: N818 -- a signal, not an error
+class Abandoned(Exception):
     """Nobody waits for this batch any more; raised by a Progress callback between two samples."""
 
 
@@ -84,7 +84,13 @@ class Maker:
         if self._getitems is not None:
             self._seed_range(order, 0, 0)
             self.progress(start)
-            return self._getitems(indices)  # type: ignore[no-any-return]
+            try:
+                return self._getitems(indices)  # type: ignore[no-any-return]
+            except StopIteration as error:
+                raise _silent_end(indices) from error
+            except Exception as error:
+                note_indices(error, indices)
+                raise
         dataset, progress = self.dataset, self.progress
         samples: list[Any] = []
         append = samples.append
@@ -126,9 +132,9 @@ class Maker:
             return self.spec.collate_fn(samples)
         except StopIteration as error:
             raise RuntimeError("collate_fn raised StopIteration") from error
-        except (RuntimeError, TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        except Exception as error:
             if indices is not None:
-                _note_batch(error, indices)
+                note_indices(error, indices)
             if self.spec.own_collate:
                 explain_collation(error, samples, indices)
             raise
@@ -193,9 +199,7 @@ class Maker:
 
     def _seed_stream(self, order: Order, pulled: int) -> None:
         if self._reseeds:
-            seed_all(
-                range_key(order.seed, self.spec.rank, self.worker, pulled), torch_too=self.torch_is_ours
-            )
+            seed_all(range_key(order.seed, self.spec.rank, self.worker, pulled), torch_too=self.torch_is_ours)
 
 
 def _listed(indices: Any) -> Sequence[Any]:
@@ -218,10 +222,12 @@ def _note_index(error: BaseException, index: Any) -> None:
     error.add_note(f"stoker: while fetching dataset index {_short(index)}")
 
 
-def _note_batch(error: BaseException, indices: Sequence[Any]) -> None:
-    shown = ", ".join(_short(index) for index in indices[:8])
-    more = f", … ({len(indices)} in all)" if len(indices) > 8 else ""
-    error.add_note(f"stoker: while collating dataset indices [{shown}{more}]")
+def note_indices(error: BaseException, indices: Any) -> None:
+    """Say which batch an error belongs to when no single row is to blame."""
+    listed = list(indices)[:9] if hasattr(indices, "__iter__") else [indices]
+    shown = ", ".join(_short(index) for index in listed[:8])
+    more = f", … ({len(indices)} in all)" if len(listed) > 8 else ""
+    error.add_note(f"stoker: in the batch of dataset indices [{shown}{more}]")
 
 
 def _short(index: Any) -> str:

@@ -1,7 +1,7 @@
 """Logging, warnings and prints of a worker, brought to the parent's own handlers, filters and streams.
 
-Notes travel over one message socket shared by all workers. Sending never blocks: when the parent does not read for long and the socket is
-full, notes are dropped and counted, and the count is sent when there is room again.
+Notes travel over one message socket shared by all workers. Sending never blocks: when the parent does not read for long and
+the socket is full, notes are dropped and counted, and the count is sent when there is room again.
 """
 
 from __future__ import annotations
@@ -80,7 +80,14 @@ def forward(sender: NoteSender, levels: dict[str, int]) -> None:
     for name, level in levels.items():
         logging.getLogger(name or None).setLevel(level)
 
-    def show(message: Any, category: Any, filename: str, lineno: int, file: TextIO | None = None, line: str | None = None) -> None:
+    def show(
+        message: Any,
+        category: Any,
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         sender.send("warning", (str(message), category, filename, lineno))
 
     warnings.showwarning = show
@@ -122,7 +129,9 @@ class NoteReader:
 
     def _replay(self, kind: str, worker: int, dropped: int, body: Any) -> None:
         if dropped:
-            logging.getLogger("stoker").warning("worker %d: %d log records or prints were dropped", worker, dropped)
+            logging.getLogger("stoker").warning(
+                "worker %d: %d log records or prints were dropped", worker, dropped
+            )
         if kind == "log":
             logger = logging.getLogger(body["name"] if body["name"] != "root" else None)
             if logger.isEnabledFor(body["levelno"]):
@@ -146,7 +155,11 @@ def _has_descriptor(stream: Any) -> bool:
 
 def _shorten(body: Any) -> Any:
     if isinstance(body, dict):
-        return {**body, "msg": str(body.get("msg"))[: MAX_BYTES // 4], "exc_text": str(body.get("exc_text"))[: MAX_BYTES // 4]}
+        return {
+            **body,
+            "msg": str(body.get("msg"))[: MAX_BYTES // 4],
+            "exc_text": str(body.get("exc_text"))[: MAX_BYTES // 4],
+        }
     if isinstance(body, tuple):
         return tuple(item[: MAX_BYTES // 4] if isinstance(item, str) else item for item in body)
     return body

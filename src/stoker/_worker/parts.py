@@ -1,6 +1,7 @@
 """Rows of one batch made by several workers: each writes its rows to their places in the one slot, the parent joins them.
 
-The places follow from the first sample and the number of rows alone, so no worker waits for another. Only what torch's own collation
+The places follow from the first sample and the number of rows alone, so no worker waits for another. Only what torch's own
+collation
 does with plain dicts, lists, tuples and named tuples of tensors, arrays, numbers and strings is done here. A part that holds
 anything else, or whose own rows differ among themselves, is sent as raw samples; parts that differ from each other are taken apart
 into samples again. In both cases the parent collates the samples as torch would: nothing is fetched twice and nothing
@@ -117,7 +118,9 @@ def _fits(first: PartRows, other: PartRows) -> bool:
     )
 
 
-def _take_apart(part: PartRows, tensor: Callable[[int, Sequence[int], torch.dtype], torch.Tensor]) -> list[Any]:
+def _take_apart(
+    part: PartRows, tensor: Callable[[int, Sequence[int], torch.dtype], torch.Tensor]
+) -> list[Any]:
     """The samples a part was made of, as far as collation can tell."""
     leaves: list[list[Any]] = []
     count = part.stop - part.start
@@ -159,7 +162,9 @@ def _skeleton(values: list[Any], leaves: list[list[Any]]) -> _Node | _Leaf:
     if kind in (list, tuple) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
         if any(len(value) != len(first) for value in values):
             raise _Irregular
-        return _Node(kind, None, tuple(_skeleton(list(column), leaves) for column in zip(*values, strict=True)))
+        return _Node(
+            kind, None, tuple(_skeleton(list(column), leaves) for column in zip(*values, strict=True))
+        )
     leaves.append(values)
     return _Leaf(len(leaves) - 1)
 
@@ -183,7 +188,12 @@ def _stack(leaf: list[Any]) -> torch.Tensor | list[torch.Tensor] | None:
     if kind is torch.Tensor or kind is np.ndarray:
         tensors = leaf if kind is torch.Tensor else [torch.as_tensor(value) for value in leaf]
         head = tensors[0]
-        if head.device.type != "cpu" or head.layout is not torch.strided or head.is_nested or head.is_quantized:
+        if (
+            head.device.type != "cpu"
+            or head.layout is not torch.strided
+            or head.is_nested
+            or head.is_quantized
+        ):
             raise _Irregular
         if any(t.dtype is not head.dtype or t.shape != head.shape or t.requires_grad for t in tensors):
             raise _Irregular

@@ -17,7 +17,7 @@ import torch
 
 from stoker._core.grid import mix
 
-_PYTHON = random._inst  # type: ignore[attr-defined]
+_PYTHON: Any = random._inst
 _seed_python = _random.Random.seed
 _seed_numpy = np.random.seed
 _seed_torch = torch.default_generator.manual_seed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 RngMode = Literal["batch", "sample", "torch"]
 
@@ -31,8 +31,7 @@ class WorkerSpec:
     collate_map: dict[Any, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """A task as the worker sees it: plain values, whatever executor brought it."""
 
     epoch: int

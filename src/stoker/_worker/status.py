@@ -1,11 +1,13 @@
 """The status page: which ticket and row every worker is on, readable while it hangs and after it died.
 
-One small memfd per pool, named so that tools can find it. Row 0 is the parent's: it says which epoch counts. Row w + 1 belongs to worker w,
+One small memfd per pool, named so that tools can find it. Row 0 is the parent's: it says which epoch counts. Row w + 1
+belongs to worker w,
 its only writer. Words are 64-bit and written one at a time; a reader may catch a row between two words and must treat it as a hint.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import tempfile
@@ -83,9 +85,7 @@ class StatusPage:
             return
         self._words.release()
         self._view.release()
-        try:
+        with contextlib.suppress(BufferError):  # a row is still referred to; the mapping goes with it
             self._map.close()
-        except BufferError:
-            pass  # a row is still referred to; the mapping goes with it
         os.close(self.fd)
         self.fd = -1

@@ -1,6 +1,7 @@
 """Ships an object to many processes once: serialised one time, into one memfd, loaded by each from a private mapping.
 
-cloudpickle carries lambdas, local classes and what lives in ``__main__`` or a notebook by value. Large buffers (arrays, tensor storages)
+cloudpickle carries lambdas, local classes and what lives in ``__main__`` or a notebook by value. Large buffers (arrays,
+tensor storages)
 lie out of band in the same memfd; a reader maps them copy-on-write, so N readers cost one copy and a reader's writes stay its own.
 multiprocessing's locks, queues and shared tensors travel as they would to one spawned process: their descriptors are recorded
 here and handed to each child by whoever starts it.
@@ -15,8 +16,7 @@ import pickle
 import struct
 import tempfile
 from collections.abc import Sequence
-from multiprocessing import context as mp_context
-from multiprocessing import reduction
+from multiprocessing import context, reduction
 from typing import Any
 
 import cloudpickle
@@ -25,6 +25,7 @@ import torch
 
 from stoker.errors import UnsendableError
 
+_context: Any = context
 _HEADER = struct.Struct("<QQ")
 _ALIGN = 4096
 _inherited: list[int] = []
@@ -53,7 +54,7 @@ class _Recorder:
         return len(self.fds) - 1
 
 
-class _Pickler(cloudpickle.Pickler):
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """cloudpickle, plus multiprocessing's own reducers, plus storages out of band, one entry per storage."""
 
     def reducer_override(self, obj: Any) -> Any:
@@ -71,14 +72,14 @@ class _Pickler(cloudpickle.Pickler):
 def _rebuilt_by_us(obj: Any) -> bool:
     """Whether torch's way to another process would open a shared-memory file that nobody asked for."""
     if isinstance(obj, torch.Tensor):
-        return not (obj.layout is torch.strided and not obj.is_nested and obj.is_shared())
+        return not (obj.layout is torch.strided and not obj.is_nested and obj.is_shared())  # type: ignore[no-untyped-call]
     if isinstance(obj, torch.UntypedStorage | torch.TypedStorage):
         return not obj.is_shared()
     return False
 
 
 def _storage_bytes(storage: torch.UntypedStorage) -> Any:
-    whole = torch.empty(0, dtype=torch.uint8).set_(storage)  # type: ignore[call-overload]
+    whole = torch.empty(0, dtype=torch.uint8).set_(storage)
     return whole.numpy()
 
 
@@ -93,8 +94,8 @@ class Shipment:
         recorder = _Recorder()
         buffers: list[pickle.PickleBuffer] = []
         stream = io.BytesIO()
-        previous = mp_context.get_spawning_popen()  # type: ignore[attr-defined]
-        mp_context.set_spawning_popen(recorder)  # type: ignore[attr-defined]
+        previous = _context.get_spawning_popen()
+        _context.set_spawning_popen(recorder)
         try:
             _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(obj)
         except Exception as error:
@@ -102,7 +103,7 @@ class Shipment:
                 os.close(fd)
             raise _named(obj, error) from error
         finally:
-            mp_context.set_spawning_popen(previous)  # type: ignore[attr-defined]
+            _context.set_spawning_popen(previous)
         self.fds = recorder.fds
         self.fd = _write(stream.getbuffer(), [buffer.raw() for buffer in buffers])
 
@@ -137,7 +138,9 @@ def _write(root: memoryview, buffers: Sequence[memoryview]) -> int:
     fd = _anonymous_file()
     try:
         os.ftruncate(fd, cursor)
-        head = _HEADER.pack(len(buffers), len(root)) + b"".join(struct.pack("<QQ", *place) for place in places)
+        head = _HEADER.pack(len(buffers), len(root)) + b"".join(
+            struct.pack("<QQ", *place) for place in places
+        )
         _pwrite(fd, head, 0)
         _pwrite(fd, root, len(head))
         for (at, _), buffer in zip(places, buffers, strict=True):
@@ -168,7 +171,9 @@ def _named(obj: object, error: Exception) -> Exception:
     """The error to raise when something cannot travel: it names the attribute path of the culprit."""
     found = _culprit(obj, type(obj).__name__ if not hasattr(obj, "dataset") else "", 0, set())
     if found is None:
-        return UnsendableError(f"the dataset, collate_fn or worker_init_fn cannot be sent to a worker: {error}")
+        return UnsendableError(
+            f"the dataset, collate_fn or worker_init_fn cannot be sent to a worker: {error}"
+        )
     path, kind = found
     return UnsendableError(
         f"{path.lstrip('.')} ({kind}) cannot be sent to a worker: {error}. Open it inside __getitem__ or in worker_init_fn, "
@@ -183,11 +188,11 @@ def _culprit(obj: object, path: str, depth: int, seen: set[int]) -> tuple[str, s
     seen.add(id(obj))
     try:
         recorder = _Recorder()
-        mp_context.set_spawning_popen(recorder)  # type: ignore[attr-defined]
+        _context.set_spawning_popen(recorder)
         try:
             _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(obj)
         finally:
-            mp_context.set_spawning_popen(None)  # type: ignore[attr-defined]
+            _context.set_spawning_popen(None)
             for fd in recorder.fds:
                 os.close(fd)
         return None
