@@ -162,7 +162,7 @@ class World:
             out.append(Step("claim", number))
         else:
             out.append(Step("finish", number))
-            if self.fails:
+            if self.fails and not self._at_end(number, worker.task):
                 out.append(Step("fail", number))
         if worker.outbox:
             out.append(Step("hear", number))
@@ -190,7 +190,9 @@ class World:
         if seq not in self.latest:
             raise Violation(f"ticket {seq} was planned and not dispatched")
         budget = self.config.policy.budget_bytes
-        if budget and self.heard and self._open() > 1 and self._open() * BATCH_BYTES > budget:
+        # Exact only where every batch has its full size: none failed, none was lost, no part is still missing.
+        exact = self.heard and not self.config.fails and not self.config.kills and not self.config.policy.split
+        if budget and exact and self._open() > 1 and self._open() * BATCH_BYTES > budget:
             raise Violation(f"{self._open()} batches of {BATCH_BYTES} bytes are open with a budget of {budget}")
 
     def _end_plan(self, _: int) -> None:
@@ -259,11 +261,14 @@ class World:
         task = self.alive[number].task
         assert task is not None
         seq, attempt, part = key_of(task)
-        if self.config.streams and task.pull >= self.config.streams[number]:
+        if self._at_end(number, task):
             self._send(number, m.SourceEnded(seq, attempt, part, number, task.slot, task.scratch))
             return
         receipt = Receipt(nbytes=BATCH_BYTES // task.part.count)
         self._send(number, m.BatchReady(seq, attempt, part, number, task.slot, task.scratch, receipt, SLOW))
+
+    def _at_end(self, number: int, task: Task) -> bool:
+        return bool(self.config.streams) and task.pull >= self.config.streams[number]
 
     def _fail(self, number: int) -> None:
         self.fails -= 1
@@ -329,7 +334,7 @@ class World:
             key = (event.seq, event.attempt, event.part)
             if self._is_open(key):
                 self.accepted.add(key)
-                self.heard = True
+                self.heard |= type(event) is m.BatchReady
                 self.void += type(event) is m.SourceEnded
         try:
             commands = self.scheduler.handle(event)

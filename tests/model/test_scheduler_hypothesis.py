@@ -1,0 +1,126 @@
+"""Larger worlds, sampled: many workers, kills, resizes, split batches and budgets."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from stoker._core.policy import Policy
+from stoker._core.scheduler import Scheduler
+from tests.model.world import BATCH_BYTES, Config, Step, World
+
+WORK = ("plan", "end_plan", "receive", "claim", "finish", "fail", "hear")
+CONSUME = ("take", "release", "starve")
+TROUBLE = ("kill", "bury", "drain_and_bury", "spawn", "leave", "resize", "withdraw")
+
+TURNS_LIMIT = 10_000
+"""Far more turns than any of these worlds has steps."""
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> Policy:
+    window = draw(st.integers(1, 12))
+    bound = draw(st.booleans())
+    return Policy(
+        window=window,
+        max_window=window + draw(st.sampled_from((0, 0, 8))),
+        in_order=draw(st.booleans()),
+        bound=bound,
+        split=not bound and draw(st.booleans()),
+        restarts=draw(st.integers(0, 2)),
+        budget_bytes=BATCH_BYTES * draw(st.sampled_from((0, 0, 1, 3))),
+        shared_memory=draw(st.sampled_from((True, True, True, False))),
+    )
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> Config:
+    policy = draw(policies())
+    workers = draw(st.integers(1, 6))
+    streams: tuple[int, ...] = ()
+    if policy.bound and draw(st.booleans()):
+        streams = tuple(draw(st.lists(st.integers(0, 8), min_size=workers, max_size=workers)))
+    return Config(
+        policy,
+        tickets=draw(st.integers(0, 60)),
+        workers=workers,
+        rows=draw(st.sampled_from((1, 16, 33, 64, 128))),
+        streams=streams,
+        kills=draw(st.integers(0, 12)),
+        fails=draw(st.integers(0, 3)),
+        resizes=() if policy.bound else tuple(draw(st.lists(st.integers(1, 6), max_size=3))),
+        closes=True,
+        hold=draw(st.integers(0, 3)),
+    )
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Chooses what happens next; at the end lets the run come to its end by itself, in one of many orders."""
+
+    scheduler_type: type[Scheduler] = Scheduler
+
+    @initialize(config=configs(), turn=st.integers(1, 1 << 20))
+    def open(self, config: Config, turn: int) -> None:
+        self.world = World(config, self.scheduler_type)
+        self.turn = turn
+        self.possible = self.world.steps()
+
+    def _may(self, kinds: tuple[str, ...]) -> list[Step]:
+        return [step for step in self.possible if step.kind in kinds]
+
+    def _do(self, kinds: tuple[str, ...], choice: int) -> None:
+        """One step of these kinds, if there is any: a rule that is never refused is what Hypothesis shrinks best."""
+        possible = self._may(kinds)
+        if possible:
+            self.world.do(possible[choice % len(possible)])
+            self.possible = self.world.steps()
+
+    @rule(choices=st.lists(st.integers(0, 11), min_size=1, max_size=20))
+    def work(self, choices: list[int]) -> None:
+        for choice in choices:
+            self._do(WORK, choice)
+
+    @rule(choice=st.integers(0, 3))
+    def consume(self, choice: int) -> None:
+        self._do(CONSUME, choice)
+
+    @rule(choice=st.integers(0, 11))
+    def trouble(self, choice: int) -> None:
+        self._do(TROUBLE, choice)
+
+    @precondition(lambda self: self.turn % 4 == 0)
+    @rule()
+    def close(self) -> None:
+        self._do(("close",), 0)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        for _ in range(TURNS_LIMIT):
+            # An early close is the exception here; after workers have died out it is the only way on.
+            steps = [step for step in self.world.steps() if step.kind != "close" or self.world.finish]
+            if not steps:
+                break
+            self.turn = (self.turn * 1_103_515_245 + 12_345) % (1 << 31)
+            self.world.do(steps[(self.turn >> 8) % len(steps)])
+        self.world.check_end()
+
+
+def check(machine: type[SchedulerMachine], examples: int) -> None:
+    """Run a machine, the same examples every time."""
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=30,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_larger_worlds_end_well() -> None:
+    check(SchedulerMachine, examples=400)
