@@ -102,6 +102,8 @@ def test_every_dtype(send: Send, dtype: torch.dtype) -> None:
         lambda: torch.empty(0, 3).t(),
         lambda: torch.zeros([1] * 40),
         lambda: torch.arange(8).view(1, 8)[:, ::2],
+        lambda: torch.randn(1, 1, 4, 5).to(memory_format=torch.channels_last),
+        lambda: torch.arange(6).as_strided((1, 3), (50, 1)),
         lambda: torch.randn(3, dtype=torch.complex64).conj(),
         lambda: torch.randn(3, dtype=torch.complex64).conj().imag.clone(),
         lambda: torch.tensor([1 + 2j, 3 - 4j]).conj().imag,

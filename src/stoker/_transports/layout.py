@@ -14,7 +14,6 @@ travel through ``marshal``. :mod:`stoker._transports.rebuild` reads both:
 
 from __future__ import annotations
 
-import math
 import pickle
 from collections.abc import Sequence
 from operator import attrgetter
@@ -43,6 +42,10 @@ _QUANTISED = frozenset(dtype for dtype in CODE if str(dtype).startswith(("torch.
 Entry = tuple[Any, ...]
 Columns = tuple[list[int], list[int], list[tuple[int, ...]]]
 """Offsets, dtype codes and shapes of contiguous, non-empty tensors, each on a storage of its own."""
+Span = tuple[int, int, int, int, int]
+"""(block, low, high, used, first): the address of the memory a leaf shares with others (0: with none), the
+addresses it reaches from and to, how many of those bytes it uses, and the address of its first element.
+"""
 Window = tuple[int, int]
 """Addresses [start, end) at which this slot is mapped: what lies inside is already where it should be."""
 
@@ -73,50 +76,52 @@ class Layout:
         shapes: list[tuple[int, ...]] = []
         copies: list[tuple[int, int, int]] = []
         blocks: set[int] = set()
-        cursor, windows = self.cursor, self._windows
-        for leaf in leaves:
-            if type(leaf) is not _Tensor or not (checked or is_bare(leaf)):
-                return None
-            code, shape, nbytes = NATIVE_CODE.get(leaf.dtype), (*leaf.shape,), leaf.nbytes
-            if code is None or not nbytes or len(shape) > _MAX_NUMPY_DIMS or not leaf.is_contiguous():
-                return None
-            if 1 in shape and leaf.stride() != contiguous_strides(shape):
-                # Contiguous to torch whatever its stride says, but channels_last may be written in it.
-                return None
-            block = leaf.untyped_storage().data_ptr()
-            if block in blocks:
-                return None
-            blocks.add(block)
-            address = leaf.data_ptr()
-            for start, end in windows:
-                if start <= address < end:
-                    offsets.append(address - start)
-                    break
-            else:
-                offsets.append(cursor)
-                copies.append((cursor, address, nbytes))
-                cursor = (cursor + nbytes + ALIGN_BYTES - 1) & -ALIGN_BYTES
-            codes.append(code)
-            shapes.append(shape)
+        cursor, windows, native_code = self.cursor, self._windows, NATIVE_CODE.get
+        try:
+            for leaf in leaves:
+                if type(leaf) is not _Tensor:
+                    return None
+                code, shape, nbytes = native_code(leaf.dtype), (*leaf.shape,), leaf.nbytes
+                if code is None or not nbytes or len(shape) > _MAX_NUMPY_DIMS or not leaf.is_contiguous():
+                    return None
+                if not checked and (leaf.requires_grad or not leaf.is_cpu or leaf.is_neg() or leaf.__dict__):
+                    return None
+                if leaf.dtype in _COMPLEX and leaf.is_conj():
+                    return None
+                if 1 in shape and leaf.stride() != contiguous_strides(shape):
+                    # Contiguous to torch whatever its stride says, but channels_last may be written in it.
+                    return None
+                block = leaf.untyped_storage().data_ptr()
+                if block in blocks:
+                    return None
+                blocks.add(block)
+                address = leaf.data_ptr()
+                for start, end in windows:
+                    if start <= address < end:
+                        offsets.append(address - start)
+                        break
+                else:
+                    offsets.append(cursor)
+                    copies.append((cursor, address, nbytes))
+                    cursor = (cursor + nbytes + ALIGN_BYTES - 1) & -ALIGN_BYTES
+                codes.append(code)
+                shapes.append(shape)
+        except RuntimeError:
+            # A sparse tensor has no storage and a nested one no shape: asking costs less than a check for each.
+            return None
         self.cursor, self.copies = cursor, copies
         return offsets, codes, shapes
 
     def place(self, leaves: Sequence[Any]) -> list[Entry]:
         """The entries of any leaves, in order. Leaves must stay alive until the copies are made."""
+        spans = [_span(leaf) for leaf in leaves]
         entries: dict[int, Entry] = {}
-        for members in _shared(leaves):
-            self._place_group(leaves, members, entries)
-        return [entries.get(number) or self._lone(leaf) for number, leaf in enumerate(leaves)]
-
-    def _lone(self, leaf: Any) -> Entry:
-        """Entry of a leaf that shares its memory with no other."""
-        if type(leaf) is _Tensor:
-            return self._lone_tensor(leaf)
-        if type(leaf) is np.ndarray:
-            return self._lone_array(leaf)
-        address, _, nbytes = _extent(leaf)
-        offset = self._region(address, nbytes)
-        return (offset, nbytes, STORAGE) if isinstance(leaf, torch.UntypedStorage) else (offset, nbytes)
+        for members in _shared(spans):
+            self._place_group(leaves, spans, members, entries)
+        return [
+            entries.get(number) or self._lone(leaf, span)
+            for number, (leaf, span) in enumerate(zip(leaves, spans, strict=True))
+        ]
 
     def _region(self, address: int, nbytes: int) -> int:
         """The offset at which the bytes from ``address`` will be found; memory of this slot stays put."""
@@ -132,51 +137,60 @@ class Layout:
     def _resident(self, address: int) -> bool:
         return any(start <= address < end for start, end in self._windows)
 
-    def _lone_tensor(self, tensor: torch.Tensor) -> Entry:
-        shape, strides, code = tuple(tensor.shape), tensor.stride(), CODE[tensor.dtype]
-        if strides == contiguous_strides(shape):
-            return (self._region(tensor.data_ptr(), tensor.nbytes), code, shape)
-        address, end, used = _extent(tensor)
-        if self._resident(address) or end - address <= 2 * used:
-            return (self._region(address, end - address), code, shape, strides)
+    def _lone(self, leaf: Any, span: Span) -> Entry:
+        """Entry of a leaf that shares its memory with no other, or not enough of it."""
+        _, low, high, used, first = span
+        compact = high - low > 2 * used and not self._resident(low)
+        if type(leaf) is _Tensor:
+            shape, strides, code = tuple(leaf.shape), leaf.stride(), CODE[leaf.dtype]
+            if compact:
+                return self._compact_tensor(leaf, code, shape, strides)
+            offset = self._region(low, high - low)
+            ordinary = strides == contiguous_strides(shape)
+            return (offset, code, shape) if ordinary else (offset, code, shape, strides)
+        if type(leaf) is np.ndarray:
+            if compact:
+                return self._compact_array(leaf)
+            offset = self._region(low, high - low) + first - low
+            return (offset, _dtype_name(leaf.dtype), leaf.shape, leaf.strides)
+        offset = self._region(low, used)
+        return (offset, used, STORAGE) if isinstance(leaf, torch.UntypedStorage) else (offset, used)
+
+    def _compact_tensor(
+        self, tensor: torch.Tensor, code: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> Entry:
         compact, nbytes = _compact(shape, strides, tensor.itemsize)
         offset = self.cursor
         self.strided.append((offset, tensor, compact))
         self.cursor = (offset + nbytes + ALIGN_BYTES - 1) & -ALIGN_BYTES
         return (offset, code, shape, compact)
 
-    def _lone_array(self, array: np.ndarray[Any, Any]) -> Entry:
-        address, end, used = _extent(array)
-        if not (self._resident(address) or end - address <= 2 * used):
-            once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)
-            dense = array[once].copy("K")
-            self._keep.append(dense)
-            strides = tuple(new if old else 0 for old, new in zip(array.strides, dense.strides, strict=True))
-            return (self._region(*_start(dense)), _dtype_name(array.dtype), array.shape, strides)
-        offset = self._region(address, end - address) + _start(array)[0] - address
-        return (offset, _dtype_name(array.dtype), array.shape, array.strides)
+    def _compact_array(self, array: np.ndarray[Any, Any]) -> Entry:
+        once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)
+        dense = array[once].copy("K")
+        self._keep.append(dense)
+        strides = tuple(new if old else 0 for old, new in zip(array.strides, dense.strides, strict=True))
+        return (self._region(_address(dense), dense.nbytes), _dtype_name(array.dtype), array.shape, strides)
 
-    def _place_group(self, leaves: Sequence[Any], members: list[int], entries: dict[int, Entry]) -> None:
+    def _place_group(
+        self, leaves: Sequence[Any], spans: Sequence[Span], members: list[int], entries: dict[int, Entry]
+    ) -> None:
         """One region for leaves over one storage, unless it is more than twice the bytes they use."""
-        extents = [_extent(leaves[number]) for number in members]
-        start = _key(leaves[members[0]])
-        low = start + ((min(extent[0] for extent in extents) - start) & -_OFFSET_ALIGN)
-        high = max(extent[1] for extent in extents)
-        if not self._resident(low) and high - low > 2 * sum(extent[2] for extent in extents):
-            entries.update((number, self._lone(leaves[number])) for number in members)
+        block = spans[members[0]][0]
+        low = block + ((min(spans[number][1] for number in members) - block) & -_OFFSET_ALIGN)
+        high = max(spans[number][2] for number in members)
+        if high - low > 2 * sum(spans[number][3] for number in members) and not self._resident(low):
+            entries.update((number, self._lone(leaves[number], spans[number])) for number in members)
             return
         region, nbytes = self._region(low, high - low), high - low
-        for number, extent in zip(members, extents, strict=True):
-            leaf, offset = leaves[number], region + extent[0] - low
+        for number in members:
+            leaf, offset = leaves[number], region + spans[number][4] - low
             if type(leaf) is _Tensor:
                 entries[number] = (offset, CODE[leaf.dtype], tuple(leaf.shape), leaf.stride(), region, nbytes)
             elif type(leaf) is np.ndarray:
-                first = offset + _start(leaf)[0] - extent[0]
-                entries[number] = (first, _dtype_name(leaf.dtype), leaf.shape, leaf.strides)
-            elif isinstance(leaf, torch.UntypedStorage):
-                entries[number] = (region, nbytes, STORAGE)
+                entries[number] = (offset, _dtype_name(leaf.dtype), leaf.shape, leaf.strides)
             else:
-                entries[number] = (offset, extent[1] - extent[0])
+                entries[number] = (region, nbytes, STORAGE)
 
 
 def is_bare(tensor: torch.Tensor) -> bool:
@@ -197,56 +211,67 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def _shared(leaves: Sequence[Any]) -> list[list[int]]:
-    """Numbers of the leaves that lie in one storage, for every storage that holds more than one leaf."""
+def _shared(spans: Sequence[Span]) -> list[list[int]]:
+    """Numbers of the leaves that lie in one block, for every block that holds more than one leaf."""
     first: dict[int, int] = {}
     shared: dict[int, list[int]] = {}
-    for number, leaf in enumerate(leaves):
-        key = _key(leaf)
-        if not key:
-            continue
-        other = first.setdefault(key, number)
+    for number, (block, *_) in enumerate(spans):
+        other = first.setdefault(block, number) if block else number
         if other != number:
-            shared.setdefault(key, [other]).append(number)
+            shared.setdefault(block, [other]).append(number)
     return list(shared.values())
 
 
-def _key(leaf: Any) -> int:
-    """Address of the memory block a leaf lies in, 0 for a leaf that cannot share one."""
+def _span(leaf: Any) -> Span:
+    """Where a leaf lies. Repeated elements of expanded dimensions are counted once."""
+    if type(leaf) is _Tensor:
+        block, first, nbytes = leaf.untyped_storage().data_ptr(), leaf.data_ptr(), leaf.nbytes
+        if leaf.is_contiguous():
+            return block, first, first + nbytes, nbytes, first
+        itemsize = leaf.itemsize
+        return block, *_reach(first, leaf.shape, [stride * itemsize for stride in leaf.stride()], itemsize)
     if type(leaf) is np.ndarray:
-        while type(leaf.base) is np.ndarray:
-            leaf = leaf.base
-        if not isinstance(leaf.base, torch.Tensor):
-            return int(_start(leaf)[0])
-        leaf = leaf.base
-    if isinstance(leaf, _Tensor):
-        leaf = leaf.untyped_storage()
-    return int(leaf.data_ptr()) if isinstance(leaf, torch.UntypedStorage) else 0
+        first, nbytes = _address(leaf), leaf.nbytes
+        block = first if leaf.base is None else _block(leaf)
+        if leaf.flags.c_contiguous:
+            return block, first, first + nbytes, nbytes, first
+        return block, *_reach(first, leaf.shape, leaf.strides, leaf.itemsize)
+    if isinstance(leaf, torch.UntypedStorage):
+        first, nbytes = leaf.data_ptr(), leaf.nbytes()
+        return first, first, first + nbytes, nbytes, first
+    raw = np.frombuffer(leaf.raw(), np.uint8)
+    first = _address(raw)
+    return 0, first, first + raw.nbytes, raw.nbytes, first
 
 
-def _start(array: np.ndarray[Any, Any]) -> tuple[int, int]:
-    """Address of an array's first element and the bytes of its elements."""
-    return array.__array_interface__["data"][0], array.nbytes
+def _block(array: np.ndarray[Any, Any]) -> int:
+    """Address of the memory that an array is a view of."""
+    while type(array.base) is np.ndarray:
+        array = array.base
+    owner: Any = array.base
+    return owner.untyped_storage().data_ptr() if isinstance(owner, _Tensor) else _address(array)
 
 
-def _extent(leaf: Any) -> tuple[int, int, int]:
-    """(first address, end address, bytes in use): repeated elements of expanded dimensions count once."""
-    if isinstance(leaf, _Tensor):
-        address, itemsize = leaf.data_ptr(), leaf.itemsize
-        shape, strides = leaf.shape, tuple(stride * itemsize for stride in leaf.stride())
-    elif isinstance(leaf, np.ndarray):
-        address, itemsize, shape, strides = _start(leaf)[0], leaf.itemsize, leaf.shape, leaf.strides
-    elif isinstance(leaf, torch.UntypedStorage):
-        return leaf.data_ptr(), leaf.data_ptr() + leaf.nbytes(), leaf.nbytes()
-    else:
-        raw = np.frombuffer(leaf.raw(), np.uint8)
-        address, nbytes = _start(raw)
-        return address, address + nbytes, nbytes
-    if 0 in shape:
-        return address, address, 0
-    reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
-    used = math.prod(size for size, stride in zip(shape, strides, strict=True) if stride) * itemsize
-    return address + sum(r for r in reach if r < 0), address + sum(r for r in reach if r > 0) + itemsize, used
+def _address(array: np.ndarray[Any, Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _reach(
+    first: int, shape: Sequence[int], strides: Sequence[int], itemsize: int
+) -> tuple[int, int, int, int]:
+    """(lowest address, end, bytes in use, first element) for strides in bytes, which may be negative or 0."""
+    low, high, used = first, first + itemsize, itemsize
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 0:
+            return first, first, 0, first
+        if stride < 0:
+            low += (size - 1) * stride
+        else:
+            high += (size - 1) * stride
+        if stride:
+            used *= size
+    return low, high, used, first
 
 
 def _compact(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[tuple[int, ...], int]:
