@@ -105,7 +105,7 @@ def clone(value: Any, memo: dict[int, Any]) -> Any:
         return value
     copy = memo.get(id(value))
     if copy is None:
-        copy = memo[id(value)] = kind.__new__(kind)
+        copy = memo[id(value)] = object.__new__(kind)
         for name in _attributes(value):
             item = getattr(value, name)
             setattr(copy, name, item if type(item) in _PLAIN else clone(item, memo))
@@ -135,9 +135,25 @@ def _image(value: Any, names: dict[int, int]) -> Any:
         return names.setdefault(value[0], len(names))
     if kind is Task:
         ticket, part, attempt, slot, scratch, worker, pull = value
-        return (ticket[1], part[0], part[1], attempt, _image(slot, names), _image(scratch, names), worker, pull)
+        return (
+            ticket[1],
+            part[0],
+            part[1],
+            attempt,
+            _image(slot, names),
+            _image(scratch, names),
+            worker,
+            pull,
+        )
     if kind is BatchReady or kind is BatchFailed:
-        return (value[0], value[1], value[2], _image(value[4], names), _image(value[5], names), kind is BatchReady)
+        return (
+            value[0],
+            value[1],
+            value[2],
+            _image(value[4], names),
+            _image(value[5], names),
+            kind is BatchReady,
+        )
     if kind is list or isinstance(value, tuple):
         return tuple([item if type(item) in _PLAIN else _image(item, names) for item in value])
     if kind is dict:

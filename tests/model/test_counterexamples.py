@@ -36,7 +36,9 @@ class Bench:
     def withdrawn(self, task: Task) -> list[m.Command]:
         return self.scheduler.handle(m.Withdrawn(*key(task)))
 
-    def lost(self, worker: int, claimed: Task | None = None, queued: tuple[Task, ...] = ()) -> list[m.Command]:
+    def lost(
+        self, worker: int, claimed: Task | None = None, queued: tuple[Task, ...] = ()
+    ) -> list[m.Command]:
         claim = None if claimed is None else key(claimed)
         return self.scheduler.handle(m.WorkerLost(worker, claim, frozenset(map(key, queued))))
 

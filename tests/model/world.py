@@ -138,7 +138,11 @@ class World:
             return out
         if self.handoff:
             out.append(Step("take"))
-        if self.config.policy.max_window > self.config.policy.window and not self.handoff and not self.starving:
+        if (
+            self.config.policy.max_window > self.config.policy.window
+            and not self.handoff
+            and not self.starving
+        ):
             out.append(Step("starve"))
         if self.finish or (self.config.closes and self.finish is None):
             out.append(Step("close"))
@@ -191,9 +195,13 @@ class World:
             raise Violation(f"ticket {seq} was planned and not dispatched")
         budget = self.config.policy.budget_bytes
         # Exact only where every batch has its full size: none failed, none was lost, no part is still missing.
-        exact = self.heard and not self.config.fails and not self.config.kills and not self.config.policy.split
+        exact = (
+            self.heard and not self.config.fails and not self.config.kills and not self.config.policy.split
+        )
         if budget and exact and self._open() > 1 and self._open() * BATCH_BYTES > budget:
-            raise Violation(f"{self._open()} batches of {BATCH_BYTES} bytes are open with a budget of {budget}")
+            raise Violation(
+                f"{self._open()} batches of {BATCH_BYTES} bytes are open with a budget of {budget}"
+            )
 
     def _end_plan(self, _: int) -> None:
         self.plan_ended = True
@@ -247,7 +255,9 @@ class World:
             if task.worker != number:
                 raise Violation(f"worker {number} was given a task bound to {task.worker}")
             if task.pull < worker.position:
-                raise Violation(f"worker {number} is past pull {worker.position} and is asked for pull {task.pull} again")
+                raise Violation(
+                    f"worker {number} is past pull {worker.position} and is asked for pull {task.pull} again"
+                )
             worker.position = task.pull + 1
         if self._coarse():
             worker.claimed = key_of(task)
@@ -275,7 +285,9 @@ class World:
         task = self.alive[number].task
         assert task is not None
         seq, attempt, part = key_of(task)
-        self._send(number, m.BatchFailed(seq, attempt, part, number, task.slot, task.scratch, Receipt(), SLOW))
+        self._send(
+            number, m.BatchFailed(seq, attempt, part, number, task.slot, task.scratch, Receipt(), SLOW)
+        )
 
     def _send(self, number: int, event: m.Event) -> None:
         worker = self.alive[number]
@@ -368,9 +380,13 @@ class World:
             tasks.append(task)
         else:
             if attempt != tasks[number].attempt + 1:
-                raise Violation(f"ticket {seq} part {number}: attempt {attempt} follows {tasks[number].attempt}")
+                raise Violation(
+                    f"ticket {seq} part {number}: attempt {attempt} follows {tasks[number].attempt}"
+                )
             if task.pull != tasks[number].pull:
-                raise Violation(f"ticket {seq}: pull {tasks[number].pull} became {task.pull} when issued again")
+                raise Violation(
+                    f"ticket {seq}: pull {tasks[number].pull} became {task.pull} when issued again"
+                )
             tasks[number] = task
         (self.channel if task.worker is None else self.own[task.worker]).append(task)
 
@@ -398,7 +414,9 @@ class World:
         lost = 0
         for task, result in zip(tasks, deliver.results, strict=True):
             if result.part != task.part.number:
-                raise Violation(f"ticket {seq}: part {result.part} stands in the place of part {task.part.number}")
+                raise Violation(
+                    f"ticket {seq}: part {result.part} stands in the place of part {task.part.number}"
+                )
             if isinstance(result, m.Lost):
                 lost += 1
             elif (result.attempt, result.slot, result.scratch) != (task.attempt, task.slot, task.scratch):
@@ -419,7 +437,9 @@ class World:
         if scheduler.open_tickets > max(1, scheduler.window):
             raise Violation(f"{scheduler.open_tickets} open tickets in a window of {scheduler.window}")
         if not self.closed and self.finish is None and scheduler.open_tickets != self._open():
-            raise Violation(f"the scheduler counts {scheduler.open_tickets} open tickets, there are {self._open()}")
+            raise Violation(
+                f"the scheduler counts {scheduler.open_tickets} open tickets, there are {self._open()}"
+            )
         for number, worker in self.alive.items():
             if worker.task is not None:
                 self._check_writer(number, worker.task)
@@ -435,7 +455,9 @@ class World:
             if ref is None or self.slots.state(ref.index) is SlotState.RETIRED:
                 continue
             if not self.slots_is(ref, SlotState.BUSY):
-                raise Violation(f"worker {number} writes {key_of(task)} to slot {ref}, which is not its own any more")
+                raise Violation(
+                    f"worker {number} writes {key_of(task)} to slot {ref}, which is not its own any more"
+                )
 
     def slots_is(self, ref: SlotRef, state: SlotState) -> bool:
         """Whether this use of a slot is the current one and in this state."""
@@ -459,7 +481,9 @@ class World:
         # A split ticket that is made anew gives up its rows' slot as well as the scratch slots.
         allowed = (scheduler.reissued + self.given_up) * (2 if self.config.policy.split else 1)
         if not self.closed and states.count(SlotState.RETIRED) > allowed:
-            raise Violation(f"{states.count(SlotState.RETIRED)} slots are retired, {allowed} would be explained")
+            raise Violation(
+                f"{states.count(SlotState.RETIRED)} slots are retired, {allowed} would be explained"
+            )
 
     def _check_complete(self) -> None:
         if not self.config.streams:
@@ -469,7 +493,11 @@ class World:
         streams = self.config.streams
         expected = sorted((pull, worker) for worker, size in enumerate(streams) for pull in range(size))
         # A worker may also die, once too often, while it is asked for what would turn out to be the end of its stream.
-        made = [(pull, worker) for _, pull, worker, lost in self.delivered if not (lost and (pull, worker) not in expected)]
+        made = [
+            (pull, worker)
+            for _, pull, worker, lost in self.delivered
+            if not (lost and (pull, worker) not in expected)
+        ]
         if (made if self.config.policy.in_order else sorted(made)) != expected:
             raise Violation(f"delivered {made}, the streams in turn are {expected}")
 
