@@ -15,7 +15,8 @@ from stoker._core.policy import Policy
 from stoker._core.scheduler import Scheduler, TicketState
 from stoker._core.slots import SlotState
 from stoker._core.types import SlotRef, Task
-from tests.model.world import Config, Step, Violation, World
+from tests.model.ledger import Config, Violation
+from tests.model.world import Step, World
 
 # Not part of what a state can do: the wiring, what never changes, the log, and averages beyond "known or not".
 _UNSEEN = frozenset({"_handlers", "moves", "policy", "config", "slots", "_slots", "ticket"})

@@ -7,7 +7,8 @@ import pytest
 from stoker._core import scheduler
 from stoker._core.policy import Policy
 from tests.model.explorer import Counterexample, Exploration, clone, explore, fingerprint, replay
-from tests.model.world import Config, Step, World
+from tests.model.ledger import Config
+from tests.model.world import Step, World
 
 ONE = Policy(window=1, max_window=1, restarts=0)
 TWO = Policy(window=2, max_window=2, restarts=0)

@@ -14,7 +14,8 @@ from hypothesis.stateful import (
 
 from stoker._core.policy import Policy
 from stoker._core.scheduler import Scheduler
-from tests.model.world import BATCH_BYTES, Config, Step, World
+from tests.model.ledger import Config
+from tests.model.world import BATCH_BYTES, Step, World
 
 WORK = ("plan", "end_plan", "receive", "claim", "finish", "fail", "hear")
 CONSUME = ("take", "release", "starve")

@@ -15,9 +15,9 @@ from stoker._core.policy import Policy
 from stoker._core.reorder import Reorder
 from stoker._core.scheduler import Scheduler, TicketState
 from tests.model.explorer import Counterexample, explore
+from tests.model.ledger import Config, Violation
 from tests.model.test_explorer import BOUND, ONE, SPLIT, TWO
 from tests.model.test_scheduler_hypothesis import SchedulerMachine, check
-from tests.model.world import Config, Violation
 
 
 class ForgetsUnclaimed(Scheduler):

@@ -14,26 +14,19 @@ The model knows one uncertainty that the parent has too: a worker that has recei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from stoker._core import messages as m
 from stoker._core.grid import row_ranges
-from stoker._core.policy import Policy
 from stoker._core.scheduler import Scheduler
 from stoker._core.slots import SlotState, SlotTable
 from stoker._core.types import Receipt, SlotRef, Spans, Task, Ticket
 from stoker.errors import IllegalMove
-
-Key = tuple[int, int, int]
+from tests.model.ledger import Config, Key, Ledger, Violation, key_of
 
 BATCH_BYTES = 100
 SLOW = Spans(received_ns=1, sent_ns=1 + (1 << 40))
 """So long that splitting always pays."""
-
-
-class Violation(AssertionError):
-    """Something happened that must never happen."""
 
 
 class Step(NamedTuple):
@@ -41,27 +34,6 @@ class Step(NamedTuple):
 
     kind: str
     arg: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """How large a world is and what may go wrong in it.
-
-    ``streams`` gives each worker's number of batches for an iterable dataset; () means a map-style one with ``tickets``
-    tickets. ``hold`` is how many batches the consumer keeps; up to 1 it keeps them as long as it can (which is what
-    endangers slots most), above that it lets go of any of them at any time.
-    """
-
-    policy: Policy
-    tickets: int = 0
-    workers: int = 2
-    rows: int = 1
-    streams: tuple[int, ...] = ()
-    kills: int = 0
-    fails: int = 0
-    resizes: tuple[int, ...] = ()
-    closes: bool = False
-    hold: int = 1
 
 
 class Worker:
@@ -74,11 +46,6 @@ class Worker:
         self.claimed: Key | None = None
         self.outbox: list[m.Event] = []
         self.position = 0
-
-
-def key_of(task: Task) -> Key:
-    """What names a task in claims and in the channel."""
-    return (task.ticket.seq, task.attempt, task.part.number)
 
 
 class World:
@@ -96,7 +63,7 @@ class World:
         self.leaving = 0
         self.handoff: list[m.Deliver] = []
         self.leases: list[tuple[SlotRef, ...]] = []
-        self.planned = 0
+        self.ledger = Ledger(config)
         self.plan_ended = False
         self.kills = config.kills
         self.fails = config.fails
@@ -104,14 +71,6 @@ class World:
         self.closed = False
         self.finish: str | None = None
         self.starving = False
-        self.heard = False
-        self.latest: dict[int, list[Task]] = {}
-        self.accepted: set[Key] = set()
-        self.blame: dict[int, int] = {}
-        self.delivered: list[tuple[int, int, int | None, bool]] = []
-        self.taken = 0
-        self.void = 0
-        self.given_up = 0
 
     # What may happen
 
@@ -151,7 +110,7 @@ class World:
     def _planner_steps(self, out: list[Step]) -> None:
         if self.plan_ended or not self.scheduler.has_room():
             return
-        if self.config.streams or self.planned < self.config.tickets:
+        if self.config.streams or self.ledger.planned < self.config.tickets:
             out.append(Step("plan"))
         else:
             out.append(Step("end_plan"))
@@ -185,23 +144,21 @@ class World:
     # The planner and the consumer
 
     def _plan(self, _: int) -> None:
-        seq = self.planned
+        ledger = self.ledger
+        seq = ledger.planned
         rows = self.config.rows
         ticket = Ticket(epoch=0, seq=seq, position=seq, indices=None, seed=0, rows=rows)
         ranges = row_ranges(rows) if self.config.policy.split else ()
-        self.planned += 1
+        ledger.planned += 1
         self.feed(m.Planned(ticket, ranges))
-        if seq not in self.latest:
+        if seq not in ledger.latest:
             raise Violation(f"ticket {seq} was planned and not dispatched")
         budget = self.config.policy.budget_bytes
         # Exact only where every batch has its full size: none failed, none was lost, no part is still missing.
-        exact = (
-            self.heard and not self.config.fails and not self.config.kills and not self.config.policy.split
-        )
-        if budget and exact and self._open() > 1 and self._open() * BATCH_BYTES > budget:
-            raise Violation(
-                f"{self._open()} batches of {BATCH_BYTES} bytes are open with a budget of {budget}"
-            )
+        exact = not (self.config.fails or self.config.kills or self.config.policy.split)
+        count = ledger.open_tickets
+        if budget and exact and ledger.sized and count > 1 and count * BATCH_BYTES > budget:
+            raise Violation(f"{count} batches of {BATCH_BYTES} bytes are open with a budget of {budget}")
 
     def _end_plan(self, _: int) -> None:
         self.plan_ended = True
@@ -209,7 +166,7 @@ class World:
 
     def _take(self, _: int) -> None:
         deliver = self.handoff.pop(0)
-        self.taken += 1
+        self.ledger.taken += 1
         refs = tuple(dict.fromkeys(ref for result in deliver.results for ref in _refs(result)))
         if all(type(result) is m.BatchReady for result in deliver.results):
             for ref in refs:
@@ -319,9 +276,8 @@ class World:
         worker = self.dead.pop(number)
         for event in worker.outbox:
             self.feed(event)
-        if worker.claimed is not None and self._is_open(worker.claimed):
-            seq = worker.claimed[0]
-            self.blame[seq] = self.blame.get(seq, 0) + 1
+        if worker.claimed is not None:
+            self.ledger.died_over(worker.claimed)
         self._report_lost(number, worker.claimed, expected=False)
 
     def _report_lost(self, number: int, claimed: Key | None, *, expected: bool) -> None:
@@ -343,11 +299,7 @@ class World:
     def feed(self, event: m.Event) -> None:
         """Tell the scheduler and carry out what it says."""
         if isinstance(event, m.BatchReady | m.BatchFailed | m.SourceEnded):
-            key = (event.seq, event.attempt, event.part)
-            if self._is_open(key):
-                self.accepted.add(key)
-                self.heard |= type(event) is m.BatchReady
-                self.void += type(event) is m.SourceEnded
+            self.ledger.heard(event)
         try:
             commands = self.scheduler.handle(event)
         except IllegalMove as error:
@@ -355,9 +307,12 @@ class World:
         for command in commands:
             match command:
                 case m.Dispatch(task):
-                    self._dispatch(task)
+                    self.ledger.dispatched(task)
+                    (self.channel if task.worker is None else self.own[task.worker]).append(task)
                 case m.Deliver():
-                    self._check_delivery(command)
+                    if self.finish is not None:
+                        raise Violation(f"ticket {command.ticket.seq} is delivered after the finish")
+                    self.ledger.deliver(command)
                     self.handoff.append(command)
                 case m.Spawn(worker):
                     if worker in self.alive or worker in self.spawning:
@@ -371,74 +326,16 @@ class World:
                         raise Violation("finished twice")
                     self.finish = reason
 
-    def _dispatch(self, task: Task) -> None:
-        seq, attempt, number = key_of(task)
-        if any(seq == other[0] for other in self.delivered):
-            raise Violation(f"ticket {seq} is delivered and issued again")
-        tasks = self.latest.setdefault(seq, [])
-        if number == len(tasks) and attempt == 0:
-            tasks.append(task)
-        else:
-            if attempt != tasks[number].attempt + 1:
-                raise Violation(
-                    f"ticket {seq} part {number}: attempt {attempt} follows {tasks[number].attempt}"
-                )
-            if task.pull != tasks[number].pull:
-                raise Violation(
-                    f"ticket {seq}: pull {tasks[number].pull} became {task.pull} when issued again"
-                )
-            tasks[number] = task
-        (self.channel if task.worker is None else self.own[task.worker]).append(task)
-
-    def _is_open(self, key: Key) -> bool:
-        seq, attempt, part = key
-        tasks = self.latest.get(seq)
-        return tasks is not None and tasks[part].attempt == attempt and key not in self.accepted
-
-    def _open(self) -> int:
-        return self.planned - self.taken - self.void
-
     # What must hold
-
-    def _check_delivery(self, deliver: m.Deliver) -> None:
-        seq = deliver.ticket.seq
-        if self.finish is not None:
-            raise Violation(f"ticket {seq} is delivered after the finish")
-        if any(seq == other[0] for other in self.delivered):
-            raise Violation(f"ticket {seq} is delivered twice")
-        if self.config.policy.in_order and self.delivered and self.delivered[-1][0] > seq:
-            raise Violation(f"ticket {seq} is delivered after {self.delivered[-1][0]}")
-        tasks = self.latest[seq]
-        if len(deliver.results) != len(tasks):
-            raise Violation(f"ticket {seq} is delivered with {len(deliver.results)} of {len(tasks)} parts")
-        lost = 0
-        for task, result in zip(tasks, deliver.results, strict=True):
-            if result.part != task.part.number:
-                raise Violation(
-                    f"ticket {seq}: part {result.part} stands in the place of part {task.part.number}"
-                )
-            if isinstance(result, m.Lost):
-                lost += 1
-            elif (result.attempt, result.slot, result.scratch) != (task.attempt, task.slot, task.scratch):
-                raise Violation(f"ticket {seq}: the result {result} is not of its last task {task}")
-        blame = self.blame.get(seq, 0)
-        if bool(lost) != (blame > self.config.policy.restarts):
-            raise Violation(f"ticket {seq} cost {blame} workers and has {lost} lost parts")
-        self.given_up += lost
-        self.delivered.append((seq, tasks[0].pull, tasks[0].worker, bool(lost)))
-        # States that differ only in how a delivered ticket came about are one state.
-        self.accepted = {key for key in self.accepted if key[0] != seq}
-        self.blame.pop(seq, None)
-        del self.latest[seq]
 
     def check(self) -> None:
         """What must hold in every state."""
         scheduler = self.scheduler
         if scheduler.open_tickets > max(1, scheduler.window):
             raise Violation(f"{scheduler.open_tickets} open tickets in a window of {scheduler.window}")
-        if not self.closed and self.finish is None and scheduler.open_tickets != self._open():
+        if not self.closed and self.finish is None and scheduler.open_tickets != self.ledger.open_tickets:
             raise Violation(
-                f"the scheduler counts {scheduler.open_tickets} open tickets, there are {self._open()}"
+                f"the scheduler counts {scheduler.open_tickets} open tickets, there are {self.ledger.open_tickets}"
             )
         for number, worker in self.alive.items():
             if worker.task is not None:
@@ -473,33 +370,17 @@ class World:
         if scheduler.open_tickets:
             raise Violation(f"{scheduler.open_tickets} tickets stay open")
         if not self.closed:
-            self._check_complete()
+            self.ledger.check_complete()
         states = [self.slots.state(index) for index in range(len(self.slots))]
         kept = [state.value for state in states if state not in (SlotState.FREE, SlotState.RETIRED)]
         if kept:
             raise Violation(f"slots are not given back: {kept}")
         # A split ticket that is made anew gives up its rows' slot as well as the scratch slots.
-        allowed = (scheduler.reissued + self.given_up) * (2 if self.config.policy.split else 1)
+        allowed = (scheduler.reissued + self.ledger.given_up) * (2 if self.config.policy.split else 1)
         if not self.closed and states.count(SlotState.RETIRED) > allowed:
             raise Violation(
                 f"{states.count(SlotState.RETIRED)} slots are retired, {allowed} would be explained"
             )
-
-    def _check_complete(self) -> None:
-        if not self.config.streams:
-            if sorted(seq for seq, *_ in self.delivered) != list(range(self.config.tickets)):
-                raise Violation(f"delivered {self.delivered} of {self.config.tickets} tickets")
-            return
-        streams = self.config.streams
-        expected = sorted((pull, worker) for worker, size in enumerate(streams) for pull in range(size))
-        # A worker may also die, once too often, while it is asked for what would turn out to be the end of its stream.
-        made = [
-            (pull, worker)
-            for _, pull, worker, lost in self.delivered
-            if not (lost and (pull, worker) not in expected)
-        ]
-        if (made if self.config.policy.in_order else sorted(made)) != expected:
-            raise Violation(f"delivered {made}, the streams in turn are {expected}")
 
 
 def _refs(result: m.BatchReady | m.BatchFailed | m.Lost) -> Sequence[SlotRef]:
