@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch.utils import _device
 from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data import dataloader as torch_loader
 
@@ -41,6 +40,8 @@ class StokerIter(_Base):  # type: ignore[misc]
         self._owner_pid = os.getpid()
         with _on_cpu(loader.generator):
             super().__init__(loader)
+            if self._num_workers > 0 and isinstance(self._dataset, IterDataPipe):
+                torch_loader._share_dist_seed(loader.generator, self._pg)  # torch draws it twice with workers
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
         self._worker_init_fn = loader.worker_init_fn
@@ -132,15 +133,19 @@ class StokerIter(_Base):  # type: ignore[misc]
             self._finish()
 
 
+def _draws_on_cpu() -> bool:
+    return torch.get_default_device().type == "cpu"
+
+
 def _on_cpu(generator: torch.Generator | None) -> AbstractContextManager[Any]:
     """Seeds and orders are drawn on the CPU, whatever torch's default device, unless the user's generator lives elsewhere."""
-    if _device.CURRENT_DEVICE is None or (generator is not None and generator.device.type != "cpu"):
+    if _draws_on_cpu() or (generator is not None and generator.device.type != "cpu"):
         return nullcontext()
     return torch.device("cpu")
 
 
 def _drawn_on_cpu(sampler: Iterator[Any], generator: torch.Generator | None) -> Iterator[Any]:
-    if _device.CURRENT_DEVICE is None:
+    if _draws_on_cpu():
         return sampler
     return _CpuDraws(sampler, generator)
 

@@ -10,6 +10,7 @@ One epoll covers results, notes and deaths. No lock and no queue that a killed p
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import select
@@ -195,10 +196,8 @@ class ProcessExecutor:
         for worker in self._members:
             row = self._status.row(worker)
             if row[status.PHASE] == status.WORKING:
-                words = [
-                    row[word] for word in (status.PID, status.W_EPOCH, status.SEQ, status.PART, status.ROW)
-                ]
-                seen.append(Sighting(worker, *words, _clock() - row[status.SINCE_NS]))
+                pid, epoch, seq, _, part, place = row[status.PID : status.ROW + 1].tolist()
+                seen.append(Sighting(worker, pid, epoch, seq, part, place, _clock() - row[status.SINCE_NS]))
         return seen
 
     def retire(self, worker: int | None) -> None:
@@ -323,8 +322,8 @@ class ProcessExecutor:
         self._await_ends(GRACE_S)
         for how, patience_s in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 1.0)):
             for member in self._members.values():
-                if member.process.is_alive():
-                    os.kill(member.process.pid, how)
+                if member.pidfd >= 0:
+                    _send_signal(member, how)
             self._await_ends(patience_s)
         for member in self._members.values():
             member.process.join(1.0)
@@ -344,6 +343,15 @@ class ProcessExecutor:
                     self._results.read()
                 else:
                     self._notes.drain()
+
+
+def _send_signal(member: _Member, number: int) -> None:
+    """Signal a worker that has not been seen dead; by descriptor, so that nobody else's process can be hit."""
+    with contextlib.suppress(ProcessLookupError):
+        if hasattr(signal, "pidfd_send_signal"):
+            signal.pidfd_send_signal(member.pidfd, number)
+        else:
+            os.kill(member.process.pid, number)
 
 
 def _epitaph(process: Any) -> str:

@@ -66,10 +66,10 @@ def native_pools(modules: int) -> Any:
 
 def forget_default_device() -> None:
     """Samples are made on the CPU, whatever the training script set as torch's default device."""
-    from torch.utils import _device
-
-    if _device.CURRENT_DEVICE is not None:
+    if torch.get_default_device().type != "cpu":
         torch.set_default_device(None)
+    if torch.get_default_device().type != "cpu":  # forked inside a ``with torch.device(...)``
+        torch.device("cpu").__enter__()
 
 
 def name_process(worker: int) -> None:
