@@ -160,9 +160,12 @@ def test_a_tensor_with_a_graph_arrives_detached(num_workers: int) -> None:
 
 @pytest.mark.parametrize("num_workers", WORKERS)
 def test_an_index_out_of_range(num_workers: int) -> None:
-    for loader_class in (TorchLoader, StokerLoader):
-        with pytest.raises(IndexError):
-            list(loader_class([1, 2, 3], sampler=[0, FAR], num_workers=num_workers))
+    for loader in (
+        TorchLoader([1, 2, 3], sampler=[0, FAR]),
+        StokerLoader([1, 2, 3], sampler=[0, FAR], num_workers=num_workers),
+    ):
+        with pytest.raises(IndexError, match="list index out of range"):
+            list(loader)
 
 
 class NoRows:
@@ -174,6 +177,6 @@ class NoRows:
 
 @pytest.mark.parametrize("num_workers", WORKERS)
 def test_a_dataset_that_cannot_be_indexed(num_workers: int) -> None:
-    for loader_class in (TorchLoader, StokerLoader):
+    for loader in (TorchLoader(NoRows()), StokerLoader(NoRows(), num_workers=num_workers)):
         with pytest.raises(TypeError, match="not subscriptable"):
-            list(loader_class(NoRows(), num_workers=num_workers))
+            list(loader)

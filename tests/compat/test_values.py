@@ -48,7 +48,7 @@ def to_gradient_leaf(rows: list[Any]) -> Any:
 
 def to_numpy(rows: list[Any]) -> Any:
     stacked = torch.stack(rows).numpy()
-    return stacked, stacked.astype(">i4"), np.array(["a", "bc"]), np.array([{"k": 1}, None], dtype=object)
+    return stacked, stacked.astype("i2"), np.array(["a", "bc"]), np.array([{"k": 1}, None], dtype=object)
 
 
 def to_nothing(rows: list[Any]) -> Any:
@@ -95,6 +95,20 @@ def test_what_a_collate_function_made_arrives_as_it_was(collate_fn: Any, num_wor
         }
 
     assert_same_run(build)
+
+
+def to_big_endian(rows: list[Any]) -> Any:
+    return np.array(rows, dtype=">i4")
+
+
+@pytest.mark.parametrize("num_workers", WORKERS)
+def test_the_byte_order_of_arrays_survives(num_workers: int) -> None:
+    """Against torch without workers: through its queues such an array arrives in native order."""
+    theirs, ours = (
+        list(loader_class(range(5), batch_size=2, collate_fn=to_big_endian, num_workers=workers))
+        for loader_class, workers in zip(BOTH, (0, num_workers), strict=True)
+    )
+    assert_same(theirs, ours)
 
 
 def share_storage(rows: list[Any]) -> Any:
