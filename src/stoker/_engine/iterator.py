@@ -41,7 +41,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         with _on_cpu(loader.generator):
             super().__init__(loader)
             if self._num_workers > 0 and isinstance(self._dataset, IterDataPipe):
-                torch_loader._share_dist_seed(loader.generator, self._pg)  # torch draws it twice with workers
+                torch_loader._share_dist_seed(loader.generator, self._pg)  # type: ignore[no-untyped-call]  # as torch does
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
         self._worker_init_fn = loader.worker_init_fn

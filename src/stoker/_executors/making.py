@@ -7,7 +7,7 @@ import time
 from stoker._core import messages as m
 from stoker._core.types import Receipt, Spans, Task
 from stoker._executors.base import HEAP, Arrival, Start
-from stoker._worker.maker import Maker, StreamEnded
+from stoker._worker.maker import Abandoned, Maker, StreamEnded
 from stoker._worker.spec import Order
 
 _clock = time.monotonic_ns
@@ -27,6 +27,8 @@ def carry_out(maker: Maker, task: Task, start: Start, worker: int) -> Arrival:
         batch = maker.make(order, None)
     except StreamEnded:
         return Arrival(ticket.epoch, m.SourceEnded(*key, worker, None, None))
+    except Abandoned:
+        return Arrival(ticket.epoch, m.Withdrawn(*key))
     except Exception as error:
         receipt = Receipt(flags=HEAP, heap=error)
         return Arrival(

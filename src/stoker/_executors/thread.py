@@ -16,7 +16,7 @@ from stoker._core.types import Receipt, Spans, Task
 from stoker._executors.base import HEAP, Arrival, Sighting, Start
 from stoker._executors.making import carry_out
 from stoker._worker import collate, context
-from stoker._worker.maker import Maker
+from stoker._worker.maker import EPOCH, Maker, Watch
 from stoker._worker.spec import WorkerSpec
 
 CLOSE_S = 1.5
@@ -56,6 +56,7 @@ class ThreadExecutor:
         self._arrivals: SimpleQueue[Arrival] = SimpleQueue()
         self._handles: dict[int, ThreadHandle] = {}
         self._start = Start(0, 0)
+        self._epoch = [0] * 16
         self._closed = False
 
     @property
@@ -64,6 +65,7 @@ class ThreadExecutor:
 
     def begin(self, start: Start) -> None:
         self._start = start
+        self._epoch[EPOCH] = start.epoch
 
     def spawn(self, worker: int) -> None:
         queue = self._own.setdefault(worker, SimpleQueue()) if self._bound else self._shared
@@ -113,6 +115,7 @@ class ThreadExecutor:
         if self._closed:
             return
         self._closed = True
+        self._epoch[EPOCH] = -1
         self.withdraw()
         for worker in self._handles:
             (self._own[worker] if self._bound else self._shared).put(None)
@@ -127,7 +130,7 @@ class ThreadExecutor:
         try:
             context.set_thread_info(worker, spec.num_workers, self._start.seed + worker, spec.dataset)
             maker = Maker(spec, worker, seeds=False)
-            maker.progress = self._progress
+            maker.watch = Watch([0] * 16, self._epoch)
             if spec.worker_init_fn is not None:
                 spec.worker_init_fn(worker)
         except Exception as error:
@@ -148,10 +151,6 @@ class ThreadExecutor:
         if not self._closed:
             self._handles.pop(worker, None)
             self._arrivals.put(Arrival(-1, m.WorkerLost(worker, expected=True)))
-
-    def _progress(self, row: int) -> None:
-        if self._closed:
-            raise SystemExit
 
     @staticmethod
     def _refuse(task: Task, worker: int, error: BaseException | None) -> Arrival:

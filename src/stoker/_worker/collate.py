@@ -21,13 +21,22 @@ from stoker._worker.context import current
 _stock: Callable[..., torch.Tensor] = torch_collate.collate_tensor_fn
 
 
+_SMALL_BYTES = 16 * 1024
+"""Up to this size a batch is stacked on the heap and copied: checking every row for the direct way would cost more."""
+
+
 def collate_tensor(batch: Any, *, collate_fn_map: Any = None) -> torch.Tensor:
     """Stack tensors of equal shape; into the slot when they are plain and of one dtype."""
     elem = batch[0]
     slot = current.slot
     if elem.is_nested or elem.layout is not torch.strided:
         return _stock(batch, collate_fn_map=collate_fn_map)  # raises torch's own error
-    if slot is None or type(elem) is not torch.Tensor or elem.device.type != "cpu":
+    if (
+        slot is None
+        or type(elem) is not torch.Tensor
+        or len(batch) * elem.nbytes <= _SMALL_BYTES
+        or elem.device.type != "cpu"
+    ):
         return torch.stack(batch, 0)
     dtype = elem.dtype
     shape = elem.shape

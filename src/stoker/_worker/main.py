@@ -18,7 +18,7 @@ from typing import Any
 
 from stoker._transports.writer import ArenaWriter, SlotWriter
 from stoker._worker import collate, context, failure, hygiene, notes, seeding, status, wire
-from stoker._worker.maker import Abandoned, Maker, StreamEnded, note_indices
+from stoker._worker.maker import Abandoned, Maker, StreamEnded, Watch, note_indices
 from stoker._worker.spec import Order, WorkerSpec
 from stoker.errors import UnsendableError
 from stoker.share import shipment
@@ -101,8 +101,6 @@ class _Loop:
         self._maker: Maker | None = None
         self._start_error: BaseException | None = None
         self._held: list[tuple[int, SlotWriter]] = []
-        self._epoch = 0
-        self._pipe_epoch = -1
 
     def prepare(self) -> None:
         """Load the dataset, seed, run ``worker_init_fn``. An error is kept and raised by the first task, as in torch."""
@@ -121,7 +119,7 @@ class _Loop:
                 torch_seed = seeding.torch_seed()
                 spec.worker_init_fn(boot.worker)
                 maker.torch_is_ours = seeding.torch_seed() == torch_seed
-            maker.progress = self._progress
+            maker.watch = Watch(self._row, self._control)
             self._maker = maker
         except Exception as error:
             self._start_error = error
@@ -151,16 +149,8 @@ class _Loop:
             if task.epoch != self._control[status.EPOCH]:
                 self._send(wire.ResultKind.SKIPPED, task)
             else:
-                self._epoch = task.epoch
                 self._work(task, message, received_ns)
             row[status.PHASE] = status.IDLE
-
-    def _progress(self, row: int) -> None:
-        """Between two samples: say where we are, and stop when nobody waits any more."""
-        if row >= 0:
-            self._row[status.ROW] = row
-            if self._control[status.EPOCH] != self._epoch:
-                raise Abandoned
 
     def _work(self, task: wire.TaskHeader, message: bytes, received_ns: int) -> None:
         slot = self._arena.open(task.slot)

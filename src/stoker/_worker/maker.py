@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,12 +18,20 @@ from stoker._worker.seeding import generators_kept, range_key, sample_key, seed_
 from stoker._worker.spec import Order, WorkerSpec
 from stoker.errors import SampleStopIteration
 
-Progress = Callable[[int], None]
-"""Told the row about to be fetched; -1 when fetching is over. What a status page or a profiler hangs on."""
+
+@dataclass(slots=True)
+class Watch:
+    """Where a maker says which row it is on, and learns that nobody waits any more. Words of a status page, or plain lists.
+
+    ``here[ROW]`` is written before every row; when ``there[EPOCH]`` is no longer the order's epoch the maker gives up.
+    """
+
+    here: Any
+    there: Any
 
 
-def _silent(row: int) -> None:
-    return None
+ROW = 5
+EPOCH = 0
 
 
 class StreamEnded(Exception):
@@ -30,7 +39,7 @@ class StreamEnded(Exception):
 
 
 class Abandoned(Exception):
-    """Nobody waits for this batch any more; raised by a Progress callback between two samples."""
+    """Nobody waits for this batch any more; noticed between two samples."""
 
 
 class Maker:
@@ -44,7 +53,7 @@ class Maker:
         self.spec = spec
         self.worker = worker
         self.torch_is_ours = True
-        self.progress: Progress = _silent
+        self.watch: Watch | None = None
         self._reseeds = seeds and spec.rng != "torch"
         self._inline = inline
         self._getitems = getattr(spec.dataset, "__getitems__", None) if not spec.iterable else None
@@ -73,7 +82,6 @@ class Maker:
         """The rows ``start`` to ``stop`` of a ticket, written to their places in the shared slot."""
         indices = _listed(order.indices)
         samples = self._rows(order, indices, order.start, order.stop)
-        self.progress(-1)
         return collate_part(samples, slot, start=order.start, rows=order.rows)
 
     # Map-style datasets
@@ -83,7 +91,7 @@ class Maker:
         rows = order.rows or len(indices)
         if self._getitems is not None:
             self._seed_range(order, 0, 0)
-            self.progress(start)
+            self._at_row(order, start)
             try:
                 return self._getitems(indices)  # type: ignore[no-any-return]
             except StopIteration as error:
@@ -91,7 +99,9 @@ class Maker:
             except Exception as error:
                 note_indices(error, indices)
                 raise
-        dataset, progress = self.dataset, self.progress
+        dataset, epoch = self.dataset, order.epoch
+        watch = self.watch
+        here, there = (watch.here, watch.there) if watch is not None else ([0] * (ROW + 1), [epoch])
         samples: list[Any] = []
         append = samples.append
         by_sample = self.spec.rng == "sample"
@@ -102,9 +112,11 @@ class Maker:
                     continue
                 self._seed_range(order, number, first)
                 for row in range(first, last):
+                    here[ROW] = row
+                    if there[EPOCH] != epoch:
+                        raise Abandoned
                     if by_sample and row != first:
                         self._seed_range(order, number, row)
-                    progress(row)
                     append(dataset[indices[row - start]])
         except StopIteration as error:
             raise _silent_end(indices[row - start]) from error
@@ -115,9 +127,16 @@ class Maker:
             raise
         return samples
 
+    def _at_row(self, order: Order, row: int) -> None:
+        watch = self.watch
+        if watch is not None:
+            watch.here[ROW] = row
+            if watch.there[EPOCH] != order.epoch:
+                raise Abandoned
+
     def _one(self, order: Order) -> Any:
         self._seed_range(order, 0, 0)
-        self.progress(0)
+        self._at_row(order, 0)
         try:
             return self.dataset[order.indices]
         except StopIteration as error:
@@ -127,7 +146,6 @@ class Maker:
             raise
 
     def _collate(self, samples: Any, indices: Sequence[Any] | None) -> Any:
-        self.progress(-1)
         try:
             return self.spec.collate_fn(samples)
         except StopIteration as error:
@@ -159,7 +177,7 @@ class Maker:
         assert self._stream is not None
         self._seed_stream(order, self._pulled + 1)
         self._pulled += 1
-        self.progress(0)
+        self._at_row(order, 0)
         if not self.spec.auto_collation:
             try:
                 return next(self._stream)
