@@ -15,6 +15,7 @@ TWO = Policy(window=2, max_window=2, restarts=0)
 ANY = Policy(window=3, max_window=3, restarts=0, in_order=False)
 SPLIT = Policy(window=1, max_window=1, restarts=0, split=True)
 BOUND = Policy(window=2, max_window=2, restarts=0, bound=True)
+BOUND_ONE = Policy(window=1, max_window=1, restarts=0, bound=True)
 BOUND_ANY = Policy(window=2, max_window=2, restarts=0, bound=True, in_order=False)
 
 WORLDS = {
@@ -33,8 +34,9 @@ WORLDS = {
     "split, closed early": Config(SPLIT, tickets=1, rows=32, kills=1, closes=True),
     "streams": Config(BOUND, streams=(2, 1), kills=1),
     "streams, one empty, wide window": Config(Policy(3, 3, bound=True), streams=(0, 3)),
-    "streams in any order": Config(BOUND_ANY, streams=(1, 1), kills=1),
-    "streams, closed early": Config(BOUND, streams=(1, 0), kills=1, closes=True),
+    "streams in any order": Config(BOUND_ANY, streams=(1, 0), kills=1),
+    "streams, closed early": Config(BOUND, streams=(1, 1), closes=True),
+    "streams, closed early, one kill": Config(BOUND_ONE, streams=(1, 0), kills=1, closes=True),
     "bound, map-style": Config(BOUND, tickets=3, kills=1),
     "resized down and up": Config(TWO, tickets=3, resizes=(1, 2)),
     "resized up, one kill": Config(ONE, tickets=2, workers=1, resizes=(2,), kills=1),
