@@ -31,30 +31,35 @@ from stoker._core.types import Part, SlotRef, Task, Ticket
 from stoker.errors import IllegalMove
 
 
-class TicketState(enum.Enum):
-    """Where a ticket is in its life."""
+class TicketState(enum.IntEnum):
+    """Where a ticket is in its life. Integers, so that the table of legal moves is an index and not a hash away."""
 
-    PLANNED = "planned"
-    DISPATCHED = "dispatched"
-    READY = "ready"
-    VOID = "void"
-    TAKEN = "taken"
+    PLANNED = 0
+    DISPATCHED = 1
+    READY = 2
+    VOID = 3
+    TAKEN = 4
 
 
 _P, _D, _R, _V, _T = TicketState
-_LEGAL: dict[TicketState, tuple[TicketState, ...]] = {
-    _P: (_D,),
-    _D: (_D, _R, _V),
-    _R: (_T,),
-    _V: (),
-    _T: (),
-}
+_LEGAL: tuple[tuple[TicketState, ...], ...] = ((_D,), (_D, _R, _V), (_T,), (), ())
 
 
 class _Story:
     """A ticket, what became of its parts, and how it got there."""
 
-    __slots__ = ("attempts", "blamed", "claims", "moves", "open_parts", "results", "state", "tasks", "ticket")
+    __slots__ = (
+        "attempts",
+        "blamed",
+        "claims",
+        "moves",
+        "nbytes",
+        "open_parts",
+        "results",
+        "state",
+        "tasks",
+        "ticket",
+    )
 
     def __init__(self, ticket: Ticket) -> None:
         self.ticket = ticket
@@ -65,12 +70,13 @@ class _Story:
         self.attempts = 0
         self.blamed = 0
         self.open_parts = 0
+        self.nbytes = 0
         self.claims: dict[int, int] = {}
 
     def move(self, to: TicketState, event: str) -> None:
         self.moves.append(event)
         if to not in _LEGAL[self.state]:
-            raise IllegalMove(f"{event} in state {self.state.value}; {self}")
+            raise IllegalMove(f"{event} in state {self.state.name.lower()}; {self}")
         self.state = to
 
     def __str__(self) -> str:
@@ -244,6 +250,7 @@ class Scheduler:
             return []
         story.results[event.part] = event
         story.open_parts -= 1
+        story.nbytes += event.receipt.nbytes
         spans = event.spans
         if spans.sent_ns:
             task = story.tasks[event.part]
@@ -261,17 +268,13 @@ class Scheduler:
         if self.finished:
             return self._drop(story)
         story.move(_R, "ready")
-        size = self._result_bytes(story)
+        size = story.nbytes
         self._ready += 1
         self._ready_bytes += size
         if size > self._typical_bytes:
             self._typical_bytes = size
-        deliver = m.Deliver(story.ticket, tuple(r for r in story.results if r is not None))
+        deliver = m.Deliver(story.ticket, tuple([result for result in story.results if result is not None]))
         return list(self._reorder.put(story.ticket.seq, deliver))
-
-    @staticmethod
-    def _result_bytes(story: _Story) -> int:
-        return sum(r.receipt.nbytes for r in story.results if isinstance(r, m.BatchReady | m.BatchFailed))
 
     def _source_ended(self, event: m.SourceEnded) -> list[m.Command]:
         story = self._accept(event)
@@ -341,7 +344,7 @@ class Scheduler:
         self._deaths_in_a_row = 0
         self._open -= 1
         self._ready -= 1
-        self._ready_bytes -= self._result_bytes(story)
+        self._ready_bytes -= story.nbytes
         return self._finish_if_done()
 
     def _released(self, event: m.Released) -> list[m.Command]:

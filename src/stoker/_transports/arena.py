@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from stoker._core.types import SlotRef
@@ -116,9 +115,7 @@ class Arena:
     def copy_out(self, ref: SlotRef, nbytes: int) -> Region:
         """A region over a private copy of the slot's first ``nbytes``; the slot is free again at once."""
         mapping = self._mapping(ref.index, nbytes)
-        copy = np.empty(nbytes, np.uint8)
-        copy[:] = np.ndarray((nbytes,), np.uint8, mapping.anchor())
-        return Region(copy)
+        return Region(bytearray(mapping.view[:nbytes]))
 
     def trim(self, index: int) -> None:
         """Give a free slot's pages back to the system; its contents become zeros."""
