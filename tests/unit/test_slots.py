@@ -94,14 +94,14 @@ def test_a_foreign_fork_retires_what_is_leased_and_only_that() -> None:
 def test_a_held_slot_waits_for_the_last_hold() -> None:
     slots = SlotTable()
     ref = slots.acquire()
-    slots.hold(ref.index)
-    slots.hold(ref.index)
+    slots.hold(ref.index, 0)
+    slots.hold(ref.index, 1)
     slots.lease(ref)
     assert slots.release(ref)
     assert (slots.leased, slots.free) == (0, 0)
-    slots.unhold(ref.index)
+    slots.unhold(ref.index, 0)
     assert slots.free == 0
-    slots.unhold(ref.index)
+    slots.unhold(ref.index, 1)
     assert slots.free == 1
     assert slots.acquire() == SlotRef(0, 2)
 
@@ -109,9 +109,9 @@ def test_a_held_slot_waits_for_the_last_hold() -> None:
 def test_a_hold_that_ends_before_the_release_delays_nothing() -> None:
     slots = SlotTable()
     ref = slots.acquire()
-    slots.hold(ref.index)
-    slots.unhold(ref.index)
-    slots.unhold(ref.index)
+    slots.hold(ref.index, 0)
+    slots.unhold(ref.index, 0)
+    slots.unhold(ref.index, 0)
     assert slots.state(0) is SlotState.BUSY
     slots.release(ref)
     assert slots.free == 1
@@ -120,9 +120,23 @@ def test_a_hold_that_ends_before_the_release_delays_nothing() -> None:
 def test_a_slot_retired_while_held_does_not_come_back_with_the_hold() -> None:
     slots = SlotTable()
     ref = slots.acquire()
-    slots.hold(ref.index)
+    slots.hold(ref.index, 0)
     slots.release(ref)
     slots.retire(ref)
-    slots.unhold(ref.index)
+    slots.unhold(ref.index, 0)
     assert slots.state(0) is SlotState.RETIRED
     assert slots.free == 0
+
+
+def test_a_worker_that_is_gone_holds_nothing() -> None:
+    slots = SlotTable()
+    ref, other = slots.acquire(), slots.acquire()
+    slots.hold(ref.index, 0)
+    slots.hold(other.index, 0)
+    slots.hold(other.index, 1)
+    slots.release(ref)
+    slots.release(other)
+    assert slots.free == 0
+    slots.forget_worker(0)
+    assert slots.free == 1
+    assert slots.acquire().index == ref.index

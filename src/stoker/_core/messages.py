@@ -116,10 +116,18 @@ class Released(NamedTuple):
     fence: object | None = None
 
 
+class Held(NamedTuple):
+    """A worker keeps a reference into a slot beyond its task; comes before the task's result."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    worker: int
+
+
 class Unheld(NamedTuple):
     """A worker dropped its last reference into a slot it had kept beyond its task."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    worker: int
 
 
 class SplitRefused(NamedTuple):
@@ -149,6 +157,7 @@ Event = (
     | Starved
     | Taken
     | Released
+    | Held
     | Unheld
     | SplitRefused
     | ResizeAsked

@@ -36,7 +36,7 @@ class SlotTable:
         self._states: list[SlotState] = []
         self._generations: list[int] = []
         self._free: list[int] = []
-        self._holds: dict[int, int] = {}
+        self._holds: dict[int, set[int]] = {}
         self._let_go_later: set[int] = set()
         self.leased = 0
 
@@ -109,21 +109,28 @@ class SlotTable:
             if state is SlotState.LEASED:
                 self.retire(SlotRef(index, self._generations[index]))
 
-    def hold(self, index: int) -> None:
+    def hold(self, index: int, worker: int) -> None:
         """A worker kept a reference into this slot beyond its task."""
-        self._holds[index] = self._holds.get(index, 0) + 1
+        self._holds.setdefault(index, set()).add(worker)
 
-    def unhold(self, index: int) -> None:
+    def unhold(self, index: int, worker: int) -> None:
         """The worker dropped that reference."""
-        left = self._holds.get(index, 0) - 1
-        if left > 0:
-            self._holds[index] = left
+        holders = self._holds.get(index)
+        if holders is None:
             return
-        self._holds.pop(index, None)
+        holders.discard(worker)
+        if holders:
+            return
+        del self._holds[index]
         if index in self._let_go_later:
             self._let_go_later.discard(index)
             self._states[index] = SlotState.FREE
             self._free.append(index)
+
+    def forget_worker(self, worker: int) -> None:
+        """A worker is gone, and with it all that it kept."""
+        for index in [index for index, holders in self._holds.items() if worker in holders]:
+            self.unhold(index, worker)
 
     def _move(self, ref: SlotRef, to: SlotState) -> None:
         state = self._states[ref.index]

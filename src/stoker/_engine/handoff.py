@@ -12,7 +12,6 @@ from stoker._executors.base import HEAP
 from stoker._transports.arena import Arena, Region
 from stoker._worker.failure import Failure, unpack
 from stoker._worker.parts import PartRows, join_parts
-from stoker._worker.wire import HELD_SCRATCH, HELD_SLOT
 from stoker.errors import WorkerDied
 
 
@@ -35,16 +34,14 @@ class Handoff:
                 if receipt.flags & HEAP:
                     return receipt.heap
                 assert result.slot is not None
-                region = self._claim(result.slot, receipt.nbytes, held=bool(receipt.flags >> 8 & HELD_SLOT))
+                region = self._claim(result.slot, receipt.nbytes)
                 return region.load(receipt.root_offset, receipt.root_bytes)
         return self._open_rare(deliver)
 
-    def _claim(self, ref: SlotRef, nbytes: int, *, held: bool = False) -> Region:
+    def _claim(self, ref: SlotRef, nbytes: int) -> Region:
         """The slot's bytes: leased to the user when that pays, else copied, with the slot free again."""
         arena, slots = self._arena, self._slots
         assert arena is not None
-        if held:
-            slots.hold(ref.index)
         if lease_pays(nbytes, slots.leased):
             slots.lease(ref)
             return arena.lease(ref, nbytes)
@@ -77,8 +74,7 @@ class Handoff:
                 self._slots.release(main)
             raise failure
         assert main is not None
-        held = any(type(r) is m.BatchReady and r.receipt.flags >> 8 & HELD_SLOT for r in deliver.results)
-        region = self._claim(main, max(part.nbytes for part in parts), held=held)
+        region = self._claim(main, max(part.nbytes for part in parts))
         batch, fitted = join_parts(parts, region.tensor)
         self.misfit = self.misfit or not fitted
         return batch
@@ -90,8 +86,6 @@ class Handoff:
             return receipt.heap
         ref = result.scratch or result.slot
         assert ref is not None
-        if receipt.flags >> 8 & HELD_SCRATCH:
-            self._slots.hold(ref.index)
         return self._copy(ref, receipt.nbytes).load(receipt.root_offset, receipt.root_bytes)
 
 

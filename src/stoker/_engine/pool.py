@@ -102,14 +102,29 @@ class Pool:
             return commands
         if epoch >= 0:
             return []
-        if type(event) is m.Unheld:
-            self.slots.unhold(event.index)
-            return []
-        commands = []
-        for number in list(self._schedulers):
-            found = self._schedulers[number].handle(event)
-            if number == self.epoch and self.busy:
-                commands += found
+        return self._route_to_all(event)
+
+    def _route_to_all(self, event: m.Event) -> list[m.Command]:
+        """What concerns workers and slots, not one iteration."""
+        if isinstance(event, m.Held):
+            self.slots.hold(*event)
+        elif isinstance(event, m.Unheld):
+            self.slots.unhold(*event)
+        commands: list[m.Command] = []
+        older = event
+        if isinstance(event, m.WorkerLost):
+            self.slots.forget_worker(event.worker)
+            # Tickets are numbered per iteration: what it was working on says nothing to earlier ones.
+            older = event._replace(claimed=None, queued=frozenset())
+        if isinstance(event, m.WorkerLost | m.WorkerUp):
+            for number in list(self._schedulers):
+                scheduler = self._schedulers[number]
+                if number == self.epoch and self.busy:
+                    commands = scheduler.handle(event)
+                else:
+                    scheduler.handle(older)
+                    if scheduler.drained:
+                        del self._schedulers[number]
         return commands
 
     def reclaim(self) -> None:

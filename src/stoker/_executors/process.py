@@ -189,6 +189,8 @@ class ProcessExecutor:
                 task = wire.TaskHeader._make(wire.unpack_task(message))
                 if task.kind == wire.TaskKind.MAKE:
                     back.append(Arrival(task.epoch, m.Withdrawn(task.seq, task.attempt, task.part)))
+                elif not self._closed:
+                    channel.send(message)
         return back
 
     def sightings(self) -> list[Sighting]:
@@ -256,9 +258,13 @@ class ProcessExecutor:
                     seq, attempt, part, worker,
                     SlotRef(slot, slot_generation),
                     None if scratch == wire.NO_SLOT else SlotRef(scratch, scratch_generation),
-                    Receipt(root_offset, root_bytes, nbytes, flags << 8),
+                    Receipt(root_offset, root_bytes, nbytes),
                     Spans(received_ns, fetched_ns, collated_ns, sent_ns),
                 )  # fmt: skip
+                if flags & wire.HELD_SLOT:
+                    arrivals.append(Arrival(-1, m.Held(slot, worker)))
+                if flags & wire.HELD_SCRATCH:
+                    arrivals.append(Arrival(-1, m.Held(scratch, worker)))
                 arrivals.append(Arrival(epoch, event))
             else:
                 arrivals += self._rare(wire.ResultHeader._make(fields))
@@ -275,7 +281,7 @@ class ProcessExecutor:
         if header.kind == wire.ResultKind.SKIPPED:
             return [Arrival(header.epoch, m.Withdrawn(*key))]
         if header.kind == wire.ResultKind.UNHELD:
-            return [Arrival(-1, m.Unheld(header.slot))]
+            return [Arrival(-1, m.Unheld(header.slot, header.worker))]
         if header.kind == wire.ResultKind.LEAVING and header.worker in self._members:
             self._members[header.worker].leaving = True
         return []
@@ -292,7 +298,8 @@ class ProcessExecutor:
             messages = self._shared.take_back()
             for message in messages:
                 task = wire.TaskHeader._make(wire.unpack_task(message))
-                queued.add((task.seq, task.attempt, task.part))
+                if task.kind == wire.TaskKind.MAKE and task.epoch == self._start.epoch:
+                    queued.add((task.seq, task.attempt, task.part))
                 self._shared.send(message)
         else:
             self._own[worker].take_back()  # all of its tasks are issued again, in order, by the scheduler
