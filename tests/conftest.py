@@ -8,102 +8,20 @@ traceback keeps its locals alive.
 
 from __future__ import annotations
 
-import gc
-import os
-import select
-import threading
-from collections import Counter
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker
-from time import monotonic
 
-import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-GRACE_S = 2.0
-"""How long what a test has already let go of may take to disappear (a process that is on its way out)."""
+pytest.register_assert_rewrite("stoker.testing")
 
-STEP_S = 0.01
+from stoker.testing import holdings, leaks_since  # noqa: E402
 
 # A deadline would assert a time; on a busy machine it would fail without a bug.
 settings.register_profile("stoker", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("stoker")
 
 _failed = pytest.StashKey[bool]()
-
-
-@dataclass(frozen=True, slots=True)
-class Holdings:
-    """What this process holds at one moment, each item in words that help to find its origin."""
-
-    descriptors: frozenset[str]
-    threads: frozenset[str]
-    children: frozenset[str]
-    mappings: frozenset[str]
-
-    def beyond(self, before: Holdings) -> list[str]:
-        """Name everything held now that was not held `before`."""
-        return [
-            f"{kind[:-1] if kind != 'children' else 'child'} {item}"
-            for kind in self.__slots__
-            for item in sorted(getattr(self, kind) - getattr(before, kind))
-        ]
-
-
-def holdings() -> Holdings:
-    """Take stock. Reads only /proc and interpreter state: it opens nothing that outlives the call."""
-    return Holdings(_descriptors(), _threads(), _children(), _mappings())
-
-
-def _descriptors() -> frozenset[str]:
-    # The resource tracker and the fork server live as long as the session by multiprocessing's design.
-    lasting = {_attribute(resource_tracker, "_resource_tracker", "_fd")}
-    lasting.add(_attribute(forkserver, "_forkserver", "_forkserver_alive_fd"))
-    found = set()
-    for fd in os.listdir("/proc/self/fd"):
-        if int(fd) in lasting:
-            continue
-        try:
-            found.add(f"{fd} -> {os.readlink(f'/proc/self/fd/{fd}')}")
-        except FileNotFoundError:  # the descriptor that listed the directory
-            continue
-    return frozenset(found)
-
-
-def _threads() -> frozenset[str]:
-    # Native threads are not counted: torch and BLAS start their pools on first use and keep them.
-    return frozenset(f"{thread.ident} {thread.name}" for thread in threading.enumerate())
-
-
-def _children() -> frozenset[str]:
-    try:  # one system call tells most tests that there is nobody to look for; it reaps nothing
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return frozenset()
-    lasting = {
-        _attribute(resource_tracker, "_resource_tracker", "_pid"),
-        _attribute(forkserver, "_forkserver", "_forkserver_pid"),
-    }
-    # Workers started by the fork server are its children, so look below it.
-    descendants = psutil.Process().children(recursive=True)
-    return frozenset(f"pid {child.pid}" for child in descendants if child.pid not in lasting)
-
-
-def _mappings() -> frozenset[str]:
-    with open("/proc/self/maps", "rb") as maps:
-        text = maps.read()
-    if b"stoker-" not in text:
-        return frozenset()
-    names = [os.path.basename(line.split(None, 5)[-1]) for line in text.splitlines() if b"stoker-" in line]
-    ours = Counter(name.decode() for name in names if name.removeprefix(b"memfd:").startswith(b"stoker-"))
-    # Numbered, not by address: a loader that a wider fixture keeps may replace a mapping by a longer one.
-    return frozenset(f"{name} #{number}" for name, count in ours.items() for number in range(count))
-
-
-def _attribute(module: object, singleton: str, name: str) -> int | None:
-    return getattr(getattr(module, singleton, None), name, None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -121,22 +39,5 @@ def _leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if request.node.stash.get(_failed, False):
         return
-    # Collecting costs tens of milliseconds once torch is loaded, so only what looks like a leak pays for it.
-    if not holdings().beyond(before):
-        return
-    gc.collect()
-    deadline_s = monotonic() + GRACE_S
-    while leaked := holdings().beyond(before):
-        if monotonic() > deadline_s:
-            pytest.fail("the test leaks: " + "; ".join(_described(leak) for leak in leaked), pytrace=False)
-        select.select([], [], [], STEP_S)
-
-
-def _described(leak: str) -> str:
-    if not leak.startswith("child pid "):
-        return leak
-    try:
-        process = psutil.Process(int(leak.removeprefix("child pid ")))
-        return f"{leak} ({process.status()}: {' '.join(process.cmdline())[:120]})"
-    except psutil.Error:
-        return leak
+    if leaked := leaks_since(before):
+        pytest.fail("the test leaks: " + "; ".join(leaked), pytrace=False)

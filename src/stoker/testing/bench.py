@@ -1,0 +1,169 @@
+"""An executor on the bench: datasets whose samples do as they are told, tasks built by hand, results opened."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stoker._executors.base import Arrival, Executor
+    from stoker._transports.arena import Arena
+
+
+class Gate:
+    """A door in front of a worker, in whatever process it is: ``pass_through`` blocks until ``open``.
+
+    It is a FIFO: opening its reading end blocks in the kernel until there is a writer. No polling, no shared lock, and a
+    worker that waits there can be killed.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.path = os.path.join(folder, "gate")
+        os.mkfifo(self.path)
+        self._fd = -1
+
+    def open(self) -> None:
+        """Let everybody through from now on. Idempotent."""
+        if self._fd < 0:
+            self._fd = os.open(self.path, os.O_RDWR)
+
+    def close(self) -> None:
+        """Give the descriptor back. Idempotent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def pass_through(path: str) -> None:
+    """Wait at a gate. Called in a worker, with ``Gate.path``."""
+    os.close(os.open(path, os.O_RDONLY))
+
+
+class Numbers:
+    """A dataset whose index says what happens: a number is doubled, a text is a gate to wait at, None fails."""
+
+    def __getitem__(self, index: int | str | None) -> int:
+        if index is None:
+            raise LookupError("no such sample", 17)
+        if isinstance(index, str):
+            pass_through(index)
+            return -1
+        return 2 * index
+
+
+class Stream:
+    """An iterable dataset of this many numbers, the same in every worker."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self._count))
+
+
+class Bench:
+    """One executor on the bench: tasks built by hand, results opened as the engine would, everything kept.
+
+    Owner: a test, on its own thread. ``seen`` holds every arrival in order.
+    """
+
+    def __init__(self, executor: Executor, arena: Arena | None, gate: Gate) -> None:
+        from stoker._core.slots import SlotTable
+        from stoker._engine.handoff import Handoff
+
+        self.executor = executor
+        self.arena = arena
+        self.gate = gate
+        self.seen: list[Arrival] = []
+        self._slots = SlotTable()
+        self._handoff = Handoff(self._slots, arena)
+        self._epoch = 0
+        self._seq = 0
+        self._pulls: Counter[int] = Counter()
+        self.tickets: dict[tuple[int, int], Any] = {}
+
+    def begin(self) -> int:
+        """Start the next epoch; its number."""
+        from stoker._executors.base import Start
+
+        self._epoch += 1
+        self._pulls.clear()
+        self.executor.begin(Start(self._epoch, seed=5))
+        return self._epoch
+
+    def submit(self, indices: list[Any], *, worker: int | None = None, parts: int = 1) -> tuple[int, int]:
+        """Submit one ticket, whole or in parts; its (epoch, seq)."""
+        from stoker._core.grid import row_ranges, share_ranges
+        from stoker._core.types import Part, Task, Ticket
+
+        shared = self.executor.shared_memory
+        ticket = Ticket(self._epoch, self._seq, self._seq, indices, seed=5, rows=len(indices))
+        self._seq += 1
+        slot = self._slots.acquire() if shared else None
+        pull = 0
+        if worker is not None:
+            pull = self._pulls[worker]
+            self._pulls[worker] += 1
+        spans = share_ranges(row_ranges(len(indices)), parts)
+        for number, (start, stop) in enumerate(spans):
+            scratch = self._slots.acquire() if shared and parts > 1 else None
+            part = Part(number, len(spans), start, stop)
+            self.executor.submit(Task(ticket, part, 0, slot, scratch, worker, pull))
+        self.tickets[self._epoch, ticket.seq] = ticket
+        return self._epoch, ticket.seq
+
+    def wait_until(self, done: Callable[[], bool]) -> None:
+        """Wait, without end, until ``done``; a missing arrival shows as the test's timeout."""
+        while not done():
+            self.seen += self.executor.wait(None)
+
+    def settled(self, key: tuple[int, int]) -> list[Any]:
+        """All events that answer a ticket."""
+        from stoker._core import messages as m
+
+        answers = (m.BatchReady, m.BatchFailed, m.SourceEnded, m.Withdrawn)
+        return [
+            event for epoch, event in self.seen if isinstance(event, answers) and (epoch, event.seq) == key
+        ]
+
+    def wait_for(self, *keys: tuple[int, int]) -> list[Any]:
+        """The answers to these whole tickets, in this order; each is asserted to be the only one so far."""
+        self.wait_until(lambda: all(self.settled(key) for key in keys))
+        for key in keys:
+            assert len(self.settled(key)) == 1, f"ticket {key} was answered {self.settled(key)}"
+        return [self.settled(key)[0] for key in keys]
+
+    def open(self, key: tuple[int, int], events: Sequence[Any]) -> Any:
+        """The batch of a ticket; raises what its worker raised."""
+        from stoker._core import messages as m
+
+        return self._handoff.open(m.Deliver(self.tickets[key], tuple(events)))
+
+    def batches(self, *keys: tuple[int, int]) -> list[Any]:
+        """Wait for these tickets and open them."""
+        return [self.open(key, [event]) for key, event in zip(keys, self.wait_for(*keys), strict=True)]
+
+    def losses(self, worker: int) -> list[int]:
+        """Where in ``seen`` this worker's loss was reported."""
+        from stoker._core import messages as m
+
+        return [
+            place
+            for place, (_, event) in enumerate(self.seen)
+            if isinstance(event, m.WorkerLost) and event.worker == worker
+        ]
+
+    def close(self) -> None:
+        """Close the executor twice, as anybody may, drop it, and close what belongs to it.
+
+        It has to be dropped because the process handles in ``workers`` keep a descriptor each for as long as they live.
+        """
+        self.executor.close()
+        self.executor.close()
+        del self.executor
+        self.gate.open()
+        self.gate.close()
+        if self.arena is not None:
+            self.arena.close()

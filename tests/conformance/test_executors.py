@@ -1,0 +1,68 @@
+"""One suite, every executor. A new backend adds one line to BACKENDS."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+
+from stoker._executors.inline import InlineExecutor
+from stoker._executors.process import ProcessExecutor
+from stoker._executors.thread import ThreadExecutor
+from stoker._transports.arena import Arena
+from stoker._worker.spec import WorkerSpec
+from stoker.testing import ExecutorConformance
+from tests.conformance.remote import RemoteExecutor
+
+Make = Callable[..., Any]
+
+
+def processes(method: str, backing: Any = None) -> Make:
+    """Worker processes of one start method over an arena of one backing."""
+
+    def make(spec: WorkerSpec, *, bound: bool) -> ProcessExecutor:
+        context = multiprocessing.get_context(method)
+        return ProcessExecutor(spec, context, Arena(backing=backing), bound=bound)
+
+    return make
+
+
+def inline(spec: WorkerSpec, *, bound: bool) -> InlineExecutor:
+    return InlineExecutor(spec)
+
+
+# name: (how to make one, has workers, workers can die)
+BACKENDS: dict[str, tuple[Make, bool, bool]] = {
+    "inline": (inline, False, False),
+    "thread": (ThreadExecutor, True, False),
+    "fork": (processes("fork"), True, True),
+    "fork-file": (processes("fork", "file"), True, True),
+    "spawn": (processes("spawn"), True, True),
+    "forkserver": (processes("forkserver"), True, True),
+    "remote": (RemoteExecutor, True, True),
+}
+
+
+class _Backend(ExecutorConformance):
+    make: ClassVar[Make]
+
+    def make_executor(self, spec: WorkerSpec, *, bound: bool) -> Any:
+        return type(self).make(spec, bound=bound)
+
+    def arena_of(self, executor: Any) -> Arena | None:
+        return getattr(executor, "_arena", None)
+
+
+def _suite(name: str, make: Make, has_workers: bool, workers_can_die: bool) -> type:
+    traits = {
+        "make": staticmethod(make),
+        "has_workers": has_workers,
+        "workers_can_die": workers_can_die,
+        "__module__": __name__,
+    }
+    return pytest.mark.xdist_group(name)(type(f"Test_{name}", (_Backend,), traits))
+
+
+globals().update({f"Test_{name}": _suite(name, *row) for name, row in BACKENDS.items()})
