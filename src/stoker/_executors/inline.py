@@ -36,15 +36,15 @@ class InlineExecutor:
         self._tasks.append(task)
 
     def wait(self, timeout_s: float | None) -> list[Arrival]:
-        if not self._tasks:
+        if timeout_s == 0 or not self._tasks:  # nothing is ever there before it is waited for
             return []
-        return [carry_out(self._maker, self._tasks.popleft(), self._start, 0)]
+        task = self._tasks.popleft()
+        if task.ticket.epoch != self._start.epoch:
+            return [_withdrawn(task)]
+        return [carry_out(self._maker, task, self._start, 0)]
 
     def withdraw(self) -> list[Arrival]:
-        back = [
-            Arrival(task.ticket.epoch, m.Withdrawn(task.ticket.seq, task.attempt, task.part.number))
-            for task in self._tasks
-        ]
+        back = [_withdrawn(task) for task in self._tasks]
         self._tasks.clear()
         return back
 
@@ -56,3 +56,7 @@ class InlineExecutor:
 
     def close(self) -> None:
         self._tasks.clear()
+
+
+def _withdrawn(task: Task) -> Arrival:
+    return Arrival(task.ticket.epoch, m.Withdrawn(task.ticket.seq, task.attempt, task.part.number))

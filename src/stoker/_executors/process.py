@@ -168,8 +168,6 @@ class ProcessExecutor:
             return self._arrivals(data)
         if self._lost_at_start:
             return self._lost(self._lost_at_start.pop())
-        if timeout_s == 0:
-            return []
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             for channel in self._channels():
