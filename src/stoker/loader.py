@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
 
-import psutil
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 
@@ -107,8 +106,6 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def _get_iterator(self) -> Any:
         """A new iterator, independent of all others. Subclasses of torch's loader override this, and may override it here."""
-        if self.num_workers > 0:
-            self.check_worker_number_rationality()
         if self._live is None:
             self._live = weakref.WeakSet()
         iterator = self._new_iterator()
@@ -116,14 +113,17 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return iterator
 
     def _new_iterator(self) -> StokerIter:
-        if not self.persistent_workers or self.num_workers == 0:
-            return StokerIter(self, self._resolved(), None, None)
+        persistent = self.persistent_workers and self.num_workers > 0
         pool: Any = self._iterator
-        if not isinstance(pool, Pool) or pool.closed:
-            return StokerIter(self, self._resolved(), None, self._keep)
-        if pool.busy:  # another iterator is in the middle of its epoch: the new one gets workers of its own
-            return StokerIter(self, self._resolved(), None, None)
-        return StokerIter(self, self._resolved(), pool, self._keep)
+        if persistent and isinstance(pool, Pool) and not pool.closed:
+            if not pool.busy:
+                return StokerIter(self, self._resolved(), pool, self._keep)
+            persistent = (
+                False  # another iterator is in the middle of its epoch: this one gets workers of its own
+            )
+        if self.num_workers > 0:
+            self.check_worker_number_rationality()
+        return StokerIter(self, self._resolved(), None, self._keep if persistent else None)
 
     def __iter__(self) -> Any:
         return self._get_iterator()
@@ -162,5 +162,4 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             name=self.name,
             num_workers=self.num_workers,
             prefetch_given=self._prefetch_given,
-            available_bytes=psutil.virtual_memory().available,
         )

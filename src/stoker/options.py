@@ -29,7 +29,7 @@ class Options:
     rng: str
     restarts: int
     split_batches: bool
-    memory_budget_bytes: int
+    memory_budget_bytes: int | None
     deepen: bool
     name: str
     reasons: dict[str, str] = field(default_factory=dict)
@@ -76,7 +76,6 @@ def resolve(
     name: str | None,
     num_workers: int,
     prefetch_given: bool,
-    available_bytes: int,
 ) -> Options:
     """Fill in what the user left open."""
     reasons: dict[str, str] = {}
@@ -99,13 +98,12 @@ def resolve(
         "memory_budget", memory_budget is not None, "a quarter of the memory available when workers started"
     )
     chosen("deepen", prefetch_given, "prefetch_factor was left open")
-    budget = parse_bytes(memory_budget) if memory_budget is not None else available_bytes // 4
     return Options(
         executor=kind,
         rng=rng,
         restarts=restarts,
         split_batches=True if split_batches is None else split_batches,
-        memory_budget_bytes=budget,
+        memory_budget_bytes=None if memory_budget is None else parse_bytes(memory_budget),
         deepen=not prefetch_given,
         name=name or "loader",
         reasons=reasons,

@@ -35,10 +35,11 @@ class Iteration:
         self._planner: Planner | None = None
 
     def start(self, planner: Planner) -> None:
-        """Begin planning; workers start on the first tickets at once."""
+        """Begin planning, then start workers: the first of them works while the others come up."""
         self._planner = planner
         if self._pool.executor.eager:
             self._fill()
+        self._pool.launch()
 
     def next(self) -> Any:
         """The next batch. Raises StopIteration at the end, or what the dataset, sampler or a worker's death led to."""

@@ -63,9 +63,7 @@ class StokerIter(_Base):  # type: ignore[misc]
             and not getattr(spec.dataset, "__getitems__", None)
             and not pool.handoff.misfit
         )
-        policy = _policy(
-            self, options, bound=bound, split=splittable, shared_memory=pool.executor.shared_memory
-        )
+        policy = _policy(self, options, pool, bound=bound, split=splittable)
         self._iteration = Iteration(
             pool, policy, seed=self._base_seed, pipe_seed=self._shared_seed or 0, timeout_s=self._timeout
         )
@@ -134,7 +132,7 @@ class StokerIter(_Base):  # type: ignore[misc]
 
 
 def _draws_on_cpu() -> bool:
-    return torch.get_default_device().type == "cpu"
+    return not torch._C._len_torch_function_stack() or torch.get_default_device().type == "cpu"
 
 
 def _on_cpu(generator: torch.Generator | None) -> AbstractContextManager[Any]:
@@ -191,10 +189,10 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
     context = None
     if options.executor == "process":
         context = loader.multiprocessing_context or torch.multiprocessing.get_context()
-    return PoolPlan(spec, options.executor, workers, bound, context)  # type: ignore[arg-type]
+    return PoolPlan(spec, options.executor, workers, bound, context, options.memory_budget_bytes)  # type: ignore[arg-type]
 
 
-def _policy(it: Any, options: Options, *, bound: bool, split: bool, shared_memory: bool) -> Policy:
+def _policy(it: Any, options: Options, pool: Pool, *, bound: bool, split: bool) -> Policy:
     if it._num_workers == 0:
         window = deepest = 1
     else:
@@ -207,6 +205,6 @@ def _policy(it: Any, options: Options, *, bound: bool, split: bool, shared_memor
         bound=bound,
         split=split,
         restarts=options.restarts,
-        budget_bytes=options.memory_budget_bytes if shared_memory else 0,
-        shared_memory=shared_memory,
+        budget_bytes=pool.budget_bytes,
+        shared_memory=pool.executor.shared_memory,
     )

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import psutil
+
 from stoker._core import messages as m
 from stoker._core.scheduler import Scheduler
 from stoker._core.slots import SlotTable
@@ -14,6 +16,8 @@ from stoker._engine import lifecycle
 from stoker._engine.handoff import Handoff
 from stoker._executors.base import Arrival, Executor, Start
 from stoker._executors.inline import InlineExecutor
+from stoker._executors.process import ProcessExecutor
+from stoker._executors.thread import ThreadExecutor
 from stoker._transports.arena import Arena
 from stoker._worker.spec import WorkerSpec
 
@@ -29,6 +33,7 @@ class PoolPlan:
     workers: int
     bound: bool
     context: Any = None
+    budget_bytes: int | None = None
 
 
 class Pool:
@@ -43,6 +48,7 @@ class Pool:
         self.arena: Arena | None = Arena() if plan.kind == "process" else None
         self.executor = _executor(plan, self.arena)
         self.handoff = Handoff(self.slots, self.arena)
+        self.budget_bytes = plan.budget_bytes or psutil.virtual_memory().available // 4 if self.arena else 0
         self.epoch = 0
         self.row_ns = 0.0
         self.busy = False
@@ -60,17 +66,20 @@ class Pool:
         self.close()
 
     def begin(self, scheduler: Scheduler, seed: int, pipe_seed: int) -> int:
-        """Take on an iteration; its epoch number. Workers are started the first time."""
+        """Take on an iteration; its epoch number."""
         self.epoch += 1
         self.busy = True
         self._schedulers[self.epoch] = scheduler
         self.executor.begin(Start(self.epoch, seed, pipe_seed))
+        return self.epoch
+
+    def launch(self) -> None:
+        """Start the workers, the first time. Tasks may be waiting for them already."""
         if not self._started:
             self._started = True
             with lifecycle.launching():
                 for worker in range(self.plan.workers):
                     self.executor.spawn(worker)
-        return self.epoch
 
     def end(self, epoch: int) -> None:
         """The iteration is over, by exhaustion or because nobody wants more. What is still on its way is dropped as it comes."""
@@ -156,10 +165,6 @@ def _executor(plan: PoolPlan, arena: Arena | None) -> Executor:
     if plan.kind == "inline":
         return InlineExecutor(plan.spec)
     if plan.kind == "thread":
-        from stoker._executors.thread import ThreadExecutor
-
         return ThreadExecutor(plan.spec, bound=plan.bound)
-    from stoker._executors.process import ProcessExecutor
-
     assert arena is not None
     return ProcessExecutor(plan.spec, plan.context, arena, bound=plan.bound)

@@ -98,9 +98,7 @@ class ProcessExecutor:
         if not fork and self._shipment is None:
             self._shipment = Shipment(self._spec)
         self._status.clear(worker)
-        channel = self._shared or self._own.get(worker)
-        if channel is None:
-            channel = self._own[worker] = TaskChannel()
+        channel = self._channel(worker)
         ours, theirs = lifeline()
         boot = main.Boot(
             worker=worker,
@@ -159,8 +157,7 @@ class ProcessExecutor:
             part.start, part.stop, ticket.rows, slot.index, slot.generation, scratch_index, scratch_generation,
             ticket.seed, start.pipe_seed, task.pull, len(payload), _clock(),
         )  # fmt: skip
-        channel = self._shared or self._own[task.worker or 0]
-        channel.send(header + payload if inline else header)
+        self._channel(task.worker).send(header + payload if inline else header)
 
     def wait(self, timeout_s: float | None) -> list[Arrival]:
         data = self._results.read()
@@ -202,8 +199,7 @@ class ProcessExecutor:
 
     def retire(self, worker: int | None) -> None:
         leave = wire.pack_task(wire.VERSION, wire.TaskKind.LEAVE, *(0,) * (len(wire.TaskHeader._fields) - 2))
-        channel = self._shared or self._own[worker or 0]
-        channel.send(leave)
+        self._channel(worker).send(leave)
 
     def close(self) -> None:
         if self._closed or os.getpid() != self._owner_pid:
@@ -227,6 +223,16 @@ class ProcessExecutor:
             self._shipment.close()
 
     # Inside
+
+    def _channel(self, worker: int | None) -> TaskChannel:
+        """The channel that leads to a worker; it may be older than the worker."""
+        if self._shared is not None:
+            return self._shared
+        assert worker is not None
+        channel = self._own.get(worker)
+        if channel is None:
+            channel = self._own[worker] = TaskChannel()
+        return channel
 
     def _channels(self) -> Sequence[TaskChannel]:
         return [self._shared] if self._shared is not None else list(self._own.values())

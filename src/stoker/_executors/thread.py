@@ -68,7 +68,7 @@ class ThreadExecutor:
         self._epoch[EPOCH] = start.epoch
 
     def spawn(self, worker: int) -> None:
-        queue = self._own.setdefault(worker, SimpleQueue()) if self._bound else self._shared
+        queue = self._queue(worker)
         thread = threading.Thread(
             target=self._run, args=(worker, queue), name=f"stoker-worker-{worker}", daemon=True
         )
@@ -76,8 +76,7 @@ class ThreadExecutor:
         thread.start()
 
     def submit(self, task: Task) -> None:
-        queue = self._own[task.worker] if task.worker is not None else self._shared
-        queue.put(task)
+        self._queue(task.worker).put(task)
 
     def wait(self, timeout_s: float | None) -> list[Arrival]:
         try:
@@ -108,8 +107,7 @@ class ThreadExecutor:
         return []
 
     def retire(self, worker: int | None) -> None:
-        queue = self._own[worker] if self._bound and worker is not None else self._shared
-        queue.put(None)
+        self._queue(worker).put(None)
 
     def close(self) -> None:
         if self._closed:
@@ -118,10 +116,15 @@ class ThreadExecutor:
         self._epoch[EPOCH] = -1
         self.withdraw()
         for worker in self._handles:
-            (self._own[worker] if self._bound else self._shared).put(None)
+            self._queue(worker).put(None)
         deadline = time.monotonic() + CLOSE_S
         for handle in self._handles.values():
             handle.join(max(0.0, deadline - time.monotonic()))
+
+    def _queue(self, worker: int | None) -> SimpleQueue[Task | None]:
+        if not self._bound or worker is None:
+            return self._shared
+        return self._own.setdefault(worker, SimpleQueue())
 
     def _run(self, worker: int, queue: SimpleQueue[Task | None]) -> None:
         spec = self._spec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import os
@@ -10,6 +11,7 @@ import sys
 from typing import Any
 
 import torch
+from threadpoolctl import ThreadpoolController
 
 
 def reset_signals() -> None:
@@ -59,17 +61,28 @@ def native_pools(modules: int) -> Any:
 
     ``modules`` is how many modules are loaded: the look-up is repeated when that changed, because a library may have come with one.
     """
-    from threadpoolctl import ThreadpoolController
-
     return ThreadpoolController()
 
 
 def forget_default_device() -> None:
     """Samples are made on the CPU, whatever the training script set as torch's default device."""
+    if not torch._C._len_torch_function_stack():
+        return
     if torch.get_default_device().type != "cpu":
         torch.set_default_device(None)
     if torch.get_default_device().type != "cpu":  # forked inside a ``with torch.device(...)``
         torch.device("cpu").__enter__()
+
+
+def yield_to_trainer() -> None:
+    """Do not preempt whoever wakes us: the parent finishes handing out work, or launching kernels, before we take its core.
+
+    SCHED_BATCH changes nothing else: the same share of the CPU, no privilege needed.
+    """
+    if hasattr(os, "SCHED_BATCH"):
+        with contextlib.suppress(OSError):
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def name_process(worker: int) -> None:

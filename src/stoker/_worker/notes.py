@@ -72,13 +72,17 @@ class _ForwardStream(io.TextIOBase):
 
 def forward(sender: NoteSender, levels: dict[str, int]) -> None:
     """Send what this process logs, warns and prints to the parent. ``levels`` are the parent's logger levels by name."""
-    for name in list(logging.root.manager.loggerDict):
-        logger = logging.getLogger(name)
-        logger.handlers.clear()
-        logger.propagate = True
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            if logger.handlers:
+                logger.handlers.clear()
+            if not logger.propagate:
+                logger.propagate = True
     logging.root.handlers[:] = [_ForwardHandler(sender)]
     for name, level in levels.items():
-        logging.getLogger(name or None).setLevel(level)
+        named = logging.getLogger(name or None)
+        if named.level != level:
+            named.setLevel(level)
 
     def show(
         message: Any,
