@@ -14,7 +14,7 @@ from stoker._core.grid import row_ranges
 from stoker._worker.complaint import explain_collation
 from stoker._worker.context import SlotMemory, current
 from stoker._worker.parts import PartRows, collate_part
-from stoker._worker.seeding import generators_kept, range_key, sample_key, seed_all
+from stoker._worker.seeding import batch_key, generators_kept, range_key, sample_key, seed_all
 from stoker._worker.spec import Order, WorkerSpec
 from stoker.errors import SampleStopIteration
 
@@ -56,6 +56,8 @@ class Maker:
         self.watch: Watch | None = None
         self._reseeds = seeds and spec.rng != "torch"
         self._inline = inline
+        self._batch_key = 0
+        self._keyed: tuple[int, int] | None = None
         self._getitems = getattr(spec.dataset, "__getitems__", None) if not spec.iterable else None
         self._stream: Iterator[Any] | None = None
         self._stream_epoch = -1
@@ -90,7 +92,7 @@ class Maker:
         """Fetch rows of the batch. ``indices`` holds those of ``start`` to ``stop`` only."""
         rows = order.rows or len(indices)
         if self._getitems is not None:
-            self._seed_range(order, 0, 0)
+            self._seed_range(order, 0)
             self._at_row(order, start)
             try:
                 return self._getitems(indices)  # type: ignore[no-any-return]
@@ -104,20 +106,22 @@ class Maker:
         here, there = (watch.here, watch.there) if watch is not None else ([0] * (ROW + 1), [epoch])
         samples: list[Any] = []
         append = samples.append
-        by_sample = self.spec.rng == "sample"
+        by_sample = self._reseeds and self.spec.rng == "sample"
         row = start
         try:
             for number, (first, last) in enumerate(row_ranges(rows)):
                 if last <= start or first >= stop:
                     continue
-                self._seed_range(order, number, first)
-                for row in range(first, last):
+                self._seed_range(order, number)
+                row = first
+                for index in indices[first - start : last - start]:
                     here[ROW] = row
                     if there[EPOCH] != epoch:
                         raise Abandoned
-                    if by_sample and row != first:
-                        self._seed_range(order, number, row)
-                    append(dataset[indices[row - start]])
+                    if by_sample:
+                        seed_all(sample_key(order.seed, order.position + row), torch_too=self.torch_is_ours)
+                    append(dataset[index])
+                    row += 1
         except StopIteration as error:
             raise _silent_end(indices[row - start]) from error
         except Abandoned:
@@ -135,7 +139,7 @@ class Maker:
                 raise Abandoned
 
     def _one(self, order: Order) -> Any:
-        self._seed_range(order, 0, 0)
+        self._seed_range(order, 0)
         self._at_row(order, 0)
         try:
             return self.dataset[order.indices]
@@ -205,19 +209,17 @@ class Maker:
             generator.manual_seed(order.pipe_seed)
             self.dataset = apply_random_seed(self.dataset, generator)
 
-    def _seed_range(self, order: Order, number: int, row: int) -> None:
-        if not self._reseeds:
-            return
-        spec = self.spec
-        if spec.rng == "sample":
-            key = sample_key(order.seed, order.position + row)
-        else:
-            key = range_key(order.seed, spec.rank, order.position, number)
-        seed_all(key, torch_too=self.torch_is_ours)
+    def _seed_range(self, order: Order, number: int) -> None:
+        if self._reseeds:
+            if self._keyed != (order.epoch, order.seq):
+                self._keyed = (order.epoch, order.seq)
+                self._batch_key = batch_key(order.seed, self.spec.rank, order.position)
+            seed_all(range_key(self._batch_key, number), torch_too=self.torch_is_ours)
 
     def _seed_stream(self, order: Order, pulled: int) -> None:
         if self._reseeds:
-            seed_all(range_key(order.seed, self.spec.rank, self.worker, pulled), torch_too=self.torch_is_ours)
+            key = batch_key(order.seed, self.spec.rank, self.worker)
+            seed_all(range_key(key, pulled), torch_too=self.torch_is_ours)
 
 
 def _listed(indices: Any) -> Sequence[Any]:

@@ -36,9 +36,14 @@ def seed_all(key: int, *, torch_too: bool = True) -> None:
         cv2.setRNGSeed(key & 0x7FFFFFFF)
 
 
-def range_key(seed: int, rank: int, position: int, number: int) -> int:
-    """The key of range ``number`` of the batch at ``position``."""
-    return mix(seed, rank, position, number)
+def batch_key(seed: int, rank: int, position: int) -> int:
+    """What all ranges of the batch at ``position`` have in common."""
+    return mix(seed, rank, position)
+
+
+def range_key(batch: int, number: int) -> int:
+    """The key of range ``number`` of a batch."""
+    return mix(batch + number)
 
 
 def sample_key(seed: int, position: int) -> int:
