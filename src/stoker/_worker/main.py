@@ -75,8 +75,8 @@ def run(boot: Boot) -> None:
     page = status.StatusPage(boot.status_fd)
     row = page.row(boot.worker)
     row[status.PID] = os.getpid()
-    sender = notes.NoteSender(socket.socket(fileno=boot.note_fd), boot.worker)
-    notes.forward(sender, boot.levels)
+    note_socket = socket.socket(fileno=boot.note_fd)
+    notes.forward(notes.NoteSender(note_socket, boot.worker), boot.levels)
     hygiene.single_thread()
     hygiene.forget_default_device()
     collate.install()
@@ -88,6 +88,9 @@ def run(boot: Boot) -> None:
         loop.serve()
     except KeyboardInterrupt:
         pass  # the parent raises it; one traceback is enough
+    finally:
+        for held in (channel, note_socket):
+            held.detach()  # the process ends; a warning about open sockets would only travel to the parent
 
 
 class _Loop:
