@@ -62,6 +62,9 @@ class RemoteExecutor:
     def begin(self, start: Start) -> None:
         self._start = start
 
+    def agree(self, layout: int) -> None:
+        return None
+
     def spawn(self, worker: int) -> None:
         context = multiprocessing.get_context("fork")
         line, theirs = context.Pipe()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import torch
+from torch.utils.data import default_collate
 
 from stoker._core import messages as m
 from stoker._core.policy import lease_pays
@@ -11,16 +15,19 @@ from stoker._core.types import Receipt, SlotRef
 from stoker._executors.base import HEAP
 from stoker._transports.arena import Arena, Region
 from stoker._worker.failure import Failure, unpack
-from stoker._worker.parts import PartRows, join_parts
+from stoker._worker.maker import collate_samples
+from stoker._worker.parts import PartRows, join_placed, samples_of
 from stoker.errors import WorkerDied
 
 
 class Handoff:
     """Opens results. Owner: the pool; called on the thread that iterates."""
 
-    def __init__(self, slots: SlotTable, arena: Arena | None) -> None:
+    def __init__(self, slots: SlotTable, arena: Arena | None, agree: Callable[[int], None]) -> None:
         self._slots = slots
         self._arena = arena
+        self._agree = agree
+        self._layout = 0
         self.misfit = False
         """Set when the parts of a split ticket did not fit together: the engine then stops splitting."""
 
@@ -74,10 +81,24 @@ class Handoff:
                 self._slots.release(main)
             raise failure
         assert main is not None
-        region = self._claim(main, max(part.nbytes for part in parts))
-        batch, fitted = join_parts(parts, region.tensor)
-        self.misfit = self.misfit or not fitted
-        return batch
+        nbytes = max(part.nbytes for part in parts)
+        if all(part.raw is None for part in parts):
+            return join_placed(parts, self._claim(main, nbytes).tensor)
+        samples = samples_of(parts, self._copy(main, nbytes).tensor)
+        self._judge({part.layout for part in parts})
+        with torch.no_grad():  # a batch from a worker has no graph, however it was made
+            return collate_samples(default_collate, samples, deliver.ticket.indices, own=True)  # type: ignore[arg-type]
+
+    def _judge(self, layouts: set[int]) -> None:
+        """Parts came as samples: settle on their layout if they have one and it is the first, else there is no use in splitting.
+
+        It is settled only once: with two layouts in force, rows of one ticket could lie across each other.
+        """
+        if self._layout or len(layouts) > 1 or 0 in layouts:
+            self.misfit = self.misfit or layouts != {self._layout}
+        else:
+            [self._layout] = layouts
+            self._agree(self._layout)
 
     def _open_part(self, result: m.BatchReady | m.BatchFailed) -> Any:
         """What lies in a part's scratch slot, or in the slot of a whole ticket that failed."""

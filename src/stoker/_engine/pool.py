@@ -47,7 +47,7 @@ class Pool:
         self.slots = SlotTable()
         self.arena: Arena | None = Arena() if plan.kind == "process" else None
         self.executor = _executor(plan, self.arena)
-        self.handoff = Handoff(self.slots, self.arena)
+        self.handoff = Handoff(self.slots, self.arena, self.executor.agree)
         self.budget_bytes = plan.budget_bytes or psutil.virtual_memory().available // 4 if self.arena else 0
         self.epoch = 0
         self.row_ns = 0.0

@@ -29,6 +29,9 @@ class InlineExecutor:
     def begin(self, start: Start) -> None:
         self._start = start
 
+    def agree(self, layout: int) -> None:
+        return None
+
     def spawn(self, worker: int) -> None:
         return None
 

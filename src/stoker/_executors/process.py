@@ -89,6 +89,9 @@ class ProcessExecutor:
         self._start = start
         self._control[status.EPOCH] = start.epoch
 
+    def agree(self, layout: int) -> None:
+        self._control[status.LAYOUT] = layout
+
     def spawn(self, worker: int) -> None:
         if worker > status.MAX_WORKERS - 1:
             raise ValueError(f"num_workers may be at most {status.MAX_WORKERS}")

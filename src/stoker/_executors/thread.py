@@ -67,6 +67,9 @@ class ThreadExecutor:
         self._start = start
         self._epoch[EPOCH] = start.epoch
 
+    def agree(self, layout: int) -> None:
+        return None
+
     def spawn(self, worker: int) -> None:
         queue = self._queue(worker)
         thread = threading.Thread(

@@ -18,7 +18,7 @@ from typing import Any
 
 from stoker._transports.writer import ArenaWriter, SlotWriter
 from stoker._worker import collate, context, failure, hygiene, notes, seeding, status, wire
-from stoker._worker.maker import Abandoned, Maker, StreamEnded, Watch, note_indices
+from stoker._worker.maker import Abandoned, Maker, StreamEnded, Watch, collate_samples, note_indices
 from stoker._worker.spec import Order, WorkerSpec
 from stoker.errors import UnsendableError
 from stoker.share import shipment
@@ -170,9 +170,14 @@ class _Loop:
                 assert self._start_error is not None
                 raise self._start_error
             if scratch is not None:
-                part = maker.make_part(order, slot)
+                part = maker.make_part(order, slot, self._control[status.LAYOUT])
                 collated_ns = _clock()
-                receipt = scratch.write(part)
+                try:
+                    receipt = scratch.write(part)
+                except UnsendableError:
+                    if part.raw is not None:  # what torch's collation has against them comes first
+                        collate_samples(maker.spec.collate_fn, part.raw, None, own=True)
+                    raise
                 del part
             else:
                 batch = maker.make(order, slot)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -80,11 +80,11 @@ class Maker:
             finally:
                 current.slot = None
 
-    def make_part(self, order: Order, slot: Any) -> PartRows:
-        """The rows ``start`` to ``stop`` of a ticket, written to their places in the shared slot."""
+    def make_part(self, order: Order, slot: Any, agreed: int) -> PartRows:
+        """The rows ``start`` to ``stop`` of a ticket, in the shared slot if their layout is the agreed one."""
         indices = _listed(order.indices)
         samples = self._rows(order, indices, order.start, order.stop)
-        return collate_part(samples, slot, start=order.start, rows=order.rows)
+        return collate_part(samples, slot, start=order.start, rows=order.rows, agreed=agreed)
 
     # Map-style datasets
 
@@ -150,16 +150,7 @@ class Maker:
             raise
 
     def _collate(self, samples: Any, indices: Sequence[Any] | None) -> Any:
-        try:
-            return self.spec.collate_fn(samples)
-        except StopIteration as error:
-            raise RuntimeError("collate_fn raised StopIteration") from error
-        except Exception as error:
-            if indices is not None:
-                note_indices(error, indices)
-            if self.spec.own_collate:
-                explain_collation(error, samples, indices)
-            raise
+        return collate_samples(self.spec.collate_fn, samples, indices, own=self.spec.own_collate)
 
     # Iterable datasets
 
@@ -220,6 +211,22 @@ class Maker:
         if self._reseeds:
             key = batch_key(order.seed, self.spec.rank, self.worker)
             seed_all(range_key(key, pulled), torch_too=self.torch_is_ours)
+
+
+def collate_samples(
+    collate_fn: Callable[[Any], Any], samples: Any, indices: Sequence[Any] | None, *, own: bool
+) -> Any:
+    """Collate; an error says which batch it belongs to and, when the collation is torch's ``own``, what is wrong with it."""
+    try:
+        return collate_fn(samples)
+    except StopIteration as error:
+        raise RuntimeError("collate_fn raised StopIteration") from error
+    except Exception as error:
+        if indices is not None:
+            note_indices(error, indices)
+        if own:
+            explain_collation(error, samples, indices)
+        raise
 
 
 def _listed(indices: Any) -> Sequence[Any]:

@@ -1,22 +1,24 @@
 """Rows of one batch made by several workers: each writes its rows to their places in the one slot, the parent joins them.
 
-The places follow from the first sample and the number of rows alone, so no worker waits for another. Only what torch's own
-collation
-does with plain dicts, lists, tuples and named tuples of tensors, arrays, numbers and strings is done here. A part that holds
-anything else, or whose own rows differ among themselves, is sent as raw samples; parts that differ from each other are taken apart
-into samples again. In both cases the parent collates the samples as torch would: nothing is fetched twice and nothing
-changes, and the loader then stops splitting.
+The places follow from the layout (structure, types, shapes) and the number of rows, so no worker waits for another. But rows of
+different layouts would lie across each other, and no worker knows what another has found. So the first split batch travels as
+samples; when all of its parts have one layout the parent announces it, once and for good, and from then on parts of that
+layout go to their places. A part of any other layout is sent as samples, and what lies in places is taken apart into samples
+again: the parent collates them as torch would. Nothing is fetched twice and nothing changes, and the loader then stops splitting.
+
+Only what torch's own collation does with plain dicts, lists, tuples and named tuples of tensors, arrays, numbers and strings has
+a layout here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch.utils.data import default_collate
 
 _ALIGN = 64
 
@@ -27,111 +29,139 @@ class PlacedMemory(Protocol):
     def tensor_at(self, offset: int, shape: Any, dtype: torch.dtype) -> torch.Tensor: ...
 
 
+TensorAt = Callable[[int, Sequence[int], torch.dtype], torch.Tensor]
+"""Builds a tensor over the shared slot: (offset, shape, dtype)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One leaf of the sample over all rows of a part: rows in the slot, or the strings themselves.
 
-    ``kind`` is the Python type the samples had; it decides whether parts go together.
+    ``kind`` is the Python type the samples had. ``values`` is a list or a tuple, whichever collation gives back.
     """
 
-    kind: str
+    kind: type
     offset: int = 0
     shape: tuple[int, ...] = ()
     dtype: torch.dtype | None = None
-    values: list[Any] | None = None
+    values: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PartRows:
-    """What a worker reports of a part: a skeleton whose leaves are column numbers, or raw samples."""
+    """What a worker reports of a part: the layout of its samples (0 for none), and columns in the slot or the samples."""
 
     start: int
     stop: int
-    skeleton: Any
-    columns: tuple[Column, ...]
-    nbytes: int
+    layout: int
     raw: list[Any] | None = None
+    skeleton: Any = None
+    columns: tuple[Column, ...] = ()
+    nbytes: int = 0
 
 
 class _Irregular(Exception):
     """These rows are not for splitting."""
 
 
-def collate_part(samples: Sequence[Any], slot: PlacedMemory, *, start: int, rows: int) -> PartRows:
-    """Write these samples as rows ``start``… of a batch of ``rows``. Called by a worker, on its own thread."""
+def collate_part(
+    samples: Sequence[Any], slot: PlacedMemory, *, start: int, rows: int, agreed: int
+) -> PartRows:
+    """Write these samples as rows ``start``… of a batch of ``rows`` if their layout is the agreed one.
+
+    Called by a worker, on its own thread. ``agreed`` is what the parent has announced, 0 as long as it has not.
+    """
     stop = start + len(samples)
-    columns: list[Column] = []
-    cursor = 0
+    layout = 0
     try:
-        leaves: list[list[Any]] = []
+        leaves: list[Sequence[Any]] = []
         skeleton = _skeleton(list(samples), leaves)
         stacked = [_stack(leaf) for leaf in leaves]
-        for leaf, tensor in zip(leaves, stacked, strict=True):
-            kind = type(leaf[0]).__name__
-            if tensor is None:
-                columns.append(Column(kind, values=leaf))
-                continue
-            shape = tuple(tensor.shape[1:]) if isinstance(tensor, torch.Tensor) else tuple(tensor[0].shape)
-            dtype = tensor.dtype if isinstance(tensor, torch.Tensor) else tensor[0].dtype
-            row_bytes = dtype.itemsize * _product(shape)
-            place = slot.tensor_at(cursor + start * row_bytes, (len(leaf), *shape), dtype)
-            if isinstance(tensor, torch.Tensor):
-                place.copy_(tensor)
-            else:
-                torch.stack(tensor, 0, out=place)
-            columns.append(Column(kind, cursor, shape, dtype))
-            cursor += -(-rows * row_bytes // _ALIGN) * _ALIGN
+        columns, nbytes = _lay_out(leaves, stacked, rows)
+        layout = _fingerprint(skeleton, columns)
+        if layout == agreed:
+            for column, rows_of in zip(columns, stacked, strict=True):
+                _place(column, rows_of, slot, start, len(samples))
+            return PartRows(start, stop, layout, None, skeleton, columns, nbytes)
     except (_Irregular, TypeError, ValueError, RuntimeError, OverflowError):
-        return PartRows(start, stop, None, (), 0, raw=list(samples))
-    return PartRows(start, stop, skeleton, tuple(columns), cursor)
+        layout = 0
+    return PartRows(start, stop, layout, list(samples))
 
 
-def join_parts(
-    parts: Sequence[PartRows], tensor: Callable[[int, Sequence[int], torch.dtype], torch.Tensor]
-) -> tuple[Any, bool]:
-    """The batch made of these parts, in row order, and whether they fitted together. Called in the parent.
-
-    ``tensor`` builds a tensor over the shared slot. When parts do not fit the samples are put together again and collated.
-    """
+def join_placed(parts: Sequence[PartRows], tensor: TensorAt) -> Any:
+    """The batch whose rows all lie in their places. Called in the parent."""
     first = parts[0]
     rows = parts[-1].stop
-    if all(_fits(first, part) for part in parts):
-        leaves: list[Any] = []
-        for number, column in enumerate(first.columns):
-            if column.dtype is None:
-                leaves.append([value for part in parts for value in part.columns[number].values or ()])
-            else:
-                leaves.append(tensor(column.offset, (rows, *column.shape), column.dtype))
-        return _fill(first.skeleton, leaves), True
+    leaves: list[Any] = []
+    for number, column in enumerate(first.columns):
+        if column.dtype is None:
+            values = [value for part in parts for value in part.columns[number].values or ()]
+            leaves.append(tuple(values) if isinstance(column.values, tuple) else values)
+        else:
+            leaves.append(tensor(column.offset, (rows, *column.shape), column.dtype))
+    return _fill(first.skeleton, leaves)
+
+
+def samples_of(parts: Sequence[PartRows], tensor: TensorAt) -> list[Any]:
+    """The samples that these parts were made of, in row order. Called in the parent."""
     samples: list[Any] = []
     for part in parts:
         samples += part.raw if part.raw is not None else _take_apart(part, tensor)
-    return default_collate(samples), False
+    return samples
 
 
-def _fits(first: PartRows, other: PartRows) -> bool:
-    if first.raw is not None or other.raw is not None or first.skeleton != other.skeleton:
-        return False
-    return all(
-        a.kind == b.kind and a.offset == b.offset and a.shape == b.shape and a.dtype == b.dtype
-        for a, b in zip(first.columns, other.columns, strict=True)
-    )
-
-
-def _take_apart(
-    part: PartRows, tensor: Callable[[int, Sequence[int], torch.dtype], torch.Tensor]
-) -> list[Any]:
-    """The samples a part was made of, as far as collation can tell."""
-    leaves: list[list[Any]] = []
+def _take_apart(part: PartRows, tensor: TensorAt) -> list[Any]:
+    leaves: list[Sequence[Any]] = []
     count = part.stop - part.start
     for column in part.columns:
+        kind = column.kind
         if column.dtype is None:
-            leaves.append(list(column.values or ()))
+            leaves.append(column.values or ())
             continue
         row_bytes = column.dtype.itemsize * _product(column.shape)
-        rows = tensor(column.offset + part.start * row_bytes, (count, *column.shape), column.dtype)
-        leaves.append(rows.tolist() if column.kind in ("int", "float", "bool") else list(rows.clone()))
+        rows = tensor(column.offset + part.start * row_bytes, (count, *column.shape), column.dtype).clone()
+        if kind is torch.Tensor:
+            leaves.append(list(rows))
+        elif kind is np.ndarray:
+            leaves.append([row.numpy() for row in rows])
+        else:
+            leaves.append([kind(value) for value in rows.tolist()])
     return [_fill(part.skeleton, [leaf[row] for leaf in leaves], tuples=True) for row in range(count)]
+
+
+def _lay_out(
+    leaves: Sequence[Sequence[Any]], stacked: Sequence[Any], rows: int
+) -> tuple[tuple[Column, ...], int]:
+    """A place for every column of a batch with this many rows, and where they end."""
+    columns: list[Column] = []
+    cursor = 0
+    for leaf, tensors in zip(leaves, stacked, strict=True):
+        kind = type(leaf[0])
+        if tensors is None:
+            columns.append(Column(kind, values=leaf))
+            continue
+        head = tensors[0]
+        columns.append(Column(kind, cursor, tuple(head.shape), head.dtype))
+        row_bytes = head.dtype.itemsize * _product(head.shape)
+        cursor += -(-rows * row_bytes // _ALIGN) * _ALIGN
+    return tuple(columns), cursor
+
+
+def _fingerprint(skeleton: Any, columns: Sequence[Column]) -> int:
+    """A number that parts share exactly when their rows go together; never 0."""
+    text = repr((skeleton, [(column.kind, column.shape, column.dtype) for column in columns]))
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1 or 1
+
+
+def _place(column: Column, rows_of: Any, slot: PlacedMemory, start: int, count: int) -> None:
+    if column.dtype is None:
+        return
+    row_bytes = column.dtype.itemsize * _product(column.shape)
+    place = slot.tensor_at(column.offset + start * row_bytes, (count, *column.shape), column.dtype)
+    if isinstance(rows_of, torch.Tensor):
+        place.copy_(rows_of)
+    else:
+        torch.stack(rows_of, 0, out=place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +178,7 @@ class _Node:
     inside: tuple[Any, ...]
 
 
-def _skeleton(values: list[Any], leaves: list[list[Any]]) -> _Node | _Leaf:
+def _skeleton(values: Sequence[Any], leaves: list[Sequence[Any]]) -> _Node | _Leaf:
     """The structure all samples share; their leaves are collected column by column."""
     first = values[0]
     kind = type(first)
@@ -162,9 +192,8 @@ def _skeleton(values: list[Any], leaves: list[list[Any]]) -> _Node | _Leaf:
     if kind in (list, tuple) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
         if any(len(value) != len(first) for value in values):
             raise _Irregular
-        return _Node(
-            kind, None, tuple(_skeleton(list(column), leaves) for column in zip(*values, strict=True))
-        )
+        # A column of a sequence stays the tuple that zip makes, as in torch: collated strings keep that type.
+        return _Node(kind, None, tuple(_skeleton(column, leaves) for column in zip(*values, strict=True)))
     leaves.append(values)
     return _Leaf(len(leaves) - 1)
 
@@ -181,7 +210,7 @@ def _fill(node: Any, leaves: Sequence[Any], *, tuples: bool = False) -> Any:
     return tuple(inside) if tuples and node.type is tuple else inside
 
 
-def _stack(leaf: list[Any]) -> torch.Tensor | list[torch.Tensor] | None:
+def _stack(leaf: Sequence[Any]) -> torch.Tensor | Sequence[torch.Tensor] | None:
     """A column as one tensor, or as equal tensors to be stacked in place, or None for strings, which stay a list."""
     first = leaf[0]
     kind = type(first)

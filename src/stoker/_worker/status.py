@@ -19,6 +19,7 @@ MAX_WORKERS = 4095
 # Words of row 0
 EPOCH = 0
 PARENT_PID = 1
+LAYOUT = 2
 
 # Words of a worker's row
 PID = 0

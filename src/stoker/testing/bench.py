@@ -78,7 +78,7 @@ class Bench:
         self.gate = gate
         self.seen: list[Arrival] = []
         self._slots = SlotTable()
-        self._handoff = Handoff(self._slots, arena)
+        self._handoff = Handoff(self._slots, arena, executor.agree)
         self._epoch = 0
         self._seq = 0
         self._pulls: Counter[int] = Counter()
@@ -162,7 +162,7 @@ class Bench:
         """
         self.executor.close()
         self.executor.close()
-        del self.executor
+        del self.executor, self._handoff
         self.gate.open()
         self.gate.close()
         if self.arena is not None:

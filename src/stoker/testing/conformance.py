@@ -84,24 +84,25 @@ class ExecutorConformance:
         with self.bench() as bench:
             bad, good = bench.submit([1, None]), bench.submit([1, 2])
             failed, _ = bench.wait_for(bad, good)
-            raised: LookupError | None = None
+            told: Any = None
             try:
                 bench.open(bad, [failed])
             except LookupError as error:
-                raised = error
-            assert raised is not None, "the failure was delivered as a batch"
-            assert raised.args == ("no such sample", 17)
+                told = error.args
+            assert told == ("no such sample", 17)
             assert bench.batches(good) == [[2, 4]]
 
     def test_parts_of_a_ticket_come_one_by_one_and_fit_together(self) -> None:
         with self.bench() as bench:
             if not bench.executor.shared_memory:
                 return  # the engine splits tickets only where rows have one slot to meet in
-            key = bench.submit(list(range(40)), parts=2)
-            bench.wait_until(lambda: len(bench.settled(key)) == 2)
-            events = sorted(bench.settled(key), key=lambda event: event.part)
-            assert [event.part for event in events] == [0, 1]
-            assert bench.open(key, events).tolist() == list(range(0, 80, 2))
+            for _ in range(2):  # first as samples, then in the places that were agreed on
+                key = bench.submit(list(range(40)), parts=2)
+                while len(events := bench.settled(key)) < 2:
+                    bench.seen += bench.executor.wait(None)
+                events.sort(key=lambda event: event.part)
+                assert [event.part for event in events] == [0, 1]
+                assert bench.open(key, events).tolist() == list(range(0, 80, 2))
 
     # Bound tasks and streams
 
