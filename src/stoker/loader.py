@@ -68,6 +68,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         split_batches: bool | None = None,
         name: str | None = None,
     ) -> None:
+        prefetch_open = prefetch_factor is None or isinstance(prefetch_factor, opts.LeftOpen)
         super().__init__(
             dataset,
             batch_size,
@@ -82,7 +83,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             worker_init_fn,
             multiprocessing_context,
             generator,
-            prefetch_factor=prefetch_factor,
+            prefetch_factor=None if prefetch_open else prefetch_factor,
             persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device,
             in_order=in_order,
@@ -102,7 +103,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.memory_budget = memory_budget
         self.split_batches = split_batches
         self.name = name
-        self._prefetch_given = prefetch_factor is not None
+        if prefetch_open and self.prefetch_factor is not None:
+            self.prefetch_factor = opts.LeftOpen(self.prefetch_factor)
 
     def _get_iterator(self) -> Any:
         """A new iterator, independent of all others. Subclasses of torch's loader override this, and may override it here."""
@@ -161,5 +163,5 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             split_batches=self.split_batches,
             name=self.name,
             num_workers=self.num_workers,
-            prefetch_given=self._prefetch_given,
+            prefetch_given=not isinstance(self.prefetch_factor, opts.LeftOpen),
         )

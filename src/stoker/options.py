@@ -21,6 +21,13 @@ _UNITS = {
 }
 
 
+class LeftOpen(int):
+    """A number that the user did not give. It compares and counts as an int, and a constructor takes it as "not given" again.
+
+    Frameworks rebuild loaders from their attributes: without this, torch's default would come back as a choice.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the engine goes by. ``reasons`` says for each field whether the user, a rule or a default set it."""

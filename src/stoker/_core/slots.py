@@ -109,6 +109,10 @@ class SlotTable:
             if state is SlotState.LEASED:
                 self.retire(SlotRef(index, self._generations[index]))
 
+    def coldest(self, keep: int) -> list[int]:
+        """Free slots beyond the ``keep`` most recently used ones. Their memory may be given back."""
+        return self._free[: max(0, len(self._free) - keep)]
+
     def hold(self, index: int, worker: int) -> None:
         """A worker kept a reference into this slot beyond its task."""
         self._holds.setdefault(index, set()).add(worker)

@@ -28,6 +28,7 @@ class Iteration:
         self._pool = pool
         self._scheduler = Scheduler(policy, pool.slots, pool.plan.workers, row_ns=pool.row_ns)
         self._timeout_s = timeout_s
+        pool.keep_slots = 2 * policy.window
         self._ready: deque[m.Deliver] = deque()
         self._abort = ""
         self._closed = False

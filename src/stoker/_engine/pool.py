@@ -21,6 +21,9 @@ from stoker._executors.thread import ThreadExecutor
 from stoker._transports.arena import Arena
 from stoker._worker.spec import WorkerSpec
 
+_TRIM_AT = 32
+"""Leases that end at once make it worth looking for memory to give back; it is also done at the end of an iteration."""
+
 ExecutorKind = Literal["process", "thread", "inline"]
 
 
@@ -51,6 +54,7 @@ class Pool:
         self.budget_bytes = plan.budget_bytes or psutil.virtual_memory().available // 4 if self.arena else 0
         self.epoch = 0
         self.row_ns = 0.0
+        self.keep_slots = _TRIM_AT
         self.busy = False
         self.closed = False
         self._started = False
@@ -88,12 +92,15 @@ class Pool:
         if scheduler is None or self.closed:
             return
         self.row_ns = scheduler.row_ns
+        self.keep_slots = 2 * scheduler.window
         scheduler.handle(m.CloseAsked())
         self.executor.begin(Start(-1, 0))
         for arrival in self.executor.withdraw():
             self.route(arrival)
         if scheduler.drained:
             del self._schedulers[epoch]
+        self.reclaim()
+        self._trim()
 
     def spawn(self, worker: int) -> None:
         """Start a worker, a replacement or an addition."""
@@ -137,11 +144,22 @@ class Pool:
         return commands
 
     def reclaim(self) -> None:
-        """Take back the slots of leases that ended."""
+        """Take back the slots of leases that ended. Memory of slots that are no longer needed goes back to the system."""
+        arena, slots = self.arena, self.slots
+        if arena is None:
+            return
+        released = arena.released
+        many = len(released) >= _TRIM_AT
+        while released:
+            slots.release(released.popleft())
+        if many:
+            self._trim()
+
+    def _trim(self) -> None:
+        """Give back the memory of free slots beyond twice the window: somebody kept batches and let them go."""
         if self.arena is not None:
-            released = self.arena.released
-            while released:
-                self.slots.release(released.popleft())
+            for index in self.slots.coldest(self.keep_slots):
+                self.arena.trim(index)
 
     def forked(self) -> None:
         """A fork that is not ours: the child reads what is leased now for as long as it likes."""
