@@ -11,8 +11,7 @@ import socket
 from collections import deque
 
 from stoker._executors import descriptors
-
-_MAX_MESSAGE = 1 << 18
+from stoker._worker.wire import MAX_TASK_BYTES
 
 
 class TaskChannel:
@@ -57,7 +56,7 @@ class TaskChannel:
         with socket.socket(fileno=os.dup(self.worker_fd)) as reader:
             while True:
                 try:
-                    found.append(reader.recv(_MAX_MESSAGE, socket.MSG_DONTWAIT))
+                    found.append(reader.recv(MAX_TASK_BYTES, socket.MSG_DONTWAIT))
                 except OSError:
                     break
         found += self.backlog

@@ -24,7 +24,6 @@ from stoker.errors import UnsendableError
 from stoker.share import shipment
 
 _clock = time.monotonic_ns
-_MAX_MESSAGE = 1 << 18
 
 
 @dataclass(slots=True)
@@ -133,7 +132,7 @@ class _Loop:
         """Work until the channel closes or a LEAVE arrives."""
         recv = self._channel.recv
         while True:
-            message = recv(_MAX_MESSAGE)
+            message = recv(wire.MAX_TASK_BYTES)
             if not message:
                 return
             received_ns = _clock()

@@ -92,6 +92,7 @@ HELD_SCRATCH = 2
 
 TASK = struct.Struct("<BBHIQQHHHxxIIIIIIIQQQQQ")
 RESULT = struct.Struct("<BBHIIxxxxQHHxxxxIIIIQQQQQQQ")
+MAX_TASK_BYTES = TASK.size + INLINE_BYTES
 pack_task = TASK.pack
 unpack_task = TASK.unpack_from
 pack_result = RESULT.pack
