@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import os
 from collections import Counter, OrderedDict, UserDict, UserList, namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -233,3 +234,49 @@ def test_only_parts_that_do_not_fit_end_the_splitting(name: str, misfit: bool, t
         assert_same(expected, drain(loader))
         pool: Any = loader._iterator
         assert pool.handoff.misfit is misfit
+
+
+class Epochs:
+    """A batch sampler with a list of batches for every epoch."""
+
+    def __init__(self, *epochs: list[int]) -> None:
+        self._epochs = list(epochs)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([self._epochs.pop(0)])
+
+
+ODD = 100
+"""Indices from here on give samples of another kind."""
+
+
+@pytest.mark.parametrize("name", REGULAR)
+def test_rows_in_agreed_places_and_rows_that_do_not_fit_them(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regular = REGULAR[name]
+    odd = 7 if isinstance(regular(0), float) else 2.5
+    dataset = Shared(lambda index: odd if index >= ODD else regular(index), ROWS, BATCH, tmp_path)
+    dataset._meeting = os.devnull
+    fitting, mixed = list(range(BATCH)), [*range(30), *range(ODD, ODD + 10)]
+    epochs = [fitting, fitting, mixed]
+    expected = [drain(stoker.DataLoader(dataset, batch_sampler=[epoch])) for epoch in epochs]
+    sizes: list[int] = []
+    options: dict[str, Any] = {"multiprocessing_context": "fork", "persistent_workers": True}
+    with stoker.DataLoader(dataset, batch_sampler=Epochs(*epochs), num_workers=2, **options) as loader:
+        found = [drain(loader)]
+        pool: Any = loader._iterator
+        submit = type(pool.executor).submit
+
+        def counted(task: Any) -> None:
+            sizes.append(task.part.count)
+            submit(pool.executor, task)
+
+        monkeypatch.setattr(pool.executor, "submit", counted)
+        for _ in range(2):
+            pool.row_ns = 1e9  # rows that are thought to take a second each: the next ticket is split
+            found.append(drain(loader))
+        assert sizes == [2] * 4
+        assert pool.handoff.misfit
+        monkeypatch.undo()
+    assert_same(expected, found)
