@@ -124,14 +124,14 @@ def parse_bytes(value: int | str) -> int:
             f"memory_budget should be a number of bytes or a text like '2GiB', but got {type(value).__name__}"
         )
     if isinstance(value, int):
-        number = float(value)
+        number = value
     else:
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", value.lower())
         if found is None:
             raise ValueError(
                 f"memory_budget should be a number of bytes or a text like '2GiB', but got {value!r}"
             )
-        number = float(found[1]) * _UNITS[found[2] or ""]
+        number = int(float(found[1]) * _UNITS[found[2] or ""])
     if number <= 0:
         raise ValueError(f"memory_budget should be positive, but got {value!r}")
-    return int(number)
+    return number

@@ -280,3 +280,24 @@ def test_a_bound_ticket_without_streams_is_impossible() -> None:
     scheduler.handle(m.SourceEnded(0, 0, 0, 0, task.slot, None))
     with pytest.raises(IllegalMove, match="every worker's stream has ended"):
         plan(scheduler, 1)
+
+
+def test_workers_that_never_start_end_the_run_soon() -> None:
+    scheduler = Scheduler(Policy(window=2, max_window=2, restarts=2), SlotTable(), workers=1)
+    scheduler.handle(m.Planned(Ticket(0, 0, 0, [1], 5, 1)))
+    for _ in range(2):
+        commands = scheduler.handle(m.WorkerLost(0, reason="it fell", started=False))
+        assert m.Spawn(0) in commands
+    finish = [
+        c for c in scheduler.handle(m.WorkerLost(0, reason="it fell", started=False)) if type(c) is m.Finish
+    ]
+    assert finish == [m.Finish("it fell: before it could take any work")]
+    assert scheduler.finished
+
+
+def test_without_healing_any_death_ends_the_run() -> None:
+    scheduler = Scheduler(Policy(window=2, max_window=2, restarts=0, heal=False), SlotTable(), workers=2)
+    scheduler.handle(m.Planned(Ticket(0, 0, 0, [1], 5, 1)))
+    commands = scheduler.handle(m.WorkerLost(1, reason="it fell"))
+    assert m.Finish("it fell") in commands
+    assert not any(type(command) is m.Spawn for command in commands)

@@ -32,7 +32,8 @@ class WorkerLost(NamedTuple):
     """A worker is gone; comes exactly once, after its last message.
 
     ``claimed`` is the (seq, attempt, part) it was working on, if any. ``queued`` are the tasks found untouched in the
-    channel and put back there. ``expected`` is true for a worker that was told to leave. ``reason`` is for people.
+    channel and put back there. ``expected`` is true for a worker that was told to leave, ``started`` is false for one that
+    died before it could take tasks. ``reason`` is for people.
     """
 
     worker: int
@@ -40,6 +41,7 @@ class WorkerLost(NamedTuple):
     queued: frozenset[tuple[int, int, int]] = frozenset()
     expected: bool = False
     reason: str = ""
+    started: bool = True
 
 
 class Planned(NamedTuple):

@@ -26,7 +26,8 @@ class Policy:
 
     ``window`` bounds tickets planned but not taken; with ``max_window`` above it, the window deepens while the consumer
     waits and a worker idles. ``bound`` ties tickets to workers round-robin (iterable datasets, ``rng="torch"``).
-    ``budget_bytes`` bounds what is made and not taken; 0 means unbounded.
+    ``budget_bytes`` bounds what is made and not taken; 0 means unbounded. ``restarts`` is how often a ticket that killed its
+    worker is tried again; without ``heal`` the death of a worker that was on no ticket ends the run too, as in torch.
     """
 
     window: int
@@ -35,6 +36,7 @@ class Policy:
     bound: bool = False
     split: bool = False
     restarts: int = 2
+    heal: bool = True
     budget_bytes: int = 0
     shared_memory: bool = True
 

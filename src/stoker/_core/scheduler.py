@@ -117,6 +117,7 @@ class Scheduler:
         self._plan_ended = False
         self._starving = False
         self._deaths_in_a_row = 0
+        self._stillborn = 0
         self._handlers: dict[type, Callable[[Any], list[m.Command]]] = {
             m.Planned: self._planned,
             m.BatchReady: self._batch_ready,
@@ -342,6 +343,7 @@ class Scheduler:
         story.move(_T, "taken")
         self._starving = False
         self._deaths_in_a_row = 0
+        self._stillborn = 0
         self._open -= 1
         self._ready -= 1
         self._ready_bytes -= story.nbytes
@@ -369,13 +371,12 @@ class Scheduler:
         if not event.expected and not self.closed:
             self.deaths += 1
             self._deaths_in_a_row += 1
-        if self._deaths_in_a_row >= DEATHS_LIMIT:
+            self._stillborn = 0 if event.started else self._stillborn + 1
+        hopeless = self._hopeless(event)
+        if hopeless:
             if not self.finished:
                 self.finished = True
-                died = self._deaths_in_a_row
-                commands.append(
-                    m.Finish(f"{died} workers died without one batch delivered between them; {event.reason}")
-                )
+                commands.append(m.Finish(hopeless))
         elif len(self._workers) < self._target and not self.closed:
             # The replacement keeps the id: bound tasks, worker info and the status page all speak of it.
             self._workers[event.worker] = True
@@ -384,6 +385,17 @@ class Scheduler:
             if story.state is _D:
                 commands += self._recover(story, event)
         return commands
+
+    def _hopeless(self, event: m.WorkerLost) -> str:
+        """Why no further worker is started, or nothing when one is."""
+        died, restarts = self._deaths_in_a_row, self.policy.restarts
+        if self._stillborn > restarts:
+            return f"{event.reason}: before it could take any work"
+        if died >= DEATHS_LIMIT:
+            return f"{event.reason}: {died} workers died without one batch delivered between them"
+        if died and not self.policy.heal and event.claimed is None:
+            return event.reason
+        return ""
 
     def _recover(self, story: _Story, event: m.WorkerLost) -> list[m.Command]:
         commands: list[m.Command] = []

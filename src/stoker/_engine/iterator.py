@@ -205,6 +205,7 @@ def _policy(it: Any, options: Options, pool: Pool, *, bound: bool, split: bool) 
         bound=bound,
         split=split,
         restarts=options.restarts,
+        heal=options.restarts > 0,
         budget_bytes=pool.budget_bytes,
         shared_memory=pool.executor.shared_memory,
     )

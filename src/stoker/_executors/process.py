@@ -41,13 +41,14 @@ _RESULTS = (_READY, int(wire.ResultKind.FAILED))
 class _Member:
     """A worker process and the descriptors that go with it."""
 
-    __slots__ = ("leaving", "lifeline_fd", "pidfd", "process")
+    __slots__ = ("leaving", "lifeline_fd", "pidfd", "process", "started")
 
     def __init__(self, process: Any, lifeline_fd: int, pidfd: int) -> None:
         self.process = process
         self.lifeline_fd = lifeline_fd
         self.pidfd = pidfd
         self.leaving = False
+        self.started = False
 
 
 class ProcessExecutor:
@@ -281,6 +282,8 @@ class ProcessExecutor:
         """Messages that come seldom: start, end of a stream, skipped work, slots let go, leaving."""
         key = (header.seq, header.attempt, header.part)
         if header.kind == wire.ResultKind.UP:
+            if header.worker in self._members:
+                self._members[header.worker].started = True
             return [Arrival(-1, m.WorkerUp(header.worker))]
         if header.kind == wire.ResultKind.ENDED:
             slot = SlotRef(header.slot, header.slot_generation)
@@ -295,11 +298,14 @@ class ProcessExecutor:
 
     def _lost(self, worker: int) -> list[Arrival]:
         """A worker is gone: first all of its messages, then what the living are working on, then the loss."""
-        member = self._members.pop(worker)
-        self._forget(member)
+        member = self._members[worker]
         arrivals: list[Arrival] = []
         while data := self._results.read():
-            arrivals += self._arrivals(data)
+            arrivals += self._arrivals(
+                data
+            )  # among them may be its last words: that it has started, or leaves
+        del self._members[worker]
+        self._forget(member)
         queued: set[tuple[int, int, int]] = set()
         if self._shared is not None:
             messages = self._shared.take_back()
@@ -317,7 +323,8 @@ class ProcessExecutor:
         claim = self._status.claim(worker)
         claimed = claim[1:] if claim is not None and claim[0] == self._start.epoch else None
         member.process.join(1.0)
-        loss = m.WorkerLost(worker, claimed, frozenset(queued), member.leaving, _epitaph(member.process))
+        reason = _epitaph(member.process)
+        loss = m.WorkerLost(worker, claimed, frozenset(queued), member.leaving, reason, member.started)
         arrivals.append(Arrival(-1, loss))
         if member.leaving:
             self._all.pop(worker, None)

@@ -42,6 +42,8 @@ class Planner:
         """The next ticket, or the end when the sampler is exhausted or broken."""
         try:
             indices = next(self._sampler)
+            if self._batched and not hasattr(indices, "__len__") and hasattr(indices, "__iter__"):
+                indices = list(indices)  # the sampler's code still: it may raise
         except StopIteration:
             return m.PlanEnded()
         except Exception as error:
@@ -50,13 +52,19 @@ class Planner:
         rows = 0
         ranges: tuple[tuple[int, int], ...] = ()
         if self._batched:
-            if not hasattr(indices, "__len__"):
-                indices = list(indices)
-            rows = len(indices)
+            rows = _rows_of(indices)
             if self._splittable and type(indices) in (list, tuple):
                 ranges = row_ranges(rows)
         seq = self._seq
         position = self._samples if self._by_sample else seq
         self._seq = seq + 1
-        self._samples += rows or 1
+        self._samples += rows if self._batched else 1
         return m.Planned(Ticket(self._epoch, seq, position, indices, self._seed, rows), ranges)
+
+
+def _rows_of(indices: Any) -> int:
+    """How many rows a batch has; 0 for what is no batch at all, of which its worker complains in its turn, as torch's does."""
+    try:
+        return len(indices)
+    except TypeError:
+        return 0

@@ -1,0 +1,146 @@
+"""Arguments of our own: what is refused, in torch's exception types, and what is filled in and why."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.options import LeftOpen, Options, check, parse_bytes, resolve
+
+GOOD: dict[str, Any] = {
+    "executor": None,
+    "rng": "batch",
+    "restarts": 2,
+    "memory_budget": None,
+    "split_batches": None,
+    "name": None,
+    "num_workers": 2,
+}
+
+
+def resolved(**changed: Any) -> Options:
+    return resolve(**{**GOOD, "prefetch_given": False, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "words"),
+    [
+        ({"executor": "ray"}, ValueError, "executor='ray'"),
+        ({"executor": ["process"]}, ValueError, "executor should be one of"),
+        ({"executor": "inline"}, ValueError, "num_workers=2"),
+        ({"rng": None}, ValueError, "rng=None"),
+        ({"rng": "Batch"}, ValueError, "rng='Batch'"),
+        ({"restarts": -1}, ValueError, "restarts=-1"),
+        ({"restarts": True}, TypeError, "restarts should be an int, but got bool"),
+        ({"restarts": 1.0}, TypeError, "but got float"),
+        ({"split_batches": 1}, TypeError, "split_batches should be a bool or None, but got int"),
+        ({"name": 7}, TypeError, "name should be a string or None, but got int"),
+        ({"memory_budget": "lots"}, ValueError, "'lots'"),
+        ({"memory_budget": 0}, ValueError, "positive"),
+        ({"memory_budget": 1.5}, TypeError, "but got float"),
+    ],
+)
+def test_wrong_arguments_are_refused(changed: dict[str, Any], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind) as caught:
+        check(**{**GOOD, **changed})
+    assert type(caught.value) is kind
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"executor": "process"},
+        {"executor": "thread"},
+        {"executor": "inline", "num_workers": 0},
+        {"rng": "sample"},
+        {"rng": "torch"},
+        {"restarts": 0},
+        {"split_batches": False},
+        {"name": ""},
+        {"memory_budget": "2GiB"},
+    ],
+)
+def test_right_arguments_pass(changed: dict[str, Any]) -> None:
+    check(**{**GOOD, **changed})
+
+
+@pytest.mark.parametrize(
+    ("given", "nbytes"),
+    [
+        (1, 1),
+        (1 << 40, 1 << 40),
+        ("1", 1),
+        ("1b", 1),
+        ("500 MB", 500_000_000),
+        ("2GiB", 2 << 30),
+        ("2gib", 2 << 30),
+        (" 1.5 KiB ", 1536),
+        ("3k", 3000),
+        ("1T", 10**12),
+        ("1TiB", 1 << 40),
+    ],
+)
+def test_bytes_are_read(given: int | str, nbytes: int) -> None:
+    assert parse_bytes(given) == nbytes
+
+
+@pytest.mark.parametrize("given", ["", "GiB", "-1", "1 PB", "1e9", "1,5 GB", "2 GiB of memory", "0", "0.4", "0 GB", -5])
+def test_what_is_no_amount_of_memory_is_a_value_error(given: int | str) -> None:
+    with pytest.raises(ValueError, match="memory_budget should be"):
+        parse_bytes(given)
+
+
+@given(st.integers(1, 1 << 50))
+def test_a_number_means_itself_as_text_too(nbytes: int) -> None:
+    assert parse_bytes(nbytes) == parse_bytes(str(nbytes)) == nbytes
+
+
+def test_defaults_and_their_reasons() -> None:
+    options = resolved()
+    assert options == Options("process", "batch", 2, True, None, True, "loader", options.reasons)
+    assert options.reasons["executor"] == "default"
+    assert options.reasons["deepen"] == "prefetch_factor was left open"
+    assert set(options.reasons) == {"executor", "split_batches", "memory_budget", "deepen"}
+
+
+def test_what_the_user_gave_is_kept_and_said_so() -> None:
+    options = resolved(
+        executor="thread", split_batches=False, memory_budget="1MB", name="train", prefetch_given=True
+    )
+    assert (options.executor, options.split_batches, options.memory_budget_bytes, options.name, options.deepen) == (
+        "thread",
+        False,
+        1_000_000,
+        "train",
+        False,
+    )
+    assert set(options.reasons.values()) == {"given"}
+
+
+@pytest.mark.parametrize("executor", [None, "process", "thread", "inline"])
+def test_without_workers_everything_is_inline(executor: str | None) -> None:
+    options = resolved(executor=executor, num_workers=0)
+    assert options.executor == "inline"
+    assert options.reasons["executor"] == "num_workers is 0"
+
+
+def test_options_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        resolved().rng = "torch"  # type: ignore[misc]
+
+
+def test_a_number_left_open_is_an_int_and_survives_copies() -> None:
+    number = LeftOpen(2)
+    assert number == 2
+    assert number * 3 == 6
+    for again in (copy.deepcopy(number), pickle.loads(pickle.dumps(number))):
+        assert type(again) is LeftOpen
+        assert again == 2

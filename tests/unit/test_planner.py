@@ -1,0 +1,124 @@
+"""From what a sampler yields to tickets, and what happens when the sampler breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stoker._core import messages as m
+from stoker._core.grid import row_ranges
+from stoker._plan.planner import Planner
+
+
+def planner(sampler: Iterable[Any], **changed: Any) -> Planner:
+    arguments: dict[str, Any] = {
+        "epoch": 4, "seed": 99, "batched": True, "splittable": True, "by_sample": False, **changed,
+    }  # fmt: skip
+    return Planner(iter(sampler), **arguments)
+
+
+def planned(plan: Planner) -> m.Planned:
+    event = plan.plan()
+    assert isinstance(event, m.Planned)
+    return event
+
+
+def test_tickets_are_numbered_and_carry_epoch_and_seed() -> None:
+    plan = planner([[5, 6], [7]])
+    first, second = planned(plan).ticket, planned(plan).ticket
+    assert (first.epoch, first.seq, first.position, first.indices, first.seed, first.rows) == (4, 0, 0, [5, 6], 99, 2)
+    assert (second.seq, second.position, second.indices, second.rows) == (1, 1, [7], 1)
+    assert isinstance(plan.plan(), m.PlanEnded)
+    assert isinstance(plan.plan(), m.PlanEnded)
+    assert plan.error is None
+
+
+def test_a_large_batch_may_be_split_at_its_grid() -> None:
+    assert planned(planner([list(range(100))])).ranges == row_ranges(100)
+    assert planned(planner([tuple(range(40))])).ranges == row_ranges(40)
+
+
+@pytest.mark.parametrize(
+    "indices", [torch.arange(64), np.arange(64), {n: n for n in range(64)}], ids=["tensor", "array", "dict"]
+)
+def test_indices_that_cannot_be_cut_are_not_split(indices: Any) -> None:
+    event = planned(planner([indices]))
+    assert event.ranges == ()
+    assert event.ticket.rows == 64
+    assert event.ticket.indices is indices
+
+
+def test_nothing_is_split_where_it_is_not_allowed() -> None:
+    assert planned(planner([list(range(100))], splittable=False)).ranges == ()
+
+
+def test_without_batches_an_index_is_left_alone() -> None:
+    plan = planner(["key", 3, [1, 2]], batched=False)
+    tickets = [planned(plan).ticket for _ in range(3)]
+    assert [ticket.indices for ticket in tickets] == ["key", 3, [1, 2]]
+    assert [ticket.rows for ticket in tickets] == [0, 0, 0]
+    assert [ticket.position for ticket in tickets] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("batched", "positions"), [(True, [0, 3, 4]), (False, [0, 1, 2])])
+def test_by_sample_positions_count_samples(batched: bool, positions: list[int]) -> None:
+    plan = planner([[1, 2, 3], [4], [5, 6]], batched=batched, by_sample=True)
+    assert [planned(plan).ticket.position for _ in range(3)] == positions
+
+
+def test_a_batch_that_only_iterates_is_listed_once() -> None:
+    ticket = planned(planner([iter([3, 1, 2])])).ticket
+    assert ticket.indices == [3, 1, 2]
+    assert ticket.rows == 3
+
+
+def test_an_empty_batch_is_a_ticket_too() -> None:
+    event = planned(planner([[], [1]]))
+    assert event.ticket.indices == []
+    assert event.ticket.rows == 0
+    assert event.ranges == ()
+
+
+def test_what_the_sampler_raises_waits_and_ends_the_plan() -> None:
+    def broken() -> Iterator[list[int]]:
+        yield [1]
+        raise KeyError("no such shard")
+
+    plan = planner(broken())
+    assert planned(plan).ticket.indices == [1]
+    assert plan.error is None
+    assert isinstance(plan.plan(), m.PlanEnded)
+    assert isinstance(plan.error, KeyError)
+
+
+def failing() -> Iterator[int]:
+    yield 1
+    raise KeyError("no such row")
+
+
+@pytest.mark.parametrize(
+    ("indices", "kind"),
+    [(failing(), KeyError), (7, TypeError), (torch.tensor(7), TypeError)],
+    ids=["lazy batch", "int", "0-d tensor"],
+)
+def test_a_batch_that_cannot_be_read_waits_like_a_broken_sampler(indices: Any, kind: type[Exception]) -> None:
+    """Batches planned before it are still due; raised out of ``plan`` it would overtake them."""
+    plan = planner([[0], indices, [2]])
+    planned(plan)
+    assert isinstance(plan.plan(), m.PlanEnded)
+    assert isinstance(plan.error, kind)
+
+
+def test_an_interrupt_is_not_the_samplers_error() -> None:
+    def interrupted() -> Iterator[list[int]]:
+        raise KeyboardInterrupt
+        yield []
+
+    plan = planner(interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        plan.plan()
+    assert plan.error is None

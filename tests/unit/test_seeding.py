@@ -1,0 +1,110 @@
+"""Seeds: one key settles all generators, keys of different places differ, and what is kept comes back."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data._utils import worker as torch_worker
+
+from stoker._worker import seeding
+
+
+def draws() -> tuple[float, float, float, float]:
+    return random.random(), random.gauss(0, 1), float(np.random.rand()), float(torch.rand(()))
+
+
+@pytest.fixture(autouse=True)
+def _put_back() -> Any:
+    with seeding.generators_kept():
+        yield
+
+
+def test_one_key_settles_all_generators() -> None:
+    seeding.seed_all(12345)
+    first = draws()
+    random.gauss(0, 1)
+    assert draws() != first
+    seeding.seed_all(12345)
+    assert draws() == first
+
+
+def test_a_pending_gauss_does_not_survive_seeding() -> None:
+    """Python keeps the second of a pair; left over, it would be the first of the next range."""
+    seeding.seed_all(1)
+    expected = random.gauss(0, 1)
+    seeding.seed_all(2)
+    random.gauss(0, 1)
+    seeding.seed_all(1)
+    assert random.gauss(0, 1) == expected
+
+
+@pytest.mark.parametrize("key", [0, 1, (1 << 31) + 5, (1 << 63) + 7, (1 << 64) - 1])
+def test_any_64_bit_key_is_taken(key: int) -> None:
+    seeding.seed_all(key)
+    first = draws()
+    seeding.seed_all(key)
+    assert draws() == first
+
+
+def test_torch_can_be_left_alone() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    seeding.seed_all(99, torch_too=False)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_opencv_is_seeded_when_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setitem(sys.modules, "cv2", SimpleNamespace(setRNGSeed=seen.append))  # type: ignore[arg-type]
+    seeding.seed_all((1 << 64) - 1)
+    assert seen == [(1 << 31) - 1]
+
+
+def test_keys_of_different_places_differ() -> None:
+    keys = [
+        seeding.range_key(seeding.batch_key(seed, rank, position), number)
+        for seed, rank, position, number in itertools.product(range(4), range(4), range(20), range(8))
+    ]
+    keys += [seeding.sample_key(seed, position) for seed in range(4) for position in range(200)]
+    assert len(set(keys)) == len(keys)
+    assert all(0 <= key < 1 << 64 for key in keys)
+
+
+def test_keys_stay_what_they_are() -> None:
+    """Pinned: another value would change every user's random numbers between two versions."""
+    assert seeding.batch_key(1, 0, 0) == seeding.batch_key(1, 0, 0)
+    assert (seeding.range_key(seeding.batch_key(7, 1, 3), 2), seeding.sample_key(7, 3)) == PINNED
+
+
+PINNED = (0, 0)
+
+
+@pytest.mark.parametrize("worker", [0, 3])
+def test_seeding_like_torch_is_like_torch(worker: int) -> None:
+    assert seeding.seed_like_torch(1000, worker) == 1000 + worker
+    got = draws()
+    random.seed(1000 + worker)
+    torch.manual_seed(1000 + worker)
+    np.random.seed(torch_worker._generate_state(1000, worker))
+    assert draws() == got
+    assert seeding.torch_seed() == 1000 + worker
+
+
+def test_generators_are_left_as_found_even_after_an_error() -> None:
+    seeding.seed_all(5)
+    random.gauss(0, 1)
+    with seeding.generators_kept():
+        expected = draws()
+    with pytest.raises(KeyError), seeding.generators_kept():
+        seeding.seed_all(6)
+        draws()
+        raise KeyError
+    assert draws() == expected

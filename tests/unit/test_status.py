@@ -1,0 +1,92 @@
+"""The status page: one writer per row, readable through another mapping, gone when closed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from stoker._worker import status
+from stoker._worker.status import StatusPage
+
+
+@pytest.fixture
+def page() -> Iterator[StatusPage]:
+    page = StatusPage.create()
+    yield page
+    page.close()
+
+
+def work(page: StatusPage, worker: int, *claim: int) -> None:
+    row = page.row(worker)
+    row[status.W_EPOCH], row[status.SEQ], row[status.ATTEMPT], row[status.PART] = claim
+    row[status.PHASE] = status.WORKING
+
+
+def test_a_new_page_names_its_parent_and_claims_nothing(page: StatusPage) -> None:
+    assert page.control[status.PARENT_PID] == os.getpid()
+    assert page.control[status.EPOCH] == page.control[status.LAYOUT] == 0
+    assert all(page.claim(worker) is None for worker in (0, 1, status.MAX_WORKERS - 1))
+
+
+def test_rows_are_apart(page: StatusPage) -> None:
+    workers = (0, 1, 2, status.MAX_WORKERS - 1)
+    for worker in workers:
+        for word in range(status.WORDS):
+            page.row(worker)[word] = 1000 * worker + word
+    assert list(page.control) == [0, os.getpid(), *[0] * (status.WORDS - 2)]
+    for worker in workers:
+        assert list(page.row(worker)) == [1000 * worker + word for word in range(status.WORDS)]
+
+
+def test_another_mapping_sees_the_claim(page: StatusPage) -> None:
+    other = StatusPage(os.dup(page.fd))
+    work(page, 3, 7, 12, 1, 2)
+    assert other.claim(3) == (7, 12, 1, 2)
+    assert other.claim(2) is None
+    other.close()
+
+
+def test_an_idle_worker_claims_nothing_whatever_it_did_last(page: StatusPage) -> None:
+    work(page, 0, 1, 2, 3, 4)
+    page.row(0)[status.PHASE] = status.IDLE
+    assert page.claim(0) is None
+
+
+def test_clear_forgets_one_worker_only(page: StatusPage) -> None:
+    work(page, 0, 1, 2, 3, 4)
+    work(page, 1, 1, 3, 0, 0)
+    page.clear(0)
+    assert list(page.row(0)) == [0] * status.WORDS
+    assert page.claim(1) == (1, 3, 0, 0)
+    assert page.control[status.PARENT_PID] == os.getpid()
+
+
+def test_words_hold_a_layout_and_nanoseconds(page: StatusPage) -> None:
+    largest = (1 << 63) - 1
+    page.control[status.LAYOUT] = largest
+    page.row(0)[status.SINCE_NS] = largest
+    assert page.control[status.LAYOUT] == page.row(0)[status.SINCE_NS] == largest
+
+
+def test_close_is_idempotent_and_a_row_held_elsewhere_is_no_error() -> None:
+    page = StatusPage.create()
+    row = page.row(0)
+    page.close()
+    page.close()
+    row[status.ROW] = 5
+    assert row[status.ROW] == 5
+
+
+def test_without_memfd_the_page_is_a_file_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    page = StatusPage.create()
+    assert os.fstat(page.fd).st_nlink == 0
+    work(page, 0, 1, 2, 3, 4)
+    assert page.claim(0) == (1, 2, 3, 4)
+    page.close()
+
+
+def test_the_page_is_not_inherited_across_exec(page: StatusPage) -> None:
+    assert not os.get_inheritable(page.fd)
