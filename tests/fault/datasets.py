@@ -1,0 +1,105 @@
+"""Datasets that end their own worker, and remember in files how often."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from stoker.testing import pass_through
+
+
+class Marks:
+    """Marks on disk: whoever sets one first knows it, whatever becomes of the process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+
+    def set(self, name: str) -> bool:
+        """Set a mark; whether it is new."""
+        try:
+            os.close(os.open(f"{self._folder}/{name}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+    def count(self, prefix: str) -> int:
+        """How many marks begin with this."""
+        return sum(name.startswith(prefix) for name in os.listdir(self._folder))
+
+
+def die(code: int | None) -> None:
+    """End this process now: killed, or with an exit code."""
+    if code is None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    else:
+        os._exit(code)
+
+
+class Deadly(Dataset[Any]):
+    """Noisy rows; in a worker, each of ``deadly`` ends it ``times`` times before it is a row like any other."""
+
+    def __init__(
+        self, folder: Path, deadly: set[int], *, times: int = 1, code: int | None = None, rows: int = 200
+    ) -> None:
+        self.marks = Marks(folder)
+        self.deadly = deadly
+        self.times = times
+        self.code = code
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, index: int) -> Any:
+        if index in self.deadly and get_worker_info() is not None:
+            for time in range(self.times):
+                if self.marks.set(f"death-{index}-{time}"):
+                    die(self.code)
+        return {
+            "row": torch.full((300,), float(index)),
+            "index": index,
+            "noise": (torch.rand(2), np.random.rand(2), random.random()),
+        }
+
+
+class DeadlyStream(IterableDataset[Any]):
+    """Each worker's share of a range; each of ``deadly`` ends its worker once."""
+
+    def __init__(self, folder: Path, deadly: set[int], count: int = 60) -> None:
+        self.marks = Marks(folder)
+        self.deadly = deadly
+        self.count = count
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        for value in range(first, self.count, step):
+            if value in self.deadly and self.marks.set(f"death-{value}"):
+                die(None)
+            yield value
+
+
+class Gated(Dataset[int]):
+    """Rows from ``first`` on wait at a gate; row -1 computes for ever."""
+
+    def __init__(self, gate: str, first: int) -> None:
+        self.gate = gate
+        self.first = first
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> int:
+        if index >= self.first:
+            pass_through(self.gate)
+        while index < 0:
+            pass
+        return index
