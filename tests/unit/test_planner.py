@@ -30,7 +30,8 @@ def planned(plan: Planner) -> m.Planned:
 def test_tickets_are_numbered_and_carry_epoch_and_seed() -> None:
     plan = planner([[5, 6], [7]])
     first, second = planned(plan).ticket, planned(plan).ticket
-    assert (first.epoch, first.seq, first.position, first.indices, first.seed, first.rows) == (4, 0, 0, [5, 6], 99, 2)
+    assert (first.epoch, first.seq, first.position, first.seed) == (4, 0, 0, 99)
+    assert (first.indices, first.rows) == ([5, 6], 2)
     assert (second.seq, second.position, second.indices, second.rows) == (1, 1, [7], 1)
     assert isinstance(plan.plan(), m.PlanEnded)
     assert isinstance(plan.plan(), m.PlanEnded)
@@ -95,22 +96,32 @@ def test_what_the_sampler_raises_waits_and_ends_the_plan() -> None:
     assert isinstance(plan.error, KeyError)
 
 
-def failing() -> Iterator[int]:
-    yield 1
-    raise KeyError("no such row")
-
-
-@pytest.mark.parametrize(
-    ("indices", "kind"),
-    [(failing(), KeyError), (7, TypeError), (torch.tensor(7), TypeError)],
-    ids=["lazy batch", "int", "0-d tensor"],
-)
-def test_a_batch_that_cannot_be_read_waits_like_a_broken_sampler(indices: Any, kind: type[Exception]) -> None:
+def test_a_lazy_batch_that_breaks_waits_like_a_broken_sampler() -> None:
     """Batches planned before it are still due; raised out of ``plan`` it would overtake them."""
-    plan = planner([[0], indices, [2]])
+
+    def lazy() -> Iterator[int]:
+        yield 1
+        raise KeyError("no such row")
+
+    plan = planner([[0], lazy(), [2]])
     planned(plan)
     assert isinstance(plan.plan(), m.PlanEnded)
-    assert isinstance(plan.error, kind)
+    assert isinstance(plan.error, KeyError)
+
+
+@pytest.mark.parametrize("indices", [7, torch.tensor(7)], ids=["int", "0-d tensor"])
+def test_what_is_no_batch_is_left_for_its_worker_to_refuse(indices: Any) -> None:
+    """So the error comes in its turn and the next batch after it, as in torch."""
+    plan = planner([[0], indices, [2]])
+    events = [planned(plan) for _ in range(3)]
+    assert events[1].ticket.indices is indices
+    assert (events[1].ticket.rows, events[1].ranges) == (0, ())
+    assert events[2].ticket.indices == [2]
+
+
+def test_an_empty_batch_takes_no_place_among_the_samples() -> None:
+    plan = planner([[1, 2], [], [3]], by_sample=True)
+    assert [planned(plan).ticket.position for _ in range(3)] == [0, 2, 2]
 
 
 def test_an_interrupt_is_not_the_samplers_error() -> None:
