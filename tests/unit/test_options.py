@@ -92,7 +92,9 @@ def test_bytes_are_read(given: int | str, nbytes: int) -> None:
     assert parse_bytes(given) == nbytes
 
 
-@pytest.mark.parametrize("given", ["", "GiB", "-1", "1 PB", "1e9", "1,5 GB", "2 GiB of memory", "0", "0.4", "0 GB", -5])
+@pytest.mark.parametrize(
+    "given", ["", "GiB", "-1", "1 PB", "1e9", "1,5 GB", "2 GiB of memory", "0", "0.4", "0 GB", -5]
+)
 def test_what_is_no_amount_of_memory_is_a_value_error(given: int | str) -> None:
     with pytest.raises(ValueError, match="memory_budget should be"):
         parse_bytes(given)
@@ -115,7 +117,13 @@ def test_what_the_user_gave_is_kept_and_said_so() -> None:
     options = resolved(
         executor="thread", split_batches=False, memory_budget="1MB", name="train", prefetch_given=True
     )
-    assert (options.executor, options.split_batches, options.memory_budget_bytes, options.name, options.deepen) == (
+    assert (
+        options.executor,
+        options.split_batches,
+        options.memory_budget_bytes,
+        options.name,
+        options.deepen,
+    ) == (
         "thread",
         False,
         1_000_000,
