@@ -54,11 +54,16 @@ class TaskChannel:
         """All messages that no worker has taken, oldest first."""
         found: list[bytes] = []
         with socket.socket(fileno=os.dup(self.worker_fd)) as reader:
+            # A default timeout set by the user makes new socket objects non-blocking, and with them every worker's end.
+            os.set_blocking(self.worker_fd, True)
             while True:
                 try:
-                    found.append(reader.recv(MAX_TASK_BYTES, socket.MSG_DONTWAIT))
+                    message = reader.recv(MAX_TASK_BYTES, socket.MSG_DONTWAIT)
                 except OSError:
                     break
+                if not message:  # hung up: from here on there is only the end, again and again
+                    break
+                found.append(message)
         found += self.backlog
         self.backlog.clear()
         return found
