@@ -1,7 +1,7 @@
 """The headers that cross between parent and worker processes. Fixed size, versioned, little-endian.
 
     task     parent → worker   header, then the pickled indices when they are short; long ones lie at the start of a slot
-    result   worker → parent   header only (128 bytes, below PIPE_BUF: a write is whole or not at all, whoever dies)
+    result   worker → parent   header only (104 bytes, below PIPE_BUF: a write is whole or not at all, whoever dies)
 
 Spans travel in every result from the first version on, so that measuring later changes no format.
 """
