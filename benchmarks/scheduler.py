@@ -89,6 +89,6 @@ def _take(scheduler: Scheduler, slots: SlotTable, deliver: m.Deliver) -> None:
                 leased = result.slot
                 slots.lease(leased)
             if result.scratch is not None:
-                scheduler.handle(m.Released(result.scratch))
+                slots.release(result.scratch)  # as the hand-off does: scratch slots are copied, never leased
     if leased is not None:
         scheduler.handle(m.Released(leased))

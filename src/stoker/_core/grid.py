@@ -23,6 +23,7 @@ def row_ranges(rows: int) -> tuple[tuple[int, int], ...]:
     return tuple((number * rows // count, (number + 1) * rows // count) for number in range(count))
 
 
+@lru_cache(maxsize=256)
 def share_ranges(ranges: tuple[tuple[int, int], ...], parts: int) -> tuple[tuple[int, int], ...]:
     """Row ranges joined into ``parts`` runs of neighbours, as even as possible. Never cuts a range."""
     count = len(ranges)

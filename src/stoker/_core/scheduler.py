@@ -203,12 +203,13 @@ class Scheduler:
             spans = share_ranges(event.ranges, parts)
         slot = self._slots.acquire() if self.policy.shared_memory else None
         count = len(spans)
-        commands: list[m.Command] = []
+        scratch = None
+        tasks = story.tasks
         for number, (start, stop) in enumerate(spans):
-            scratch = self._slots.acquire() if count > 1 and slot is not None else None
-            task = Task(ticket, Part(number, count, start, stop), 0, slot, scratch, worker, pull)
-            story.tasks.append(task)
-            commands.append(m.Dispatch(task))
+            if count > 1 and slot is not None:
+                scratch = self._slots.acquire()
+            tasks.append(Task(ticket, Part(number, count, start, stop), 0, slot, scratch, worker, pull))
+        commands: list[m.Command] = [m.Dispatch(task) for task in tasks]
         story.results = [None] * count
         story.open_parts = count
         story.move(_D, "dispatched")

@@ -91,7 +91,11 @@ class ThreadExecutor:
             try:
                 found.append(self._arrivals.get_nowait())
             except Empty:
-                return found
+                break
+        for _, event in found:
+            if type(event) is m.WorkerLost:  # its thread has nothing left to do but to end
+                self._handles.pop(event.worker).join()
+        return found
 
     def withdraw(self) -> list[Arrival]:
         back: list[Arrival] = []
@@ -139,7 +143,7 @@ class ThreadExecutor:
             maker.watch = Watch([0] * 16, self._epoch)
             if spec.worker_init_fn is not None:
                 spec.worker_init_fn(worker)
-        except Exception as error:
+        except BaseException as error:
             failed = error
         while True:
             task = queue.get()
@@ -152,11 +156,16 @@ class ThreadExecutor:
                 self._arrivals.put(self._refuse(task, worker, failed))
                 failed = RuntimeError("this worker could not start") if failed is not None else None
             else:
-                self._arrivals.put(carry_out(maker, task, self._start, worker))
+                self._arrivals.put(self._carry_out(maker, task, worker))
             del task
         if not self._closed:
-            self._handles.pop(worker, None)
             self._arrivals.put(Arrival(-1, m.WorkerLost(worker, expected=True)))
+
+    def _carry_out(self, maker: Maker, task: Task, worker: int) -> Arrival:
+        try:
+            return carry_out(maker, task, self._start, worker)
+        except BaseException as error:  # SystemExit, say: for the consumer to see, as without workers; a dead thread tells nobody
+            return self._refuse(task, worker, error)
 
     @staticmethod
     def _refuse(task: Task, worker: int, error: BaseException | None) -> Arrival:
