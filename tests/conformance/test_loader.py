@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import stoker
 from stoker._transports.arena import Arena
 from tests.compat.compare import assert_same, seed_everything
 from tests.conformance.datasets import Mixture
+from tests.conformance.remote import RemoteExecutor
 
 ROWS = 190
 BATCH = 40
@@ -147,3 +149,25 @@ def test_iterators_of_one_loader_are_independent(persistent: bool) -> None:
             assert_same(batch, next(second))
         assert next(first, None) is None
         assert next(second, None) is None
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_executor_on_another_host_serves_the_loader(killed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine runs over any executor: here one without slots, whose workers can die."""
+    expected = run(noise=True)
+    monkeypatch.setattr(
+        "stoker._engine.pool._executor", lambda plan, arena: RemoteExecutor(plan.spec, bound=plan.bound)
+    )
+    seed_everything(3)
+    options: dict[str, Any] = {"num_workers": 2, "executor": "thread", "persistent_workers": True}
+    found: list[list[Any]] = []
+    with stoker.DataLoader(Mixture(ROWS, noise=True), BATCH, shuffle=True, **options) as loader:
+        for _ in range(EPOCHS):
+            found.append([])
+            for batch in loader:
+                found[-1].append(batch)
+                if killed and len(found[-1]) == 2:
+                    pool: Any = loader._iterator
+                    os.kill(pool._workers[0].pid, signal.SIGKILL)
+                    del pool
+    assert_same(expected, found)
