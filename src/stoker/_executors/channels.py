@@ -54,8 +54,8 @@ class TaskChannel:
         """All messages that no worker has taken, oldest first."""
         found: list[bytes] = []
         with socket.socket(fileno=os.dup(self.worker_fd)) as reader:
-            # A default timeout set by the user makes new socket objects non-blocking, and with them every worker's end.
-            os.set_blocking(self.worker_fd, True)
+            # A default timeout set by the user would make this one wait, and every worker's end non-blocking.
+            reader.setblocking(True)
             while True:
                 try:
                     message = reader.recv(MAX_TASK_BYTES, socket.MSG_DONTWAIT)

@@ -80,6 +80,7 @@ def run(boot: Boot) -> None:
     hygiene.forget_default_device()
     collate.install()
     channel = socket.socket(fileno=boot.task_fd)
+    channel.setblocking(True)  # whatever default timeout the user has set for sockets
     loop = _Loop(boot, page, channel)
     try:
         loop.prepare()
