@@ -59,19 +59,25 @@ def _payload(error: BaseException) -> bytes | None:
     attributes = {}
     for key, value in getattr(error, "__dict__", {}).items():
         try:
-            cloudpickle.dumps(value)
+            pickle.loads(cloudpickle.dumps(value))
         except Exception:
             continue
         attributes[key] = value
+    resembling: bytes | None = None
     for how in (_by_reduce, _by_parts):
         for dumps in (pickle.dumps, cloudpickle.dumps):
             try:
                 payload: bytes = dumps((*how(error), attributes))
-                if type(_rebuild(*pickle.loads(payload))).__name__ == type(error).__name__:
+                again = _rebuild(*pickle.loads(payload))
+                if type(again).__name__ != type(error).__name__:
+                    continue
+                # An __init__ that words the message from its argument would word it twice.
+                if repr(again.args) == repr(error.args) and str(again) == str(error):
                     return payload
+                resembling = resembling or payload
             except Exception:
                 continue
-    return None
+    return resembling
 
 
 def _by_reduce(error: BaseException) -> tuple[type, tuple[Any, ...], bool]:
