@@ -15,11 +15,19 @@ Path = tuple[Any, ...]
 def explain_collation(error: BaseException, samples: Sequence[Any], indices: Sequence[Any] | None) -> None:
     """Append what is wrong with these samples to the error's own text. Changes the error in place, never raises."""
     try:
-        found = _odd_one(samples, ())
-    except Exception:
+        text = _told(samples, indices)
+    except Exception:  # a sample's own code ran: its repr, its length
         return
+    if not text:
+        return
+    first = str(error.args[0]) if error.args else ""
+    error.args = (f"{first}\n{text}" if first else text, *error.args[1:])
+
+
+def _told(samples: Sequence[Any], indices: Sequence[Any] | None) -> str:
+    found = _odd_one(samples, ())
     if found is None:
-        return
+        return ""
     path, what, rows = found
     lines = ["sample" + "".join(f"[{key!r}]" for key in path) + f": {what}"]
     for row in rows[:_SHOWN]:
@@ -27,9 +35,7 @@ def explain_collation(error: BaseException, samples: Sequence[Any], indices: Seq
             f"dataset index {indices[row]}" if indices is not None and row < len(indices) else f"row {row}"
         )
         lines.append(f"  {place}: {_show(_follow(samples[row], path))}")
-    text = "\n".join(lines)
-    first = str(error.args[0]) if error.args else ""
-    error.args = (f"{first}\n{text}" if first else text, *error.args[1:])
+    return "\n".join(lines)
 
 
 def _odd_one(values: Sequence[Any], path: Path) -> tuple[Path, str, list[int]] | None:
