@@ -15,6 +15,8 @@ import warnings
 from typing import Any, TextIO
 
 MAX_BYTES = 60_000
+_TEXT_CHARS = MAX_BYTES // 4
+"""How much text fits into one note, whatever its characters are."""
 
 
 class NoteSender:
@@ -22,6 +24,7 @@ class NoteSender:
 
     def __init__(self, channel: socket.socket, worker: int) -> None:
         self._channel = channel
+        channel.setblocking(False)  # whatever default timeout the user has set for sockets
         self._worker = worker
         self.dropped = 0
 
@@ -33,7 +36,7 @@ class NoteSender:
                 message = pickle.dumps((kind, self._worker, self.dropped, _shorten(body)))
             self._channel.send(message, socket.MSG_DONTWAIT)
             self.dropped = 0
-        except (OSError, pickle.PicklingError, TypeError, AttributeError):
+        except Exception:  # the socket is full, or pickling ran code of the user's that raised
             self.dropped += 1
 
 
@@ -66,7 +69,8 @@ class _ForwardStream(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        self._sender.send("print", (self._name, text))
+        for at in range(0, len(text), _TEXT_CHARS):
+            self._sender.send("print", (self._name, text[at : at + _TEXT_CHARS]))
         return len(text)
 
 
@@ -118,6 +122,7 @@ class NoteReader:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
+        channel.setblocking(False)  # whatever default timeout the user has set for sockets
         self._seen: set[tuple[str, str, int]] = set()
 
     def drain(self) -> None:
@@ -129,7 +134,12 @@ class NoteReader:
                 return
             if not message:
                 return
-            self._replay(*pickle.loads(message))
+            try:
+                note = pickle.loads(message)
+            except Exception as error:  # its class may exist in the worker only
+                logging.getLogger("stoker").warning("a note from a worker could not be read: %r", error)
+                continue
+            self._replay(*note)
 
     def _replay(self, kind: str, worker: int, dropped: int, body: Any) -> None:
         if dropped:
@@ -144,10 +154,19 @@ class NoteReader:
             text, category, filename, lineno = body
             if (text, filename, lineno) not in self._seen:  # said once, not once per worker
                 self._seen.add((text, filename, lineno))
-                warnings.showwarning(category(text), category, filename, lineno)
+                warnings.showwarning(_warning(category, text), category, filename, lineno)
         elif kind == "print":
             name, text = body
             getattr(sys, name).write(text)
+
+
+def _warning(category: Any, text: str) -> Warning | str:
+    """The warning again; its text alone where the class wants something else than a text."""
+    try:
+        warning: Warning = category(text)
+        return warning if str(warning) == text else text
+    except Exception:
+        return text
 
 
 def _has_descriptor(stream: Any) -> bool:
@@ -161,9 +180,9 @@ def _shorten(body: Any) -> Any:
     if isinstance(body, dict):
         return {
             **body,
-            "msg": str(body.get("msg"))[: MAX_BYTES // 4],
-            "exc_text": str(body.get("exc_text"))[: MAX_BYTES // 4],
+            "msg": str(body.get("msg"))[:_TEXT_CHARS],
+            "exc_text": body.get("exc_text") and str(body["exc_text"])[:_TEXT_CHARS],
         }
     if isinstance(body, tuple):
-        return tuple(item[: MAX_BYTES // 4] if isinstance(item, str) else item for item in body)
+        return tuple(item[:_TEXT_CHARS] if isinstance(item, str) else item for item in body)
     return body
