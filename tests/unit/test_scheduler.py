@@ -107,17 +107,25 @@ def test_the_budget_counts_what_is_made_and_what_is_coming() -> None:
     assert scheduler.has_room(), "the head of the line is always let in"
 
 
-def test_the_window_deepens_while_the_consumer_waits_and_a_worker_idles() -> None:
-    scheduler, _ = start(Policy(window=1, max_window=2))
-    (task,) = plan(scheduler, 0)
+def test_the_window_deepens_when_the_head_of_the_line_is_late_and_a_worker_idles() -> None:
+    scheduler, _ = start(Policy(window=2, max_window=3))
+    (late,) = plan(scheduler, 0)
+    (early,) = plan(scheduler, 1)
     scheduler.handle(m.Starved())
-    scheduler.handle(ready(task))
+    scheduler.handle(ready(early))
+    assert scheduler.window == 3
+    (next_one,) = plan(scheduler, 2)
+    scheduler.handle(ready(next_one))
+    assert scheduler.window == 3, "up to the limit"
+    scheduler.handle(ready(late))
+
+
+def test_the_window_stays_when_it_is_the_head_that_arrives() -> None:
+    scheduler, _ = start(Policy(window=2, max_window=3))
+    (head,) = plan(scheduler, 0)
+    scheduler.handle(m.Starved())
+    scheduler.handle(ready(head))
     assert scheduler.window == 2
-    scheduler.handle(m.Taken(0))
-    (task,) = plan(scheduler, 1)
-    scheduler.handle(m.Starved())
-    scheduler.handle(ready(task))
-    assert scheduler.window == 2, "up to the limit"
 
 
 def test_the_window_stays_when_nobody_waits() -> None:

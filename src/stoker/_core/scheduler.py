@@ -259,11 +259,16 @@ class Scheduler:
             rows = (task.part.stop - task.part.start) or 1
             per_row = (spans.sent_ns - spans.received_ns) / rows
             self.row_ns = per_row if not self.row_ns else 0.8 * self.row_ns + 0.2 * per_row
-        if self._starving and self.window < self.policy.max_window and self._tasks_out < len(self._workers):
-            self.window += 1
+        if self._starving and self.window < self.policy.max_window:
+            self._deepen(event.seq)
         if story.open_parts:
             return []
         return self._make_ready(story)
+
+    def _deepen(self, seq: int) -> None:
+        """The consumer waits for the head of the line, something behind it is done, and a worker has nothing to do."""
+        if seq != self._reorder.head and self._tasks_out < len(self._workers) and not self._plan_ended:
+            self.window += 1
 
     def _make_ready(self, story: _Story) -> list[m.Command]:
         """All parts are in: the batch waits for its turn, or is dropped when nobody waits for it any more."""
