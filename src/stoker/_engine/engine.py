@@ -7,6 +7,7 @@ Everything happens on the thread that calls ``next``; between calls the workers 
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from typing import Any
@@ -45,6 +46,8 @@ class Iteration:
     def next(self) -> Any:
         """The next batch. Raises StopIteration at the end, or what the dataset, sampler or a worker's death led to."""
         ready, scheduler = self._ready, self._scheduler
+        if self._pool.closed:
+            self._refuse()
         if not ready:
             self._advance()
         deliver = ready.popleft()
@@ -64,6 +67,17 @@ class Iteration:
             self._ready.clear()
             self._pool.end(self.epoch)
 
+    def _refuse(self) -> None:
+        """Nothing comes from a pool that is closed, not even what was ready: its slots are gone."""
+        if self._closed:
+            raise StopIteration
+        if os.getpid() != self._pool.owner_pid:
+            raise LoaderClosed(
+                f"this iterator's workers belong to process {self._pool.owner_pid}, which forked this one: "
+                "call iter() on the loader again in the child"
+            )
+        raise LoaderClosed("the loader was closed while this iterator was in use")
+
     def _advance(self) -> None:
         """Plan and wait until a batch is ready; raises when none will be."""
         pool = self._pool
@@ -72,7 +86,7 @@ class Iteration:
             if self._closed:
                 raise StopIteration
             if pool.closed:
-                raise LoaderClosed("the loader was closed while this iterator was in use")
+                self._refuse()
             self._fill()
             if self._ready:
                 return

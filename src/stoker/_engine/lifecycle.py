@@ -15,6 +15,8 @@ class Closable(Protocol):
 
     def forked(self) -> None: ...
 
+    def inherited(self) -> None: ...
+
 
 _open: weakref.WeakSet[Closable] = weakref.WeakSet()
 _launching = 0
@@ -48,6 +50,13 @@ def _forked() -> None:
             pool.forked()
 
 
+def _in_child() -> None:
+    global _launching
+    _launching = 0  # the parent was launching, not we
+    for pool in list(_open):
+        pool.inherited()
+
+
 atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_parent=_forked)
+    os.register_at_fork(after_in_parent=_forked, after_in_child=_in_child)

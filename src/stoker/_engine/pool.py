@@ -58,7 +58,7 @@ class Pool:
         self.busy = False
         self.closed = False
         self._started = False
-        self._owner_pid = os.getpid()
+        self.owner_pid = os.getpid()
         self._schedulers: dict[int, Scheduler] = {}
         lifecycle.register(self)
 
@@ -81,9 +81,13 @@ class Pool:
         """Start the workers, the first time. Tasks may be waiting for them already."""
         if not self._started:
             self._started = True
-            with lifecycle.launching():
-                for worker in range(self.plan.workers):
-                    self.executor.spawn(worker)
+            try:
+                with lifecycle.launching():
+                    for worker in range(self.plan.workers):
+                        self.executor.spawn(worker)
+            except BaseException:
+                self.close()  # the loader would keep a pool without workers, and wait for them
+                raise
 
     def end(self, epoch: int) -> None:
         """The iteration is over, by exhaustion or because nobody wants more. What is still on its way is dropped as it comes."""
@@ -165,9 +169,14 @@ class Pool:
         """A fork that is not ours: the child reads what is leased now for as long as it likes."""
         self.slots.retire_leased()
 
+    def inherited(self) -> None:
+        """We are in a forked child: workers and channels are the parent's, and their descriptors are closed or another's here."""
+        if self.plan.kind != "inline":
+            self.closed = True
+
     def close(self) -> None:
         """End workers and give everything back, within the executor's deadline. Idempotent; nothing in a forked child."""
-        if self.closed or os.getpid() != self._owner_pid:
+        if self.closed or os.getpid() != self.owner_pid:
             return
         self.closed = True
         self.executor.close()
@@ -175,7 +184,7 @@ class Pool:
             self.arena.close()
 
     def __del__(self, _getpid: Callable[[], int] = os.getpid) -> None:
-        if getattr(self, "_owner_pid", None) == _getpid():
+        if getattr(self, "owner_pid", None) == _getpid():
             self.close()
 
 

@@ -1,0 +1,123 @@
+"""Faults that an adversarial reading of the loader found: each hung, leaked or gave wrong data once."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from torch.utils.data import Dataset
+
+import stoker
+import stoker.errors
+
+
+class Counting(Dataset[int]):
+    """Eight integers; ``bad`` raises the exception it was given."""
+
+    def __init__(self, bad: int = -1, error: BaseException | None = None) -> None:
+        self.bad = bad
+        self.error = error
+        self.attachment: Any = None
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        if index == self.bad and self.error is not None:
+            raise self.error
+        return index
+
+
+class Nested(Dataset[int]):
+    """Every sample is a pass over a loader that the parent has used before."""
+
+    def __init__(self, inner: stoker.DataLoader[int]) -> None:
+        self.inner = inner
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return int(sum(batch.sum() for batch in self.inner)) + index
+
+
+def values(loader: Any) -> list[int]:
+    return [value for batch in loader for value in batch.tolist()]
+
+
+def in_child(question: Any) -> str:
+    """What ``question`` answers in a forked child."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            answer = str(question())
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        os.write(write, answer.encode())
+        os._exit(0)
+    os.close(write)
+    with open(read) as answers:
+        text = answers.read()
+    os.waitpid(pid, 0)
+    return text
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1, "executor": "thread"}])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
+def test_an_interrupted_sample_costs_its_batch_only(options: dict[str, Any], error: BaseException) -> None:
+    iterator = iter(stoker.DataLoader(Counting(2, error), batch_size=2, **options))
+    assert next(iterator).tolist() == [0, 1]
+    with pytest.raises(type(error)):
+        next(iterator)
+    assert values(iterator) == [4, 5, 6, 7]
+
+
+def test_a_dataset_that_cannot_travel_is_refused_every_time() -> None:
+    dataset = Counting()
+    dataset.attachment = (number for number in range(3))
+    loader = stoker.DataLoader(
+        dataset, num_workers=2, persistent_workers=True, multiprocessing_context="spawn"
+    )
+    for _ in range(2):
+        with pytest.raises(stoker.errors.UnsendableError, match=r"dataset\.attachment"):
+            iter(loader)
+    dataset.attachment = None
+    assert values(loader) == list(range(8))
+    loader.close()
+
+
+def test_a_forked_child_starts_workers_of_its_own() -> None:
+    with stoker.DataLoader(Counting(), num_workers=2, persistent_workers=True) as loader:
+        assert values(loader) == list(range(8))
+
+        def count() -> int:
+            with loader:
+                return len(values(loader))
+
+        assert in_child(count) == "8"
+        assert values(loader) == list(range(8))
+
+
+def test_a_forked_child_cannot_take_the_parents_batches() -> None:
+    iterator = iter(stoker.DataLoader(Counting(), num_workers=2))
+    next(iterator)
+    assert in_child(lambda: next(iterator)).startswith("LoaderClosed: this iterator's workers belong to")
+    assert values(iterator) == list(range(1, 8))
+
+
+def test_a_loader_used_before_works_inside_a_forked_worker() -> None:
+    with stoker.DataLoader(Counting(), batch_size=4, num_workers=1, persistent_workers=True) as inner:
+        assert values(inner) == list(range(8))
+        outer = stoker.DataLoader(Nested(inner), num_workers=1, multiprocessing_context="fork")
+        assert values(outer) == [28, 29, 30, 31]
+
+
+def test_a_closed_loader_delivers_nothing_that_was_ready() -> None:
+    loader = stoker.DataLoader(Counting(), num_workers=1, prefetch_factor=8, in_order=True)
+    iterator = iter(loader)
+    next(iterator)
+    loader.close()
+    with pytest.raises(stoker.errors.LoaderClosed):
+        next(iterator)
