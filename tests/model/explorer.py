@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from stoker._core.messages import BatchFailed, BatchReady
 from stoker._core.policy import Policy
-from stoker._core.scheduler import Scheduler, TicketState
+from stoker._core.scheduler import Scheduler
 from stoker._core.slots import SlotState
+from stoker._core.story import TicketState
 from stoker._core.types import SlotRef, Task
 from tests.model.ledger import Config, Violation
 from tests.model.world import Step, World

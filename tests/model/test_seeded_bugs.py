@@ -13,7 +13,8 @@ import pytest
 from stoker._core import messages as m
 from stoker._core.policy import Policy
 from stoker._core.reorder import Reorder
-from stoker._core.scheduler import Scheduler, TicketState
+from stoker._core.scheduler import Scheduler
+from stoker._core.story import TicketState
 from tests.model.explorer import Counterexample, explore
 from tests.model.ledger import Config, Violation
 from tests.model.test_explorer import BOUND, ONE, SPLIT, TWO

@@ -18,7 +18,6 @@ Clauses that the rest of the engine relies on:
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -27,60 +26,11 @@ from stoker._core.grid import share_ranges
 from stoker._core.policy import DEATHS_LIMIT, Policy, parts_for
 from stoker._core.reorder import Reorder
 from stoker._core.slots import SlotTable
+from stoker._core.story import Story, TicketState
 from stoker._core.types import Part, SlotRef, Task, Ticket
 from stoker.errors import IllegalMove
 
-
-class TicketState(enum.IntEnum):
-    """Where a ticket is in its life. Integers, so that the table of legal moves is an index and not a hash away."""
-
-    PLANNED = 0
-    DISPATCHED = 1
-    READY = 2
-    VOID = 3
-    TAKEN = 4
-
-
-_P, _D, _R, _V, _T = TicketState
-_LEGAL: tuple[tuple[TicketState, ...], ...] = ((_D,), (_D, _R, _V), (_T,), (), ())
-
-
-class _Story:
-    """A ticket, what became of its parts, and how it got there."""
-
-    __slots__ = (
-        "attempts",
-        "blamed",
-        "claims",
-        "moves",
-        "nbytes",
-        "open_parts",
-        "results",
-        "state",
-        "tasks",
-        "ticket",
-    )
-
-    def __init__(self, ticket: Ticket) -> None:
-        self.ticket = ticket
-        self.state = _P
-        self.moves: list[str] = []
-        self.tasks: list[Task] = []
-        self.results: list[m.BatchReady | m.BatchFailed | m.Lost | None] = []
-        self.attempts = 0
-        self.blamed = 0
-        self.open_parts = 0
-        self.nbytes = 0
-        self.claims: dict[int, int] = {}
-
-    def move(self, to: TicketState, event: str) -> None:
-        self.moves.append(event)
-        if to not in _LEGAL[self.state]:
-            raise IllegalMove(f"{event} in state {self.state.name.lower()}; {self}")
-        self.state = to
-
-    def __str__(self) -> str:
-        return f"ticket {self.ticket.seq} (attempt {self.attempts}): {' → '.join(self.moves)}"
+_D, _R, _V, _T = TicketState.DISPATCHED, TicketState.READY, TicketState.VOID, TicketState.TAKEN
 
 
 class Scheduler:
@@ -105,7 +55,7 @@ class Scheduler:
         self._streams = list(range(workers))
         self._turn = 0
         self._pulls: dict[int, int] = {}
-        self._stories: dict[int, _Story] = {}
+        self._stories: dict[int, Story] = {}
         self._reorder: Reorder[m.Deliver] = Reorder(in_order=policy.in_order)
         self._open = 0
         self._tasks_out = 0
@@ -180,7 +130,7 @@ class Scheduler:
         ticket = event.ticket
         if ticket.seq in self._stories:
             raise IllegalMove(f"planned twice: {self._stories[ticket.seq]}")
-        story = _Story(ticket)
+        story = Story(ticket)
         self._stories[ticket.seq] = story
         self._open += 1
         worker = None
@@ -270,7 +220,7 @@ class Scheduler:
         if seq != self._reorder.head and self._tasks_out < len(self._workers) and not self._plan_ended:
             self.window += 1
 
-    def _make_ready(self, story: _Story) -> list[m.Command]:
+    def _make_ready(self, story: Story) -> list[m.Command]:
         """All parts are in: the batch waits for its turn, or is dropped when nobody waits for it any more."""
         if self.finished:
             return self._drop(story)
@@ -307,7 +257,7 @@ class Scheduler:
                 self._drop(story)
         return []
 
-    def _accept(self, event: m.BatchReady | m.BatchFailed | m.SourceEnded | m.Withdrawn) -> _Story | None:
+    def _accept(self, event: m.BatchReady | m.BatchFailed | m.SourceEnded | m.Withdrawn) -> Story | None:
         """The story this result belongs to, or None for a late duplicate.
 
         A duplicate's slots need no care: they were retired when its task was issued again.
@@ -326,7 +276,7 @@ class Scheduler:
             self._load[worker] -= 1
         return story
 
-    def _drop(self, story: _Story) -> list[m.Command]:
+    def _drop(self, story: Story) -> list[m.Command]:
         """Forget a ticket that will not be delivered; its slots are free again."""
         for task in story.tasks:
             for ref in (task.slot, task.scratch):
@@ -403,7 +353,7 @@ class Scheduler:
             return event.reason
         return ""
 
-    def _recover(self, story: _Story, event: m.WorkerLost) -> list[m.Command]:
+    def _recover(self, story: Story, event: m.WorkerLost) -> list[m.Command]:
         commands: list[m.Command] = []
         again: list[int] = []
         anew = False
@@ -431,7 +381,7 @@ class Scheduler:
             commands += self._issue_again(story, number)
         return commands
 
-    def _issue_again(self, story: _Story, number: int, slot: SlotRef | None = None) -> list[m.Command]:
+    def _issue_again(self, story: Story, number: int, slot: SlotRef | None = None) -> list[m.Command]:
         """One task once more; ``slot`` is where a split ticket's rows go from now on, when that has changed."""
         old = story.tasks[number]
         story.claims.pop(number, None)
@@ -449,7 +399,7 @@ class Scheduler:
         story.tasks[number] = task
         return [m.Dispatch(task)]
 
-    def _make_anew(self, story: _Story, shared: SlotRef | None) -> list[m.Command]:
+    def _make_anew(self, story: Story, shared: SlotRef | None) -> list[m.Command]:
         """All parts of a split ticket that are not given up once more, finished ones too, into another slot.
 
         A living worker may hold one of its tasks without having claimed it yet. It would write its rows into the batch
@@ -469,7 +419,7 @@ class Scheduler:
             commands += self._issue_again(story, number, slot)
         return commands
 
-    def _give_up(self, story: _Story, number: int, event: m.WorkerLost) -> list[m.Command]:
+    def _give_up(self, story: Story, number: int, event: m.WorkerLost) -> list[m.Command]:
         story.results[number] = m.Lost(story.ticket.seq, number, event.worker, event.reason)
         story.open_parts -= 1
         self._tasks_out -= 1
