@@ -63,6 +63,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if obj.nbytes() == 0:
                 return torch.UntypedStorage, (0,)
             return _storage, (pickle.PickleBuffer(_storage_bytes(obj)),)
+        if kind is torch.TypedStorage and _rebuilt_by_us(obj._untyped_storage):
+            return _typed, (
+                obj._untyped_storage,
+                obj.dtype,
+            )  # torch's own way is a copy in band, one per tensor
         reducer = reduction.ForkingPickler._extra_reducers.get(kind)  # type: ignore[attr-defined]
         if reducer is not None and not _rebuilt_by_us(obj):
             return reducer(obj)
@@ -73,8 +78,10 @@ def _rebuilt_by_us(obj: Any) -> bool:
     """Whether torch's way to another process would open a shared-memory file that nobody asked for."""
     if isinstance(obj, torch.Tensor):
         return not (obj.layout is torch.strided and not obj.is_nested and obj.is_shared())  # type: ignore[no-untyped-call]
-    if isinstance(obj, torch.UntypedStorage | torch.TypedStorage):
+    if isinstance(obj, torch.UntypedStorage):
         return not obj.is_shared()
+    if isinstance(obj, torch.TypedStorage):  # asking it directly would warn the user
+        return not obj._untyped_storage.is_shared()
     return False
 
 
@@ -85,6 +92,10 @@ def _storage_bytes(storage: torch.UntypedStorage) -> Any:
 
 def _storage(buffer: Any) -> torch.UntypedStorage:
     return torch.from_numpy(np.frombuffer(buffer, np.uint8)).untyped_storage()
+
+
+def _typed(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStorage:
+    return torch.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)  # type: ignore[no-untyped-call]
 
 
 class Shipment:
@@ -204,10 +215,24 @@ def _culprit(obj: object, path: str, depth: int, seen: set[int]) -> tuple[str, s
     elif isinstance(obj, list | tuple):
         children = [(f"{path}[{place}]", value) for place, value in enumerate(obj[:100])]
     else:
-        names = list(getattr(obj, "__dict__", {})) or list(getattr(type(obj), "__slots__", ()))
-        children = [(f"{path}.{name}", getattr(obj, name, None)) for name in names]
+        children = [(f"{path}.{name}", value) for name, value in _attributes(obj).items()]
     for child_path, child in children:
         found = _culprit(child, child_path, depth + 1, seen)
         if found is not None:
             return found
     return path, type(obj).__name__
+
+
+def _attributes(obj: object) -> dict[str, object]:
+    """What would be pickled of an object, by name: what its ``__getstate__`` drops cannot be to blame."""
+    try:
+        state: Any = obj.__getstate__()
+    except Exception:
+        state = None
+    if isinstance(state, tuple) and len(state) == 2:  # attributes and slots
+        state = {**(state[0] or {}), **(state[1] or {})}
+    if isinstance(state, dict):
+        return {str(name): value for name, value in state.items()}
+    slots = getattr(type(obj), "__slots__", ())
+    names = [*getattr(obj, "__dict__", {}), *([slots] if isinstance(slots, str) else slots)]
+    return {name: getattr(obj, name, None) for name in names}

@@ -1,0 +1,296 @@
+"""Shipments: packed once, loaded from a private mapping, here in one process."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing import context
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stoker._worker.spec import WorkerSpec
+from stoker.errors import UnsendableError
+from stoker.share.shipment import Shipment, unpack
+
+SPAWN = multiprocessing.get_context("spawn")
+Ship = Callable[[Any], Any]
+
+
+@pytest.fixture
+def ship() -> Iterator[Ship]:
+    """Through a shipment and back; what multiprocessing does not close itself is closed with the test."""
+    shipments: list[Shipment] = []
+
+    def there_and_back(obj: Any) -> Any:
+        shipments.append(Shipment(obj))
+        return unpack(shipments[-1].fd, shipments[-1].fds)
+
+    yield there_and_back
+    for shipment in shipments:
+        shipment.close()
+
+
+@pytest.fixture(scope="module")
+def value() -> Any:
+    """multiprocessing's heap stays with the process: it is there before the guard of any test looks."""
+    return SPAWN.Value("i", 3)
+
+
+def spec(dataset: Any, **changed: Any) -> WorkerSpec:
+    arguments: dict[str, Any] = {
+        "dataset": dataset, "iterable": False, "auto_collation": True, "collate_fn": list, "drop_last": False,
+        "worker_init_fn": None, "num_workers": 1, "rng": "batch", "rank": 0, "own_collate": False, **changed,
+    }  # fmt: skip
+    return WorkerSpec(**arguments)
+
+
+class Reader:
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+
+
+class Rows:
+    """A dataset with something inside."""
+
+    def __init__(self, **inside: Any) -> None:
+        self.__dict__.update(inside)
+
+
+class Careful:
+    """Drops its handle, and has another thing that cannot travel."""
+
+    def __init__(self) -> None:
+        self.handle = threading.Lock()
+        self.other = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"other": self.other}
+
+
+class Slotted:
+    __slots__ = "handle"  # one name as a string is legal, and easy to take for six
+
+    def __init__(self) -> None:
+        self.handle = threading.Lock()
+
+
+def test_lambdas_and_local_classes_travel_by_value(ship: Ship) -> None:
+    factor = 3
+
+    class Local:
+        def __getitem__(self, index: int) -> int:
+            return index * factor
+
+    dataset, function = ship((Local(), lambda value: value + factor))
+    assert dataset[5] == 15
+    assert function(1) == 4
+
+
+def test_the_whole_spec_travels(ship: Ship) -> None:
+    got = ship(spec([1, 2, 3], collate_fn=lambda rows: sum(rows)))
+    assert isinstance(got, WorkerSpec)
+    assert got.dataset == [1, 2, 3]
+    assert got.collate_fn([1, 2]) == 3
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(10_000),
+        np.arange(12.0).reshape(3, 4).T,
+        np.arange(20)[::3],
+        np.empty((0, 3), np.int16),
+        np.array(5.0),
+        np.zeros(3, dtype=[("x", "<i4"), ("y", "<f8")]),
+    ],
+    ids=["large", "transposed", "strided", "empty", "scalar", "records"],
+)
+def test_arrays_arrive_equal_and_writable(ship: Ship, array: Any) -> None:
+    got = ship({"array": array})["array"]
+    assert got.dtype == array.dtype
+    assert np.array_equal(got, array)
+    got[...] = 0
+
+
+def test_large_arrays_lie_out_of_band_and_once() -> None:
+    array = np.ones(1 << 16)
+    shipment = Shipment([array, array])
+    assert array.nbytes <= os.fstat(shipment.fd).st_size < array.nbytes + 16_384
+    shipment.close()
+
+
+def test_what_a_reader_writes_stays_its_own() -> None:
+    shipment = Shipment({"array": np.zeros(5000), "tensor": torch.zeros(5000)})
+    first, second = (unpack(shipment.fd, shipment.fds) for _ in range(2))
+    first["array"][:] = 7
+    first["tensor"].fill_(7)
+    third = unpack(shipment.fd, shipment.fds)
+    shipment.close()
+    for other in (second, third):
+        assert not other["array"].any()
+        assert not other["tensor"].any()
+    assert (first["array"] == 7).all()
+
+
+def test_readers_outlive_the_shipment() -> None:
+    shipment = Shipment(torch.arange(5000))
+    got = unpack(shipment.fd, shipment.fds)
+    shipment.close()
+    shipment.close()
+    assert torch.equal(got, torch.arange(5000))
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(6).view(2, 3),
+        torch.arange(6.0).view(2, 3).t(),
+        torch.zeros(3, dtype=torch.bfloat16),
+        torch.tensor(3.5),
+        torch.empty(0, 4),
+        torch.arange(3).expand(4, 3),
+        torch.ones(3, requires_grad=True),
+        torch.nn.Parameter(torch.ones(2)),
+    ],
+    ids=[
+        "plain", "transposed", "bfloat16", "scalar", "empty", "expanded", "grad", "parameter",
+    ],
+)  # fmt: skip
+def test_tensors_arrive_equal(ship: Ship, tensor: torch.Tensor) -> None:
+    got = ship([tensor])[0]
+    assert type(got) is type(tensor)
+    assert (got.dtype, got.shape, got.stride()) == (tensor.dtype, tensor.shape, tensor.stride())
+    assert got.requires_grad == tensor.requires_grad
+    assert got.is_shared() is False
+    assert torch.equal(got, tensor)
+
+
+def test_a_sparse_tensor_arrives_equal(ship: Ship) -> None:
+    got = ship(torch.eye(3).to_sparse())
+    torch._utils._sparse_tensors_to_validate.clear()  # torch keeps what it unpickled until the next torch.load
+    assert got.layout is torch.sparse_coo
+    assert torch.equal(got.to_dense(), torch.eye(3))
+
+
+def test_views_of_one_storage_stay_views_of_one_storage(ship: Ship) -> None:
+    base = torch.arange(5000)
+    rows, tail, other = ship((base, base[4000:], torch.arange(10)))
+    rows[4000] = -1
+    assert tail[0] == -1
+    assert rows.untyped_storage().data_ptr() == tail.untyped_storage().data_ptr()
+    assert other.tolist() == list(range(10))
+
+
+def test_a_storage_is_shipped_once() -> None:
+    base = torch.zeros(1 << 16)
+    shipment = Shipment([base[start:] for start in range(10)])
+    assert os.fstat(shipment.fd).st_size < base.nbytes + 16_384
+    shipment.close()
+
+
+def test_shared_tensors_stay_shared() -> None:
+    tensor = torch.zeros(100).share_memory_()
+    shipment = Shipment({"counts": tensor})
+    got = unpack(shipment.fd, [os.dup(fd) for fd in shipment.fds])["counts"]
+    shipment.close()
+    got[3] = 5
+    assert tensor[3] == 5
+    tensor[4] = 6
+    assert got[4] == 6
+
+
+def test_a_shared_value_stays_shared(ship: Ship, value: Any) -> None:
+    value.value = 3
+    got = ship([value])[0]
+    with got.get_lock():
+        got.value += 4
+    assert value.value == 7
+
+
+def test_a_lock_stays_the_same_lock(ship: Ship) -> None:
+    lock = SPAWN.Lock()
+    got = ship(lock)
+    assert lock.acquire(block=False)
+    assert not got.acquire(block=False)
+    lock.release()
+    assert got.acquire(block=False)
+    got.release()
+
+
+def test_a_queue_stays_the_same_queue() -> None:
+    queue = SPAWN.SimpleQueue()
+    shipment = Shipment(queue)
+    got = unpack(shipment.fd, [os.dup(fd) for fd in shipment.fds])
+    shipment.close()
+    queue.put("hello")
+    assert got.get() == "hello"
+    got.close()
+    queue.close()
+
+
+def test_descriptors_are_closed_when_packing_fails(value: Any) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(UnsendableError):
+        Shipment([value, threading.Lock()])
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_packing_leaves_no_spawning_process_behind() -> None:
+    Shipment([1]).close()
+    with pytest.raises(UnsendableError):
+        Shipment(threading.Lock())
+    assert context.get_spawning_popen() is None
+
+
+@pytest.mark.parametrize(
+    ("obj", "named"),
+    [
+        (spec(Rows(reader=Reader(threading.Lock()))), "dataset.reader.handle (lock)"),
+        (spec(Rows(files={"a": 1, "b": [0, threading.Lock()]})), "dataset.files['b'][1] (lock)"),
+        (spec([], worker_init_fn=threading.Lock()), "worker_init_fn (lock)"),
+        (spec(Careful()), "dataset.other (lock)"),
+        (spec(Slotted()), "dataset.handle (lock)"),
+        (spec(Rows(rows=(n for n in range(3)))), "dataset.rows (generator)"),
+        (Reader(threading.Lock()), "Reader.handle (lock)"),
+    ],
+)
+def test_the_culprit_is_named_by_its_path(obj: Any, named: str) -> None:
+    with pytest.raises(UnsendableError) as caught:
+        Shipment(obj)
+    assert str(caught.value).startswith(f"{named} cannot be sent to a worker: ")
+    assert isinstance(caught.value, TypeError)
+    assert caught.value.__cause__ is not None
+
+
+def test_a_culprit_in_a_circle_is_found() -> None:
+    rows = Rows(name="rows")
+    rows.__dict__["own"] = rows
+    rows.__dict__["handle"] = threading.Lock()
+    with pytest.raises(UnsendableError, match=r"^dataset\.handle \(lock\)"):
+        Shipment(spec(rows))
+
+
+def test_without_memfd_a_shipment_is_a_file_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    shipment = Shipment({"array": np.arange(100)})
+    assert os.fstat(shipment.fd).st_nlink == 0
+    assert unpack(shipment.fd, [])["array"].sum() == 4950
+    shipment.close()
+
+
+def test_the_mapping_goes_with_the_object() -> None:
+    shipment = Shipment(np.zeros(5000))
+    got = unpack(shipment.fd, [])
+    shipment.close()
+    with open("/proc/self/maps") as maps:
+        assert "stoker-shipment" in maps.read()
+    del got
+    gc.collect()
+    with open("/proc/self/maps") as maps:
+        assert "stoker-shipment" not in maps.read()
