@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from torch.utils.data import Dataset
+import torch
+from torch.utils.data import Dataset, IterableDataset, default_collate
 
 import stoker
 import stoker.errors
@@ -120,4 +123,63 @@ def test_a_closed_loader_delivers_nothing_that_was_ready() -> None:
     next(iterator)
     loader.close()
     with pytest.raises(stoker.errors.LoaderClosed):
+        next(iterator)
+
+
+class Keeper(IterableDataset[torch.Tensor]):
+    """Keeps what it collated itself when its first stream ends, and shows it at the end of every later one."""
+
+    kept: torch.Tensor | None = None
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for number in range(4):
+            yield torch.full((3, 100, 100), number)
+        if self.kept is None:
+            self.kept = default_collate([torch.full((100, 100), 7) for _ in range(4)])
+        else:
+            yield self.kept[:3]
+
+
+def test_what_a_dataset_keeps_at_the_end_of_its_stream_stays_its_own() -> None:
+    with stoker.DataLoader(Keeper(), batch_size=None, num_workers=1, persistent_workers=True) as loader:
+        seen = [[int(batch.min()) for batch in loader] for _ in range(3)]
+    assert seen == [[0, 1, 2, 3], [0, 1, 2, 3, 7], [0, 1, 2, 3, 7]]
+
+
+def test_an_index_that_cannot_travel_fails_in_its_turn() -> None:
+    batches: list[list[Any]] = [[0], [1], [2], [3], [4], [lambda: 0], [6], [7]]
+    iterator = iter(stoker.DataLoader(Counting(), num_workers=2, batch_sampler=batches))
+    assert [next(iterator).item() for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(Exception, match="pickle") as caught:
+        next(iterator)
+    assert "in the batch of dataset indices" in "".join(caught.value.__notes__)
+    assert values(iterator) == [6, 7]
+
+
+class Stuck(IterableDataset[int]):
+    """Waits for ever, in the kernel."""
+
+    def __iter__(self) -> Iterator[int]:
+        signal.pause()
+        yield 0
+
+
+class StuckAt(Dataset[int]):
+    def __getitem__(self, index: int) -> int:
+        signal.pause()
+        return index
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "where"),
+    [
+        (Stuck(), {"batch_size": 2}, "batch 0 for"),
+        (Stuck(), {"batch_size": None}, "batch 0 for"),
+        (StuckAt(), {"batch_sampler": [{3}]}, "dataset index 3 for"),
+        (StuckAt(), {"batch_size": None, "sampler": [5]}, "dataset index 5 for"),
+    ],
+)
+def test_a_timeout_says_where_its_worker_is(dataset: Any, options: dict[str, Any], where: str) -> None:
+    iterator = iter(stoker.DataLoader(dataset, num_workers=1, timeout=2, **options))
+    with pytest.raises(stoker.errors.WorkerTimeout, match=where):
         next(iterator)

@@ -15,6 +15,7 @@ from typing import Any
 from stoker._core import messages as m
 from stoker._core.policy import Policy
 from stoker._core.scheduler import Scheduler
+from stoker._core.types import Ticket
 from stoker._engine.pool import Pool
 from stoker._plan.planner import Planner
 from stoker.errors import LoaderClosed, WorkerDied, WorkerTimeout
@@ -129,12 +130,7 @@ class Iteration:
         lines = []
         for seen in self._pool.executor.sightings():
             ticket = self._scheduler.ticket(seen.seq) if seen.epoch == self.epoch else None
-            where = "a batch nobody waits for any more"
-            if ticket is not None:
-                indices: Any = ticket.indices
-                where = (
-                    f"dataset index {indices[seen.row]!r}" if ticket.rows else f"dataset index {indices!r}"
-                )
+            where = "a batch nobody waits for any more" if ticket is None else _place(ticket, seen.row)
             lines.append(
                 f"\n  worker {seen.worker} (pid {seen.pid}) has been on {where} for {seen.since_ns / 1e9:.1f} s"
             )
@@ -152,3 +148,15 @@ class Iteration:
         if error is not None:
             raise error
         raise StopIteration
+
+
+def _place(ticket: Ticket, row: int) -> str:
+    """Which sample a worker is on. ``row`` is a hint: it may belong to the ticket before."""
+    indices: Any = ticket.indices
+    if indices is None or (
+        isinstance(indices, list) and None in indices
+    ):  # an iterable dataset has no indices
+        return f"batch {ticket.seq}"
+    if not ticket.rows:
+        return f"dataset index {indices!r}"
+    return f"dataset index {list(indices)[min(row, ticket.rows - 1)]!r}"

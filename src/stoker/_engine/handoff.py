@@ -104,6 +104,8 @@ class Handoff:
         """What lies in a part's scratch slot, or in the slot of a whole ticket that failed."""
         receipt: Receipt = result.receipt
         if receipt.flags & HEAP:
+            if result.scratch is not None:
+                self._slots.release(result.scratch)
             return receipt.heap
         ref = result.scratch or result.slot
         assert ref is not None

@@ -23,10 +23,11 @@ from typing import Any
 from stoker._core import messages as m
 from stoker._core.types import Receipt, SlotRef, Spans, Task
 from stoker._executors import descriptors, launch
-from stoker._executors.base import Arrival, Sighting, Start
+from stoker._executors.base import HEAP, Arrival, Sighting, Start
 from stoker._executors.channels import ResultPipe, TaskChannel, lifeline, note_sockets
 from stoker._transports.arena import Arena
 from stoker._worker import hygiene, main, notes, status, wire
+from stoker._worker.maker import note_indices
 from stoker._worker.spec import WorkerSpec
 from stoker.share.shipment import Shipment
 
@@ -78,6 +79,7 @@ class ProcessExecutor:
         self._by_pidfd: dict[int, int] = {}
         self._all: dict[int, Any] = {}
         self._lost_at_start: list[int] = []
+        self._refused: list[Arrival] = []
         self._shipment: Shipment | None = None
         self._start = Start(0, 0)
         self._closed = False
@@ -144,7 +146,14 @@ class ProcessExecutor:
         indices: Any = ticket.indices
         if part.count > 1:
             indices = indices[part.start : part.stop]
-        payload = pickle.dumps(indices, 5)
+        try:
+            payload = pickle.dumps(indices, 5)
+        except Exception as error:  # the batch fails in its turn, as it would in a worker
+            note_indices(error, indices)
+            receipt = Receipt(flags=HEAP, heap=error)
+            failed = m.BatchFailed(ticket.seq, task.attempt, part.number, -1, slot, scratch, receipt, Spans())
+            self._refused.append(Arrival(ticket.epoch, failed))
+            return
         self._arena.prepare(slot.index)
         inline = 1
         if len(payload) > wire.INLINE_BYTES:
@@ -167,6 +176,9 @@ class ProcessExecutor:
         data = self._results.read()
         if data:
             return self._arrivals(data)
+        if self._refused:
+            refused, self._refused = self._refused, []
+            return refused
         if self._lost_at_start:
             return self._lost(self._lost_at_start.pop())
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -269,13 +281,13 @@ class ProcessExecutor:
                     Receipt(root_offset, root_bytes, nbytes),
                     Spans(received_ns, fetched_ns, collated_ns, sent_ns),
                 )  # fmt: skip
-                if flags & wire.HELD_SLOT:
-                    arrivals.append(Arrival(-1, m.Held(slot, worker)))
-                if flags & wire.HELD_SCRATCH:
-                    arrivals.append(Arrival(-1, m.Held(scratch, worker)))
+                if flags:
+                    arrivals += _kept(flags, worker, slot, scratch)
                 arrivals.append(Arrival(epoch, event))
             else:
-                arrivals += self._rare(wire.ResultHeader._make(fields))
+                header = wire.ResultHeader._make(fields)
+                arrivals += _kept(header.flags, header.worker, header.slot, header.scratch)
+                arrivals += self._rare(header)
         return arrivals
 
     def _rare(self, header: wire.ResultHeader) -> list[Arrival]:
@@ -364,6 +376,12 @@ class ProcessExecutor:
                     self._results.read()
                 else:
                     self._notes.drain()
+
+
+def _kept(flags: int, worker: int, slot: int, scratch: int) -> list[Arrival]:
+    """Slots that the worker's user code still refers to."""
+    held = ((wire.HELD_SLOT, slot), (wire.HELD_SCRATCH, scratch))
+    return [Arrival(-1, m.Held(index, worker)) for bit, index in held if flags & bit]
 
 
 def _send_signal(member: _Member, number: int) -> None:

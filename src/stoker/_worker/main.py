@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from multiprocessing import reduction
 from typing import Any
 
+from stoker._transports.base import Receipt
 from stoker._transports.writer import ArenaWriter, SlotWriter
 from stoker._worker import collate, context, failure, hygiene, notes, seeding, status, wire
 from stoker._worker.maker import Abandoned, Maker, StreamEnded, Watch, collate_samples, note_indices
@@ -163,6 +164,7 @@ class _Loop:
         kind = wire.ResultKind.READY
         fetched_ns = collated_ns = 0
         order: Order | None = None
+        receipt: Receipt | None
         try:
             order = self._order(task, message, target)
             maker = self._maker
@@ -185,18 +187,16 @@ class _Loop:
                 receipt = slot.write(batch)
                 del batch
         except StreamEnded:
-            self._send(wire.ResultKind.ENDED, task)
-            return
+            kind, receipt = wire.ResultKind.ENDED, None
         except Abandoned:
-            self._send(wire.ResultKind.SKIPPED, task)
-            return
+            kind, receipt = wire.ResultKind.SKIPPED, None
         except Exception as error:
             if isinstance(error, UnsendableError) and order is not None:
                 note_indices(error, order.indices)
             kind = wire.ResultKind.FAILED
             receipt = target.write(failure.pack(error, self._boot.worker))
             del error
-        flags = 0
+        flags = 0  # a dataset may keep what it collated itself, also when no batch came of it
         if slot.held():
             flags |= wire.HELD_SLOT
             self._held.append((task.slot, slot))

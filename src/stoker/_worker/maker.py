@@ -79,7 +79,7 @@ class Maker:
         """The batch of a whole ticket. Tensors it stacks are built in ``slot`` if one is given."""
         keep = generators_kept() if self._inline and self._reseeds else nullcontext()
         with keep:
-            current.slot = slot
+            outer, current.slot = current.slot, slot  # a dataset may iterate a loader of its own
             try:
                 if self.spec.iterable:
                     return self._from_stream(order)
@@ -88,7 +88,7 @@ class Maker:
                 indices = _listed(order.indices)
                 return self._collate(self._rows(order, indices, 0, len(indices)), indices)
             finally:
-                current.slot = None
+                current.slot = outer
 
     def make_part(self, order: Order, slot: Any, agreed: int) -> PartRows:
         """The rows ``start`` to ``stop`` of a ticket, in the shared slot if their layout is the agreed one."""
@@ -105,7 +105,7 @@ class Maker:
             self._seed_range(order, 0)
             self._at_row(order, start)
             try:
-                return self._getitems(indices)  # type: ignore[no-any-return]
+                return self._getitems(order.indices)  # type: ignore[no-any-return]  # as the sampler gave them
             except StopIteration as error:
                 raise _silent_end(indices) from error
             except Exception as error:
