@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -183,3 +184,38 @@ def test_a_timeout_says_where_its_worker_is(dataset: Any, options: dict[str, Any
     iterator = iter(stoker.DataLoader(dataset, num_workers=1, timeout=2, **options))
     with pytest.raises(stoker.errors.WorkerTimeout, match=where):
         next(iterator)
+
+
+@pytest.fixture
+def spare_descriptors() -> Iterator[Callable[[int], None]]:
+    """Call it with how many more descriptors this process may open."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def spare(count: int) -> None:
+        taken = max(int(name) for name in os.listdir("/proc/self/fd"))
+        filled.extend(os.dup(0) for _ in range(taken + 1 - len(os.listdir("/proc/self/fd"))))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken + 1 + count, before[1]))
+
+    filled: list[int] = []
+    yield spare
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for fd in filled:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("count", range(8))
+def test_a_start_without_descriptors_leaves_none_behind(
+    count: int, spare_descriptors: Callable[[int], None]
+) -> None:
+    loader = stoker.DataLoader(Counting(), num_workers=1)
+    spare_descriptors(count)
+    with pytest.raises(OSError, match="Too many open files"):
+        iter(loader)
+
+
+def test_closing_needs_no_free_descriptor(spare_descriptors: Callable[[int], None]) -> None:
+    loader = stoker.DataLoader(Counting(), num_workers=1)
+    iterator = iter(loader)
+    next(iterator)
+    spare_descriptors(0)
+    loader.close()

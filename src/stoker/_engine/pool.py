@@ -48,10 +48,17 @@ class Pool:
     def __init__(self, plan: PoolPlan) -> None:
         self.plan = plan
         self.slots = SlotTable()
+        self.budget_bytes = 0
+        if plan.kind == "process":
+            self.budget_bytes = plan.budget_bytes or psutil.virtual_memory().available // 4
         self.arena: Arena | None = Arena() if plan.kind == "process" else None
-        self.executor = _executor(plan, self.arena)
+        try:
+            self.executor = _executor(plan, self.arena)
+        except BaseException:
+            if self.arena is not None:
+                self.arena.close()
+            raise
         self.handoff = Handoff(self.slots, self.arena, self.executor.agree)
-        self.budget_bytes = plan.budget_bytes or psutil.virtual_memory().available // 4 if self.arena else 0
         self.epoch = 0
         self.row_ns = 0.0
         self.keep_slots = _TRIM_AT
@@ -61,6 +68,11 @@ class Pool:
         self.owner_pid = os.getpid()
         self._schedulers: dict[int, Scheduler] = {}
         lifecycle.register(self)
+
+    @property
+    def usable(self) -> bool:
+        """Whether an iteration can start here: not after close, not in a forked child."""
+        return not self.closed and os.getpid() == self._owner_pid
 
     @property
     def _workers(self) -> Sequence[Any]:

@@ -53,7 +53,10 @@ class TaskChannel:
     def take_back(self) -> list[bytes]:
         """All messages that no worker has taken, oldest first."""
         found: list[bytes] = []
-        with socket.socket(fileno=os.dup(self.worker_fd)) as reader:
+        reader = socket.socket(
+            fileno=self.worker_fd
+        )  # no duplicate: closing must work without a free descriptor
+        try:
             # A default timeout set by the user would make this one wait, and every worker's end non-blocking.
             reader.setblocking(True)
             while True:
@@ -64,6 +67,8 @@ class TaskChannel:
                 if not message:  # hung up: from here on there is only the end, again and again
                     break
                 found.append(message)
+        finally:
+            reader.detach()
         found += self.backlog
         self.backlog.clear()
         return found

@@ -64,17 +64,25 @@ class ProcessExecutor:
         self._arena = arena
         self._bound = bound
         self._owner_pid = os.getpid()
-        self._shared = None if bound else TaskChannel()
+        self._shared: TaskChannel | None = None
         self._own: dict[int, TaskChannel] = {}
-        self._results = ResultPipe()
-        note_socket, self._note_fd = note_sockets()
-        self._note_socket = note_socket
-        self._notes = notes.NoteReader(note_socket)
-        self._status = status.StatusPage.create()
+        with contextlib.ExitStack() as undo:  # descriptors may run out at any of these
+            if not bound:
+                self._shared = TaskChannel()
+                undo.callback(self._shared.close)
+            self._results = ResultPipe()
+            undo.callback(self._results.close)
+            self._note_socket, self._note_fd = note_sockets()
+            undo.callback(os.close, self._note_fd)
+            undo.callback(self._note_socket.close)
+            self._status = status.StatusPage.create()
+            undo.callback(self._status.close)
+            self._poll = select.epoll()
+            undo.pop_all()
+        self._notes = notes.NoteReader(self._note_socket)
         self._control = self._status.control
-        self._poll = select.epoll()
         self._poll.register(self._results.read_fd, select.EPOLLIN)
-        self._poll.register(note_socket.fileno(), select.EPOLLIN)
+        self._poll.register(self._note_socket.fileno(), select.EPOLLIN)
         self._members: dict[int, _Member] = {}
         self._by_pidfd: dict[int, int] = {}
         self._all: dict[int, Any] = {}
@@ -130,9 +138,14 @@ class ProcessExecutor:
             raise
         finally:
             os.close(theirs)
-        member = _Member(process, ours, launch.watch(process))
-        self._members[worker] = member
         self._all[worker] = process
+        try:
+            member = _Member(process, ours, launch.watch(process))
+        except BaseException:
+            descriptors.close_private(ours)  # ends the process: nobody could tell when it dies
+            process.join()
+            raise
+        self._members[worker] = member
         if member.pidfd < 0:
             self._lost_at_start.append(worker)
         else:

@@ -52,8 +52,12 @@ class StatusPage:
         else:
             fd, path = tempfile.mkstemp(prefix="stoker-status-")
             os.unlink(path)
-        os.ftruncate(fd, ROW_BYTES * (MAX_WORKERS + 1))
-        page = cls(fd)
+        try:
+            os.ftruncate(fd, ROW_BYTES * (MAX_WORKERS + 1))
+            page = cls(fd)
+        except BaseException:
+            os.close(fd)
+            raise
         page.control[PARENT_PID] = os.getpid()
         return page
 
