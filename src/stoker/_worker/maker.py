@@ -179,10 +179,19 @@ class Maker:
             self._stream_ended = False
             self._pulled = 0
         while self._pulled < order.pull and not self._stream_ended:
-            self._pull(order)  # a replacement winds forward to where its predecessor was
+            self._pass_over(order)
         if self._stream_ended:
             raise StreamEnded
         return self._collate(self._pull(order), None)
+
+    def _pass_over(self, order: Order) -> None:
+        """Pull a batch that a predecessor has delivered, and its error if it was one."""
+        try:
+            self._pull(order)
+        except (StreamEnded, Abandoned):
+            raise
+        except Exception:
+            return
 
     def _pull(self, order: Order) -> Any:
         assert self._stream is not None

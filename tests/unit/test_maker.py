@@ -1,0 +1,405 @@
+"""Making batches: seeds that do not depend on the split, indices in errors, streams."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import default_collate
+
+from stoker._core.grid import row_ranges, share_ranges
+from stoker._worker import seeding
+from stoker._worker.maker import EPOCH, ROW, Abandoned, Maker, StreamEnded, Watch
+from stoker._worker.spec import Order, WorkerSpec
+from stoker.errors import SampleStopIteration
+
+
+@pytest.fixture(autouse=True)
+def _put_back() -> Iterator[None]:
+    with seeding.generators_kept():
+        yield
+
+
+class Dice:
+    """Rows of random numbers from every global generator."""
+
+    def __getitem__(self, index: int) -> tuple[int, float, float, float]:
+        return index, random.random(), float(np.random.rand()), float(torch.rand(()))
+
+
+class Breaking:
+    def __init__(self, at: Any, error: BaseException) -> None:
+        self.at = at
+        self.error = error
+
+    def __getitem__(self, index: Any) -> Any:
+        if index == self.at:
+            raise self.error
+        return index
+
+
+class Many:
+    """Fetches a whole batch at once."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+
+    def __getitem__(self, index: int) -> Any:
+        raise AssertionError("rows are not fetched one by one where __getitems__ exists")
+
+    def __getitems__(self, indices: list[int]) -> list[float]:
+        self.asked.append(indices)
+        return [random.random() for _ in indices]
+
+
+def spec(dataset: Any, **changed: Any) -> WorkerSpec:
+    arguments: dict[str, Any] = {
+        "dataset": dataset, "iterable": False, "auto_collation": True, "collate_fn": list, "drop_last": False,
+        "worker_init_fn": None, "num_workers": 1, "rng": "batch", "rank": 0, "own_collate": False, **changed,
+    }  # fmt: skip
+    return WorkerSpec(**arguments)
+
+
+def maker(
+    dataset: Any, *, worker: int = 0, inline: bool = False, seeds: bool = True, **changed: Any
+) -> Maker:
+    return Maker(spec(dataset, **changed), worker, inline=inline, seeds=seeds)
+
+
+def order(indices: Any, **changed: Any) -> Order:
+    rows = len(indices) if isinstance(indices, list) else 0
+    whole = Order(1, 0, 0, 0, 0, 1, 0, rows, rows, 77, 5, 0, indices)
+    return whole._replace(**changed)
+
+
+def in_parts(dataset: Any, indices: list[int], parts: int, **changed: Any) -> list[Any]:
+    """The samples of a batch when every part is made by a maker of its own."""
+    cut = share_ranges(row_ranges(len(indices)), parts)
+    rows: list[Any] = []
+    for number, (start, stop) in enumerate(cut):
+        part = order(
+            indices[start:stop], part=number, parts=len(cut), start=start, stop=stop, rows=len(indices)
+        )
+        made = maker(dataset, worker=number, **changed).make_part(part, None, 0)
+        assert made.raw is not None
+        rows += made.raw
+    return rows
+
+
+@pytest.mark.parametrize("rng", ["batch", "sample"])
+@pytest.mark.parametrize("parts", [1, 2, 3, 8])
+def test_rows_are_the_same_whatever_the_split(rng: str, parts: int) -> None:
+    indices = list(range(500, 600))
+    whole = maker(Dice(), rng=rng).make(order(indices), None)
+    assert in_parts(Dice(), indices, parts, rng=rng) == whole
+    assert (
+        len({row[1] for row in whole})
+        == len({row[2] for row in whole})
+        == len({row[3] for row in whole})
+        == 100
+    )
+
+
+def test_rows_are_the_same_whoever_made_what_before() -> None:
+    seasoned = maker(Dice(), worker=3)
+    for seq in range(4):
+        seasoned.make(order(list(range(40)), seq=seq, position=seq), None)
+    wanted = order(list(range(40)), seq=9, position=9)
+    assert seasoned.make(wanted, None) == maker(Dice()).make(wanted, None)
+
+
+def test_a_repeated_task_gives_the_same_rows() -> None:
+    one = maker(Dice())
+    assert one.make(order([1, 2], attempt=2), None) == one.make(order([1, 2]), None)
+
+
+@pytest.mark.parametrize("changed", [{"position": 1}, {"seed": 78}])
+def test_another_place_or_seed_gives_other_numbers(changed: dict[str, int]) -> None:
+    first = maker(Dice()).make(order([3]), None)
+    second = maker(Dice()).make(order([3], **changed), None)
+    assert all(left != right for left, right in zip(first[0][1:], second[0][1:], strict=True))
+
+
+def test_ranks_draw_different_numbers() -> None:
+    assert maker(Dice(), rank=0).make(order([3]), None) != maker(Dice(), rank=1).make(order([3]), None)
+
+
+def test_by_sample_the_batch_size_does_not_matter() -> None:
+    indices = list(range(60))
+    rows: dict[int, list[Any]] = {}
+    for size in (1, 7, 20, 60):
+        one = maker(Dice(), rng="sample")
+        starts = range(0, 60, size)
+        batches = [
+            one.make(order(indices[at : at + size], seq=seq, position=at), None)
+            for seq, at in enumerate(starts)
+        ]
+        rows[size] = list(itertools.chain(*batches))
+    assert rows[1] == rows[7] == rows[20] == rows[60]
+
+
+def test_by_batch_the_batch_size_does_matter() -> None:
+    """What "sample" is there for; if this ever fails, one of the two modes is superfluous."""
+    large = maker(Dice()).make(order([0, 1]), None)
+    small = maker(Dice()).make(order([1], seq=1, position=1), None)
+    assert large[1] != small[0]
+
+
+@pytest.mark.parametrize(("rng", "seeds"), [("torch", True), ("batch", False)])
+def test_generators_are_left_to_run_where_they_are_not_ours(rng: str, seeds: bool) -> None:
+    one = maker(Dice(), rng=rng, seeds=seeds)
+    seeding.seed_all(4)
+    expected = Dice()[0]
+    seeding.seed_all(4)
+    assert one.make(order([0]), None) == [expected]
+
+
+def test_torch_is_left_alone_when_it_is_not_ours() -> None:
+    one = maker(Dice())
+    one.torch_is_ours = False
+    torch.manual_seed(11)
+    [row] = one.make(order([0]), None)
+    torch.manual_seed(11)
+    assert row[3] == float(torch.rand(()))
+    assert row[1:3] == maker(Dice()).make(order([0]), None)[0][1:3]
+
+
+def test_inline_leaves_the_generators_as_found() -> None:
+    seeding.seed_all(9)
+    expected = Dice()[0]
+    seeding.seed_all(9)
+    inline = maker(Dice(), inline=True).make(order(list(range(40))), None)
+    assert Dice()[0] == expected
+    assert inline == maker(Dice()).make(order(list(range(40))), None)
+
+
+def test_inline_leaves_them_as_found_after_an_error_too() -> None:
+    seeding.seed_all(9)
+    expected = Dice()[0]
+    seeding.seed_all(9)
+    with pytest.raises(KeyError):
+        maker(Breaking(2, KeyError("gone")), inline=True).make(order([1, 2]), None)
+    assert Dice()[0] == expected
+
+
+def test_a_batch_fetched_at_once_is_one_range() -> None:
+    dataset = Many()
+    got = maker(dataset).make(order(list(range(100))), None)
+    assert dataset.asked == [list(range(100))]
+    seeding.seed_all(seeding.range_key(seeding.batch_key(77, 0, 0), 0))
+    assert got == [random.random() for _ in range(100)]
+
+
+# Errors
+
+
+def notes_of(error: BaseException) -> list[str]:
+    return getattr(error, "__notes__", [])
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+@pytest.mark.parametrize("at", [500, 517, 539])
+def test_the_index_is_in_the_notes(at: int, attempt: int) -> None:
+    one = maker(Breaking(at, KeyError("gone")))
+    one.make(order(list(range(40))), None)  # quick rows: from now on they are fetched a range at a time
+    with pytest.raises(KeyError) as caught:
+        one.make(order(list(range(500, 540)), seq=1, attempt=attempt), None)
+    assert notes_of(caught.value) == [f"stoker: while fetching dataset index {at}"]
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+@pytest.mark.parametrize("at", [500, 512, 513, 539])
+def test_stop_iteration_is_named(at: int, attempt: int) -> None:
+    """It would otherwise end the epoch, or the range, silently."""
+    one = maker(Breaking(at, StopIteration()))
+    one.make(order(list(range(40))), None)
+    with pytest.raises(SampleStopIteration, match=f"for index {at}, ") as caught:
+        one.make(order(list(range(500, 540)), seq=1, attempt=attempt), None)
+    assert isinstance(caught.value.__cause__, StopIteration)
+
+
+def test_the_index_is_right_in_a_later_part() -> None:
+    [_, (start, stop)] = share_ranges(row_ranges(40), 2)
+    indices = list(range(500 + start, 500 + stop))
+    part = order(indices, part=1, parts=2, start=start, stop=stop, rows=40)
+    with pytest.raises(KeyError) as caught:
+        maker(Breaking(533, KeyError("gone"))).make_part(part, None, 0)
+    assert notes_of(caught.value) == ["stoker: while fetching dataset index 533"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(KeyError("gone"), KeyError), (StopIteration(), SampleStopIteration)]
+)
+def test_a_single_sample_names_its_index_too(error: Exception, kind: type[Exception]) -> None:
+    with pytest.raises(kind) as caught:
+        maker(Breaking("key", error), auto_collation=False).make(order("key"), None)
+    assert "'key'" in str([str(caught.value), *notes_of(caught.value)])
+
+
+def test_an_error_of_getitems_names_the_batch() -> None:
+    class Failing(Many):
+        def __getitems__(self, indices: list[int]) -> list[float]:
+            raise KeyError("gone")
+
+    with pytest.raises(KeyError) as caught:
+        maker(Failing()).make(order(list(range(20))), None)
+    assert notes_of(caught.value) == [
+        "stoker: in the batch of dataset indices [0, 1, 2, 3, 4, 5, 6, 7, … (20 in all)]"
+    ]
+
+
+def test_an_error_of_collation_names_the_batch_and_the_row() -> None:
+    ragged = {3: torch.zeros(1), 4: torch.zeros(2)}
+    with pytest.raises(RuntimeError) as caught:
+        maker(ragged, collate_fn=default_collate, own_collate=True).make(order([3, 4]), None)
+    assert notes_of(caught.value) == ["stoker: in the batch of dataset indices [3, 4]"]
+    assert "dataset index 4: tensor of shape (2,)" in str(caught.value)
+
+
+def test_stop_iteration_out_of_collation_is_named() -> None:
+    def collate_fn(rows: Any) -> Any:
+        return next(iter(()))
+
+    with pytest.raises(RuntimeError, match="collate_fn raised StopIteration"):
+        maker([1], collate_fn=collate_fn).make(order([0]), None)
+
+
+def test_a_long_index_is_cut_in_the_note() -> None:
+    with pytest.raises(KeyError) as caught:
+        maker(Breaking("x" * 500, KeyError())).make(order(["x" * 500]), None)
+    assert len(notes_of(caught.value)[0]) < 140
+
+
+# Batch samplers may yield anything
+
+
+class Tens:
+    def __getitem__(self, index: Any) -> int:
+        return int(index) * 10
+
+
+@pytest.mark.parametrize(
+    "indices", [(1, 2), torch.tensor([1, 2]), np.array([1, 2]), {1: 0, 2: 0}, range(1, 3)], ids=repr
+)
+def test_any_iterable_is_a_batch(indices: Any) -> None:
+    assert maker(Tens()).make(order(indices), None) == [10, 20]
+
+
+@pytest.mark.parametrize("indices", [7, torch.tensor(7)], ids=repr)
+def test_what_is_no_batch_is_a_type_error(indices: Any) -> None:
+    with pytest.raises(TypeError, match="itera"):
+        maker(Tens()).make(order(indices), None)
+
+
+# Streams
+
+
+class Stream:
+    def __init__(self, length: int, breaks_at: int = -1) -> None:
+        self.length = length
+        self.breaks_at = breaks_at
+
+    def __iter__(self) -> Iterator[Any]:
+        return _Counter(self)
+
+
+class _Counter:
+    """Goes on after an error, which a generator cannot."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.at = -1
+
+    def __iter__(self) -> _Counter:
+        return self
+
+    def __next__(self) -> tuple[int, float]:
+        self.at += 1
+        if self.at == self.stream.breaks_at:
+            raise KeyError(self.at)
+        if self.at >= self.stream.length:
+            raise StopIteration
+        return self.at, random.random()
+
+
+def pulls(one: Maker, count: int, size: int = 2, *, start: int = 0, epoch: int = 1) -> list[Any]:
+    """Batches until the stream ends, at most ``count``; the end is marked by None."""
+    got: list[Any] = []
+    for pull in range(start, start + count):
+        try:
+            got.append(one.make(order([None] * size, seq=pull, position=pull, pull=pull, epoch=epoch), None))
+        except StreamEnded:
+            got.append(None)
+    return got
+
+
+def numbers(batches: list[Any]) -> list[Any]:
+    return [batch if batch is None else [row[0] for row in batch] for batch in batches]
+
+
+def test_a_stream_gives_batches_and_then_the_end_again_and_again() -> None:
+    assert numbers(pulls(maker(Stream(5), iterable=True), 5)) == [[0, 1], [2, 3], [4], None, None]
+
+
+def test_drop_last_drops_the_short_batch() -> None:
+    assert numbers(pulls(maker(Stream(5), iterable=True, drop_last=True), 4)) == [[0, 1], [2, 3], None, None]
+    assert numbers(pulls(maker(Stream(4), iterable=True, drop_last=True), 3)) == [[0, 1], [2, 3], None]
+
+
+def test_without_collation_a_stream_gives_samples() -> None:
+    one = maker([10, 11], iterable=True, auto_collation=False, collate_fn=lambda sample: sample)
+    assert one.make(order(None), None) == 10
+    assert one.make(order(None, seq=1, pull=1), None) == 11
+    with pytest.raises(StreamEnded):
+        one.make(order(None, seq=2, pull=2), None)
+
+
+def test_a_replacement_winds_forward_and_draws_the_same() -> None:
+    expected = pulls(maker(Stream(20), iterable=True), 6)
+    assert pulls(maker(Stream(20), iterable=True), 3, start=3) == expected[3:]
+
+
+def test_winding_beyond_the_end_is_the_end() -> None:
+    assert pulls(maker(Stream(3), iterable=True), 2, start=7) == [None, None]
+
+
+def test_winding_passes_over_an_error_that_was_reported_before() -> None:
+    """The predecessor delivered it; the replacement must not deliver it again in another batch's place."""
+    first = maker(Stream(12, breaks_at=3), iterable=True)
+    assert numbers(pulls(first, 1)) == [[0, 1]]
+    with pytest.raises(KeyError):
+        pulls(first, 1, start=1)
+    expected = pulls(first, 2, start=2)
+    assert pulls(maker(Stream(12, breaks_at=3), iterable=True), 2, start=2) == expected
+
+
+def test_a_new_epoch_begins_the_stream_again() -> None:
+    one = maker(Stream(3), iterable=True)
+    first = numbers(pulls(one, 3))
+    assert numbers(pulls(one, 3, epoch=2)) == first
+
+
+def test_workers_of_a_stream_draw_different_numbers() -> None:
+    left, right = (pulls(maker(Stream(4), iterable=True, worker=worker), 1) for worker in (0, 1))
+    assert left != right
+
+
+# The status page
+
+
+def test_the_row_is_shown_and_an_old_epoch_is_given_up() -> None:
+    one = maker(list(range(100)))
+    one.watch = Watch([0] * (ROW + 1), [1])
+    one.make(order([5, 6, 7]), None)
+    assert one.watch.here[ROW] == 2
+    one.watch.there[EPOCH] = 2
+    for iterable in (False, True):
+        late = maker(list(range(100)), iterable=iterable)
+        late.watch = one.watch
+        with pytest.raises(Abandoned):
+            late.make(order([5, 6, 7]), None)
