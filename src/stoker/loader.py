@@ -118,8 +118,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         persistent = self.persistent_workers and self.num_workers > 0
         pool: Any = self._iterator
         if persistent and isinstance(pool, Pool) and not pool.closed:
-            if not pool.busy:
-                return StokerIter(self, self._resolved(), pool, self._keep)
+            if pool.reserve():
+                try:
+                    return StokerIter(self, self._resolved(), pool, self._keep)
+                except BaseException:
+                    pool.busy = False
+                    raise
             persistent = (
                 False  # another iterator is in the middle of its epoch: this one gets workers of its own
             )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, Sampler, default_collate
 
 import stoker
 import stoker.errors
@@ -219,3 +220,31 @@ def test_closing_needs_no_free_descriptor(spare_descriptors: Callable[[int], Non
     next(iterator)
     spare_descriptors(0)
     loader.close()
+
+
+class SlowStart(Sampler[int]):
+    """Lets every thread come as far as here before one goes on."""
+
+    gate: threading.Barrier | None = None
+
+    def __iter__(self) -> Iterator[int]:
+        if self.gate is not None:
+            self.gate.wait()
+        return iter(range(8))
+
+    def __len__(self) -> int:
+        return 8
+
+
+def test_threads_that_iterate_one_loader_do_not_share_its_workers() -> None:
+    sampler = SlowStart()
+    with stoker.DataLoader(Counting(), num_workers=1, persistent_workers=True, sampler=sampler) as loader:
+        assert values(loader) == list(range(8))
+        sampler.gate = threading.Barrier(3)
+        seen: list[list[int]] = []
+        threads = [threading.Thread(target=lambda: seen.append(values(loader))) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert seen == [list(range(8))] * 3

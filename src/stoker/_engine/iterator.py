@@ -49,6 +49,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         bound = iterable or (options.rng == "torch" and self._num_workers > 0)
         if pool is None:
             pool = Pool(_pool_plan(self, loader, options, iterable, bound))
+            pool.reserve()
             if keep is not None:
                 keep(pool)
         self._pool = pool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -64,15 +65,11 @@ class Pool:
         self.keep_slots = _TRIM_AT
         self.busy = False
         self.closed = False
+        self._claiming = threading.Lock()
         self._started = False
         self.owner_pid = os.getpid()
         self._schedulers: dict[int, Scheduler] = {}
         lifecycle.register(self)
-
-    @property
-    def usable(self) -> bool:
-        """Whether an iteration can start here: not after close, not in a forked child."""
-        return not self.closed and os.getpid() == self._owner_pid
 
     @property
     def _workers(self) -> Sequence[Any]:
@@ -80,6 +77,14 @@ class Pool:
 
     def _shutdown_workers(self) -> None:
         self.close()
+
+    def reserve(self) -> bool:
+        """Claim the pool for one iteration, on any thread; False when it serves another one or is closed."""
+        with self._claiming:
+            if self.busy or self.closed:
+                return False
+            self.busy = True
+            return True
 
     def begin(self, scheduler: Scheduler, seed: int, pipe_seed: int) -> int:
         """Take on an iteration; its epoch number."""
