@@ -71,10 +71,10 @@ def _payload(error: BaseException) -> bytes | None:
                 again = _rebuild(*pickle.loads(payload))
                 if type(again).__name__ != type(error).__name__:
                     continue
+                resembling = resembling or payload
                 # An __init__ that words the message from its argument would word it twice.
                 if repr(again.args) == repr(error.args) and str(again) == str(error):
                     return payload
-                resembling = resembling or payload
             except Exception:
                 continue
     return resembling
