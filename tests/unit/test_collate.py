@@ -104,6 +104,16 @@ def test_the_slot_is_forgotten_after_the_batch(slot: Slot) -> None:
     assert not slot.holds(default_collate([torch.zeros(10_000)]))
 
 
+def test_a_loader_inside_a_collate_fn_does_not_take_the_slot_away(slot: Slot) -> None:
+    def collate_fn(rows: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        return make(rows, None), default_collate(rows)
+
+    inner, outer = make([torch.zeros(10_000)], slot.memory, collate_fn)
+    assert not slot.holds(inner)
+    assert slot.holds(outer)
+    del inner, outer
+
+
 def test_what_the_user_put_into_the_collate_map_stays_and_travels(monkeypatch: pytest.MonkeyPatch) -> None:
     def own(batch: Any, *, collate_fn_map: Any = None) -> str:
         return "mine"
