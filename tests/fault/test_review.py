@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import resource
+import select
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -248,3 +252,50 @@ def test_threads_that_iterate_one_loader_do_not_share_its_workers() -> None:
         for thread in threads:
             thread.join()
     assert seen == [list(range(8))] * 3
+
+
+class Talking(Dataset[int]):
+    """Prints and logs every index."""
+
+    def __len__(self) -> int:
+        return 600
+
+    def __getitem__(self, index: int) -> int:
+        print("printed", index)
+        logging.getLogger("talking").warning("logged %d %s", index, "-" * 500)
+        return index
+
+
+class Counter(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen += 1
+        raise RuntimeError("a handler that fails")
+
+
+@pytest.mark.parametrize("stream", [None, io.StringIO()])
+def test_what_a_worker_says_harms_no_batch(stream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if stream is not None:
+        stream.close()
+    counter = Counter()
+    logger = logging.getLogger("talking")
+    monkeypatch.setattr(logger, "handlers", [counter])
+    monkeypatch.setattr(logger, "propagate", False)
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert values(stoker.DataLoader(Talking(), batch_size=4, num_workers=1)) == list(range(600))
+    assert counter.seen > 0
+
+
+def test_logs_reach_a_consumer_that_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = Counter()
+    monkeypatch.setattr(logging.getLogger("talking"), "handlers", [counter])
+    iterator = iter(stoker.DataLoader(Talking(), batch_size=4, num_workers=1, prefetch_factor=2))
+    for _ in range(150):
+        if not iterator._iteration._ready:  # wait here, so that next() has nothing to wait for
+            select.select([iterator._pool.executor._results.read_fd], [], [], 10)
+        next(iterator)
+    del iterator
+    assert counter.seen == 600

@@ -29,7 +29,8 @@ def carry_out(maker: Maker, task: Task, start: Start, worker: int) -> Arrival:
         return Arrival(ticket.epoch, m.SourceEnded(*key, worker, None, None))
     except Abandoned:
         return Arrival(ticket.epoch, m.Withdrawn(*key))
-    except BaseException as error:  # Ctrl-C too: a task whose outcome nobody hears of would be waited for without end
+    except BaseException as error:
+        # Ctrl-C too: a task whose outcome nobody hears of would be waited for without end.
         receipt = Receipt(flags=HEAP, heap=error)
         return Arrival(
             ticket.epoch, m.BatchFailed(*key, worker, None, None, receipt, Spans(began_ns, 0, 0, _clock()))

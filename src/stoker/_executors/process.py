@@ -156,6 +156,7 @@ class ProcessExecutor:
     def submit(self, task: Task) -> None:
         ticket, part, slot, scratch = task.ticket, task.part, task.slot, task.scratch
         assert slot is not None
+        self._notes.drain()  # a consumer slower than its workers never waits, and wants to see them all the same
         indices: Any = ticket.indices
         if part.count > 1:
             indices = indices[part.start : part.stop]

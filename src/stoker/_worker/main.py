@@ -76,7 +76,8 @@ def run(boot: Boot) -> None:
     row = page.row(boot.worker)
     row[status.PID] = os.getpid()
     note_socket = socket.socket(fileno=boot.note_fd)
-    notes.forward(notes.NoteSender(note_socket, boot.worker), boot.levels)
+    sender = notes.NoteSender(note_socket, boot.worker)
+    notes.forward(sender, boot.levels)
     hygiene.single_thread()
     hygiene.forget_default_device()
     collate.install()
@@ -90,6 +91,7 @@ def run(boot: Boot) -> None:
     except KeyboardInterrupt:
         pass  # the parent raises it; one traceback is enough
     finally:
+        sender.last()
         for held in (channel, note_socket):
             held.detach()  # the process ends; a warning about open sockets would only travel to the parent
 

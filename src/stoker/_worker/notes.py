@@ -39,6 +39,11 @@ class NoteSender:
         except Exception:  # the socket is full, or pickling ran code of the user's that raised
             self.dropped += 1
 
+    def last(self) -> None:
+        """Say how many notes were dropped, if any, when there is no later one to say it. Called as the worker ends."""
+        if self.dropped:
+            self.send("end", None)
+
 
 class _ForwardHandler(logging.Handler):
     def __init__(self, sender: NoteSender) -> None:
@@ -124,6 +129,8 @@ class NoteReader:
         self._channel = channel
         channel.setblocking(False)  # whatever default timeout the user has set for sockets
         self._seen: set[tuple[str, str, int]] = set()
+        self.unshown = 0
+        """Notes that the parent's own handlers or streams refused."""
 
     def drain(self) -> None:
         """Replay all notes that have arrived. Never blocks."""
@@ -139,7 +146,12 @@ class NoteReader:
             except Exception as error:  # its class may exist in the worker only
                 logging.getLogger("stoker").warning("a note from a worker could not be read: %r", error)
                 continue
-            self._replay(*note)
+            try:
+                self._replay(*note)
+            except Exception:
+                # A handler, filter or closed stream of the user's: not the trainer's fault, and the results that came
+                # together with this note must not be lost.
+                self.unshown += 1
 
     def _replay(self, kind: str, worker: int, dropped: int, body: Any) -> None:
         if dropped:
@@ -157,7 +169,9 @@ class NoteReader:
                 warnings.showwarning(_warning(category, text), category, filename, lineno)
         elif kind == "print":
             name, text = body
-            getattr(sys, name).write(text)
+            stream = getattr(sys, name)
+            if stream is not None:  # there is none under pythonw or after ``>&-``
+                stream.write(text)
 
 
 def _warning(category: Any, text: str) -> Warning | str:
