@@ -299,3 +299,18 @@ def test_logs_reach_a_consumer_that_never_waits(monkeypatch: pytest.MonkeyPatch)
         next(iterator)
     del iterator
     assert counter.seen == 600
+
+
+class Leaving(Counting):
+    def __getitem__(self, index: int) -> int:
+        if index == 2:
+            os._exit(7)
+        return index
+
+
+def test_a_death_names_the_batch_that_was_being_made() -> None:
+    iterator = iter(stoker.DataLoader(Leaving(), batch_size=2, num_workers=1, restarts=0))
+    next(iterator)
+    with pytest.raises(stoker.errors.WorkerDied, match="exit code 7") as caught:
+        next(iterator)
+    assert "dataset indices [2, 3]" in "".join(caught.value.__notes__)

@@ -15,7 +15,7 @@ from stoker._core.types import Receipt, SlotRef
 from stoker._executors.base import HEAP
 from stoker._transports.arena import Arena, Region
 from stoker._worker.failure import Failure, unpack
-from stoker._worker.maker import collate_samples
+from stoker._worker.maker import collate_samples, note_indices
 from stoker._worker.parts import PartRows, join_placed, samples_of
 from stoker.errors import WorkerDied
 
@@ -67,7 +67,7 @@ class Handoff:
         main: SlotRef | None = None
         for result in deliver.results:
             if type(result) is m.Lost:
-                failure = failure or WorkerDied(result.reason)
+                failure = failure or _died(result.reason, deliver.ticket.indices)
                 continue
             assert not isinstance(result, m.Lost)
             main = result.slot
@@ -110,6 +110,15 @@ class Handoff:
         ref = result.scratch or result.slot
         assert ref is not None
         return self._copy(ref, receipt.nbytes).load(receipt.root_offset, receipt.root_bytes)
+
+
+def _died(reason: str, indices: Any) -> WorkerDied:
+    error = WorkerDied(reason)
+    if indices is not None and not (
+        isinstance(indices, list) and None in indices
+    ):  # an iterable dataset has none
+        note_indices(error, indices)
+    return error
 
 
 def _to_raise(opened: Any) -> BaseException:
