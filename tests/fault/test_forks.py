@@ -18,6 +18,7 @@ import torch
 from torch.utils.data import Dataset
 
 import stoker
+import stoker.errors
 
 GONE_S = 10.0
 """Bound on a wait that ends at once when all is well; only a worker that stays makes it run out."""
@@ -142,3 +143,31 @@ def test_a_forked_child_can_have_a_loader_of_its_own() -> None:
 
         assert exit_code(in_child(load)) == 0
         assert [float(batch[0, 0]) for batch in iterator] == list(range(1, 60))
+
+
+def test_an_iterator_says_that_it_stays_with_its_process() -> None:
+    with stoker.DataLoader(Rows(), 1, num_workers=2) as loader:
+        iterator = iter(loader)
+        next(iterator)
+
+        def ask() -> bool:
+            try:
+                next(iterator)
+            except stoker.errors.LoaderClosed as error:
+                return "forked" in str(error)
+            return False
+
+        assert exit_code(in_child(ask)) == 0
+        assert [float(batch[0, 0]) for batch in iterator] == list(range(1, 60))
+
+
+def test_a_persistent_loader_starts_its_own_workers_in_a_forked_child() -> None:
+    with stoker.DataLoader(Rows(), 1, num_workers=2, persistent_workers=True) as loader:
+        assert [float(batch[0, 0]) for batch in loader] == list(range(60))
+
+        def again() -> bool:
+            with loader:
+                return [float(batch[0, 0]) for batch in loader] == list(range(60))
+
+        assert exit_code(in_child(again)) == 0
+        assert [float(batch[0, 0]) for batch in loader] == list(range(60))
