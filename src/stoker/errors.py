@@ -4,6 +4,7 @@
     ├── StokerError                    base of what only stoker raises
     │   ├── IllegalMove                a scheduler event that cannot happen; carries the ticket's story
     │   ├── UnsendableError            a batch, sample or dataset part that cannot travel; names its path
+    │   ├── Interrupted                next() after an exception came in the middle of the iterator's accounts
     │   └── LoaderClosed               next() on an iterator whose loader was closed
     ├── RuntimeError
     │   ├── WorkerDied                 a worker was killed or left, in torch's wording
@@ -27,6 +28,10 @@ class IllegalMove(StokerError):
 
 class UnsendableError(StokerError, TypeError):
     """Something cannot be serialised. The message names it by its path, for example ``batch['meta'][3]``."""
+
+
+class Interrupted(StokerError):
+    """An exception from outside (Ctrl-C, say) tore the accounts of this iterator. The loader is fine: start a new iterator."""
 
 
 class LoaderClosed(StokerError):

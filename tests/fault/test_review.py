@@ -314,3 +314,59 @@ def test_a_death_names_the_batch_that_was_being_made() -> None:
     with pytest.raises(stoker.errors.WorkerDied, match="exit code 7") as caught:
         next(iterator)
     assert "dataset indices [2, 3]" in "".join(caught.value.__notes__)
+
+
+def test_an_iterator_torn_by_a_signal_says_so_and_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    with stoker.DataLoader(Counting(), num_workers=1, persistent_workers=True) as loader:
+        iterator = iter(loader)
+
+        def interrupted(arrival: Any) -> Any:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(iterator._pool, "route", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(iterator)
+        with pytest.raises(stoker.errors.Interrupted, match=r"call iter\(\)"):
+            next(iterator)
+        del iterator
+        assert values(loader) == list(range(8))
+
+
+def test_an_iterator_interrupted_while_it_waits_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    iterator = iter(stoker.DataLoader(Counting(), num_workers=1))
+
+    def interrupted(timeout_s: float | None) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(iterator._pool.executor, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+    assert values(iterator) == list(range(8))
+
+
+class Impatient:
+    """Batches of a sampler in whose third one somebody presses Ctrl-C."""
+
+    def __init__(self) -> None:
+        self.drawn = 0
+
+    def __iter__(self) -> Impatient:
+        return self
+
+    def __next__(self) -> list[int]:
+        self.drawn += 1
+        if self.drawn == 3:
+            raise KeyboardInterrupt
+        if self.drawn > 6:
+            raise StopIteration
+        return [self.drawn]
+
+
+def test_an_interrupted_sampler_can_go_on_without_workers() -> None:
+    iterator = iter(stoker.DataLoader(Counting(), batch_sampler=Impatient()))
+    assert [next(iterator).item() for _ in range(2)] == [1, 2]
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    assert values(iterator) == [4, 5, 6]

@@ -18,7 +18,7 @@ from stoker._core.scheduler import Scheduler
 from stoker._core.types import Ticket
 from stoker._engine.pool import Pool
 from stoker._plan.planner import Planner
-from stoker.errors import LoaderClosed, WorkerDied, WorkerTimeout
+from stoker.errors import Interrupted, LoaderClosed, WorkerDied, WorkerTimeout
 
 _STARVED = m.Starved()
 
@@ -34,6 +34,8 @@ class Iteration:
         self._ready: deque[m.Deliver] = deque()
         self._abort = ""
         self._closed = False
+        # True while an exception from outside, such as Ctrl-C, would leave a ticket that nobody waits for or makes.
+        self._torn = False
         self.epoch = pool.begin(self._scheduler, seed, pipe_seed)
         self._planner: Planner | None = None
 
@@ -47,15 +49,17 @@ class Iteration:
     def next(self) -> Any:
         """The next batch. Raises StopIteration at the end, or what the dataset, sampler or a worker's death led to."""
         ready, scheduler = self._ready, self._scheduler
-        if self._pool.closed:
+        if self._pool.closed or self._torn:
             self._refuse()
         if not ready:
             self._advance()
+        self._torn = True
         deliver = ready.popleft()
         self._carry_out(scheduler.handle(m.Taken(deliver.ticket.seq)))
         handoff = self._pool.handoff
         if self._pool.executor.eager:
             self._fill()
+        self._torn = False
         batch = handoff.open(deliver)
         if handoff.misfit and scheduler.splitting:
             scheduler.handle(m.SplitRefused())
@@ -69,7 +73,7 @@ class Iteration:
             self._pool.end(self.epoch)
 
     def _refuse(self) -> None:
-        """Nothing comes from a pool that is closed, not even what was ready: its slots are gone."""
+        """Nothing comes from a pool that is closed, not even what was ready: its slots are gone. Nor from torn accounts."""
         if self._closed:
             raise StopIteration
         if os.getpid() != self._pool.owner_pid:
@@ -77,7 +81,12 @@ class Iteration:
                 f"this iterator's workers belong to process {self._pool.owner_pid}, which forked this one: "
                 "call iter() on the loader again in the child"
             )
-        raise LoaderClosed("the loader was closed while this iterator was in use")
+        if self._pool.closed:
+            raise LoaderClosed("the loader was closed while this iterator was in use")
+        raise Interrupted(
+            "an exception (of a signal handler or a sampler) came while this iterator handed out work; it would wait for "
+            "what was lost then: call iter() on the loader again"
+        )
 
     def _advance(self) -> None:
         """Plan and wait until a batch is ready; raises when none will be."""
@@ -88,6 +97,7 @@ class Iteration:
                 raise StopIteration
             if pool.closed:
                 self._refuse()
+            self._torn = False
             self._fill()
             if self._ready:
                 return
@@ -100,8 +110,10 @@ class Iteration:
                 raise WorkerTimeout(
                     f"DataLoader timed out after {self._timeout_s} seconds{self._whereabouts()}"
                 )
+            self._torn = True
             for arrival in arrivals:
                 self._carry_out(pool.route(arrival))
+        self._torn = False
 
     def _fill(self) -> None:
         pool, scheduler, planner = self._pool, self._scheduler, self._planner
@@ -109,8 +121,12 @@ class Iteration:
         arena = pool.arena
         if arena is not None and arena.released:
             pool.reclaim()
+        torn = self._torn
         while scheduler.has_room():
-            self._carry_out(scheduler.handle(planner.plan()))
+            planned = planner.plan()  # the user's code, in which Ctrl-C does no harm
+            self._torn = True
+            self._carry_out(scheduler.handle(planned))
+            self._torn = torn
 
     def _carry_out(self, commands: list[m.Command]) -> None:
         for command in commands:
