@@ -156,7 +156,10 @@ class ProcessExecutor:
     def submit(self, task: Task) -> None:
         ticket, part, slot, scratch = task.ticket, task.part, task.slot, task.scratch
         assert slot is not None
-        self._notes.drain()  # a consumer slower than its workers never waits, and wants to see them all the same
+        if self._control[status.NOTES]:
+            # A consumer slower than its workers never waits, and wants to see their notes all the same.
+            self._control[status.NOTES] = 0
+            self._notes.drain()
         indices: Any = ticket.indices
         if part.count > 1:
             indices = indices[part.start : part.stop]

@@ -25,6 +25,8 @@ from stoker.errors import UnsendableError
 from stoker.share import shipment
 
 _clock = time.monotonic_ns
+_IDLE_SPELL_NS = 100_000
+"""A worker that waited longer than this for its task is not what the consumer waits for in general."""
 
 
 @dataclass(slots=True)
@@ -76,7 +78,7 @@ def run(boot: Boot) -> None:
     row = page.row(boot.worker)
     row[status.PID] = os.getpid()
     note_socket = socket.socket(fileno=boot.note_fd)
-    sender = notes.NoteSender(note_socket, boot.worker)
+    sender = notes.NoteSender(note_socket, boot.worker, page.control)
     notes.forward(sender, boot.levels)
     hygiene.single_thread()
     hygiene.forget_default_device()
@@ -135,11 +137,13 @@ class _Loop:
     def serve(self) -> None:
         """Work until the channel closes or a LEAVE arrives."""
         recv = self._channel.recv
+        idle_since_ns = _clock()
         while True:
             message = recv(wire.MAX_TASK_BYTES)
             if not message:
                 return
             received_ns = _clock()
+            had_to_wait = received_ns - idle_since_ns > _IDLE_SPELL_NS
             task = wire.TaskHeader._make(wire.unpack_task(message))
             if task.kind == wire.TaskKind.LEAVE:
                 self._send(wire.ResultKind.LEAVING, None)
@@ -158,6 +162,10 @@ class _Loop:
             else:
                 self._work(task, message, received_ns)
             row[status.PHASE] = status.IDLE
+            idle_since_ns = _clock()
+            if had_to_wait:
+                # Work was short, so the consumer is likely asleep waiting for this result: let it have the core first.
+                os.sched_yield()
 
     def _work(self, task: wire.TaskHeader, message: bytes, received_ns: int) -> None:
         slot = self._arena.open(task.slot)

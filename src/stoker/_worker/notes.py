@@ -14,6 +14,8 @@ import sys
 import warnings
 from typing import Any, TextIO
 
+from stoker._worker.status import NOTES, WORDS
+
 MAX_BYTES = 60_000
 _TEXT_CHARS = MAX_BYTES // 4
 """How much text fits into one note, whatever its characters are."""
@@ -22,10 +24,11 @@ _TEXT_CHARS = MAX_BYTES // 4
 class NoteSender:
     """A worker's side. Used by whatever thread logs; a send is one system call, no lock of ours."""
 
-    def __init__(self, channel: socket.socket, worker: int) -> None:
+    def __init__(self, channel: socket.socket, worker: int, control: Any = None) -> None:
         self._channel = channel
         channel.setblocking(False)  # whatever default timeout the user has set for sockets
         self._worker = worker
+        self._control = control if control is not None else [0] * WORDS
         self.dropped = 0
 
     def send(self, kind: str, body: Any) -> None:
@@ -35,6 +38,7 @@ class NoteSender:
             if len(message) > MAX_BYTES:
                 message = pickle.dumps((kind, self._worker, self.dropped, _shorten(body)))
             self._channel.send(message, socket.MSG_DONTWAIT)
+            self._control[NOTES] = 1  # after the note: the parent clears the word before it reads
             self.dropped = 0
         except Exception:  # the socket is full, or pickling ran code of the user's that raised
             self.dropped += 1

@@ -20,6 +20,8 @@ MAX_WORKERS = 4095
 EPOCH = 0
 PARENT_PID = 1
 LAYOUT = 2
+NOTES = 3
+"""Set by any worker that sent a note, cleared by the parent: the only word that several processes write."""
 
 # Words of a worker's row
 PID = 0
