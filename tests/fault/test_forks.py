@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import select
@@ -171,3 +172,21 @@ def test_a_persistent_loader_starts_its_own_workers_in_a_forked_child() -> None:
 
         assert exit_code(in_child(again)) == 0
         assert [float(batch[0, 0]) for batch in loader] == list(range(60))
+
+
+def _is_last(batch: torch.Tensor) -> bool:
+    return bool((batch == 59).all())
+
+
+def test_slots_come_back_when_the_children_that_read_them_are_gone() -> None:
+    with stoker.DataLoader(Rows(), 1, num_workers=1, persistent_workers=True) as loader:
+        for _ in range(20):
+            for batch in loader:
+                kept = batch
+            assert exit_code(in_child(functools.partial(_is_last, kept))) == 0
+            del batch, kept
+        for _ in loader:
+            pass
+        pool: Any = loader._iterator
+        assert len(pool.slots) < 20
+        assert pool.slots.live == len(pool.slots)

@@ -80,15 +80,18 @@ def test_a_retired_slot_never_comes_back() -> None:
     assert slots.acquire().index == 1
 
 
-def test_a_foreign_fork_retires_what_is_leased_and_only_that() -> None:
+def test_what_a_forked_child_reads_is_not_reused_while_it_lives() -> None:
     slots = SlotTable()
-    leased, busy, free = slots.acquire(), slots.acquire(), slots.acquire()
+    leased, busy = slots.acquire(), slots.acquire()
     slots.lease(leased)
-    slots.release(free)
-    slots.retire_leased()
-    states = [slots.state(ref.index) for ref in (leased, busy, free)]
-    assert states == [SlotState.RETIRED, SlotState.BUSY, SlotState.FREE]
+    slots.hold_leased(-1)
+    slots.release(leased)
+    slots.release(busy)
     assert slots.leased == 0
+    assert slots.acquire().index == busy.index, "what was not leased then is free"
+    assert slots.free == 0
+    slots.forget_worker(-1)
+    assert slots.acquire().index == leased.index
 
 
 def test_a_held_slot_waits_for_the_last_hold() -> None:

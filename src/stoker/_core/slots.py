@@ -103,11 +103,11 @@ class SlotTable:
         self._move(ref, SlotState.RETIRED)
         self._let_go_later.discard(ref.index)
 
-    def retire_leased(self) -> None:
-        """A foreign fork happened: what is leased now is read by another process for as long as it likes."""
+    def hold_leased(self, holder: int) -> None:
+        """A foreign fork happened: what is leased now is read by another process too, until ``forget_worker(holder)``."""
         for index, state in enumerate(self._states):
             if state is SlotState.LEASED:
-                self.retire(SlotRef(index, self._generations[index]))
+                self.hold(index, holder)
 
     def coldest(self, keep: int) -> list[int]:
         """Free slots beyond the ``keep`` most recently used ones. Their memory may be given back."""

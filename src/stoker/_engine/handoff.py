@@ -50,8 +50,9 @@ class Handoff:
         arena, slots = self._arena, self._slots
         assert arena is not None
         if lease_pays(nbytes, slots.leased):
+            region = arena.lease(ref, nbytes)  # first: it may fail for want of address space
             slots.lease(ref)
-            return arena.lease(ref, nbytes)
+            return region
         return self._copy(ref, nbytes)
 
     def _copy(self, ref: SlotRef, nbytes: int) -> Region:

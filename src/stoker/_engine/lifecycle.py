@@ -1,4 +1,8 @@
-"""Ends pools with the interpreter and keeps them apart from forked children."""
+"""Ends pools with the interpreter and keeps them apart from forked children.
+
+A child forked while the user holds batches goes on reading their slots. They must not be reused before that child is gone, or has
+become another program. A pipe tells: the child keeps the only write end, and the parent reads its end as soon as that is closed.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,16 @@ class Closable(Protocol):
 
     def close(self) -> None: ...
 
-    def forked(self) -> None: ...
+    def leases(self) -> int: ...
+
+    def forked(self, child_fd: int) -> None: ...
 
     def inherited(self) -> None: ...
 
 
 _open: weakref.WeakSet[Closable] = weakref.WeakSet()
 _launching = 0
+_pipe: tuple[int, int] | None = None
 
 
 def register(pool: Closable) -> None:
@@ -44,19 +51,47 @@ def _close_all() -> None:
         pool.close()
 
 
-def _forked() -> None:
-    if not _launching:
-        for pool in list(_open):
-            pool.forked()
+def _before() -> None:
+    global _pipe
+    _pipe = None
+    if not _launching and any(pool.leases() for pool in list(_open)):
+        try:
+            _pipe = os.pipe()
+        except OSError:  # no descriptor to be had: the slots are then kept for good
+            _pipe = (-1, -1)
+
+
+def _in_parent() -> None:
+    global _pipe
+    if _pipe is None:
+        return
+    (read_fd, write_fd), _pipe = _pipe, None
+    if write_fd >= 0:
+        os.close(write_fd)
+    for pool in list(_open):
+        if pool.leases():
+            pool.forked(_duplicate(read_fd))
+    if read_fd >= 0:
+        os.close(read_fd)
+
+
+def _duplicate(fd: int) -> int:
+    try:
+        return os.dup(fd)
+    except OSError:
+        return -1
 
 
 def _in_child() -> None:
-    global _launching
+    global _launching, _pipe
     _launching = 0  # the parent was launching, not we
+    if _pipe is not None and _pipe[0] >= 0:
+        os.close(_pipe[0])  # the other end stays open for as long as this process lives
+    _pipe = None
     for pool in list(_open):
         pool.inherited()
 
 
 atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_parent=_forked, after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

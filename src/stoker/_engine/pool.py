@@ -15,6 +15,7 @@ from stoker._core.scheduler import Scheduler
 from stoker._core.slots import SlotTable
 from stoker._engine import lifecycle
 from stoker._engine.handoff import Handoff
+from stoker._executors import descriptors
 from stoker._executors.base import Arrival, Executor, Start
 from stoker._executors.inline import InlineExecutor
 from stoker._executors.process import ProcessExecutor
@@ -67,6 +68,8 @@ class Pool:
         self.closed = False
         self._claiming = threading.Lock()
         self._started = False
+        self._children = 0
+        self._child_fds: dict[int, int] = {}
         self.owner_pid = os.getpid()
         self._schedulers: dict[int, Scheduler] = {}
         lifecycle.register(self)
@@ -169,6 +172,8 @@ class Pool:
         arena, slots = self.arena, self.slots
         if arena is None:
             return
+        if self._child_fds:
+            self._bury_children()
         released = arena.released
         many = len(released) >= _TRIM_AT
         while released:
@@ -182,9 +187,30 @@ class Pool:
             for index in self.slots.coldest(self.keep_slots):
                 self.arena.trim(index)
 
-    def forked(self) -> None:
-        """A fork that is not ours: the child reads what is leased now for as long as it likes."""
-        self.slots.retire_leased()
+    def leases(self) -> int:
+        """How many slots the user reads from. Called around forks, on the forking thread."""
+        return self.slots.leased
+
+    def forked(self, child_fd: int) -> None:
+        """A fork that is not ours: the child reads what is leased now until ``child_fd`` says that it is gone."""
+        self._children += 1
+        holder = -self._children  # worker ids are not negative
+        self.slots.hold_leased(holder)
+        if child_fd >= 0:
+            os.set_blocking(child_fd, False)
+            descriptors.keep_private(child_fd)
+            self._child_fds[holder] = child_fd
+
+    def _bury_children(self) -> None:
+        """Give back the slots of forked children that are gone."""
+        for holder, fd in list(self._child_fds.items()):
+            try:
+                gone = os.read(fd, 1) == b""
+            except BlockingIOError:
+                continue
+            if gone:
+                descriptors.close_private(self._child_fds.pop(holder))
+                self.slots.forget_worker(holder)
 
     def inherited(self) -> None:
         """We are in a forked child: workers and channels are the parent's, and their descriptors are closed or another's here."""
@@ -197,6 +223,9 @@ class Pool:
             return
         self.closed = True
         self.executor.close()
+        for fd in self._child_fds.values():
+            descriptors.close_private(fd)
+        self._child_fds.clear()
         if self.arena is not None:
             self.arena.close()
 

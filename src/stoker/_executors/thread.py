@@ -154,7 +154,10 @@ class ThreadExecutor:
                 self._arrivals.put(Arrival(task.ticket.epoch, m.Withdrawn(*key)))
             elif failed is not None or maker is None:
                 self._arrivals.put(self._refuse(task, worker, failed))
-                failed = RuntimeError("this worker could not start") if failed is not None else None
+                # Not the same object again: it carries the frames of whoever caught it, and would keep the iterator alive.
+                failed = (
+                    RuntimeError(f"this worker could not start: {failed!r}") if failed is not None else None
+                )
             else:
                 self._arrivals.put(self._carry_out(maker, task, worker))
             del task

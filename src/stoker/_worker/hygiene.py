@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import functools
 import os
@@ -72,17 +71,6 @@ def forget_default_device() -> None:
         torch.set_default_device(None)
     if torch.get_default_device().type != "cpu":  # forked inside a ``with torch.device(...)``
         torch.device("cpu").__enter__()
-
-
-def yield_to_trainer() -> None:
-    """Do not preempt whoever wakes us: the parent finishes handing out work, or launching kernels, before we take its core.
-
-    SCHED_BATCH changes nothing else: the same share of the CPU, no privilege needed.
-    """
-    if hasattr(os, "SCHED_BATCH"):
-        with contextlib.suppress(OSError):
-            if os.sched_getscheduler(0) == os.SCHED_OTHER:
-                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def name_process(worker: int) -> None:

@@ -72,7 +72,6 @@ def run(boot: Boot) -> None:
     """Entry point of the process."""
     hygiene.reset_signals()
     hygiene.hold_lifeline(boot.lifeline_fd)
-    hygiene.yield_to_trainer()
     hygiene.name_process(boot.worker)
     page = status.StatusPage(boot.status_fd)
     row = page.row(boot.worker)
