@@ -30,9 +30,9 @@ format: setup  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-test: setup  ## all tests: most of them two at a time, then those marked serial alone
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial'
+test: setup  ## all tests: those marked serial alone, then all others two at a time
 	$(BIN)/python -m pytest -q -m serial || test $$? -eq 5  # 5: no test is marked serial
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial'
 
 demo: setup  ## a quick duel with torch's DataLoader on built-in data, as a table
 	$(BIN)/python -m benchmarks --quick
