@@ -125,7 +125,6 @@ class ProcessExecutor:
             stride=self._arena.stride,
             reserve=self._arena.reserve,
             base_seed=self._start.seed,
-            epoch=self._start.epoch,
             levels=notes.logger_levels(),
             spec=self._spec if fork else None,
             shipment_fd=-1 if self._shipment is None else self._shipment.fd,

@@ -26,7 +26,7 @@ from stoker.share import shipment
 
 _clock = time.monotonic_ns
 _IDLE_SPELL_NS = 100_000
-"""A worker that waited longer than this for its task is not what the consumer waits for in general."""
+"""A worker that waited longer than this for its task was out of work: the consumer is likely to wait for the result."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,6 @@ class Boot:
     stride: int
     reserve: bool
     base_seed: int
-    epoch: int
     levels: dict[str, int]
     spec: WorkerSpec | None
     shipment_fd: int = -1
@@ -54,16 +53,16 @@ class Boot:
         fds = [self.task_fd, self.result_fd, self.lifeline_fd, self.note_fd, self.arena_fd, self.status_fd]
         fds += [self.shipment_fd, *self.shipment_fds]
         passed = [reduction.DupFd(fd) for fd in fds]
-        rest = (self.stride, self.reserve, self.base_seed, self.epoch, self.levels)
+        rest = (self.stride, self.reserve, self.base_seed, self.levels)
         return _arrive, (self.worker, passed, rest)
 
 
 def _arrive(worker: int, passed: list[Any], rest: tuple[Any, ...]) -> Boot:
     fds = [item.detach() for item in passed]
-    stride, reserve, base_seed, epoch, levels = rest
+    stride, reserve, base_seed, levels = rest
     task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd, shipment_fd, *shipment_fds = fds
     return Boot(
-        worker, task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd, stride, reserve, base_seed, epoch, levels,
+        worker, task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd, stride, reserve, base_seed, levels,
         None, shipment_fd, shipment_fds,
     )  # fmt: skip
 
