@@ -209,8 +209,8 @@ def test_the_last_stream_to_end_ends_the_run() -> None:
 def test_a_lost_task_is_issued_again_elsewhere_and_its_duplicate_dropped() -> None:
     scheduler, slots = start()
     (task,) = plan(scheduler, 0)
-    spawn, dispatch = scheduler.handle(m.WorkerLost(0))
-    assert spawn == m.Spawn(0)
+    dispatch, spawn = scheduler.handle(m.WorkerLost(0))
+    assert spawn == m.Spawn(0), "last: the task is in line before the replacement comes"
     assert isinstance(dispatch, m.Dispatch)
     assert dispatch.task.attempt == 1
     assert task.slot is not None
@@ -233,7 +233,7 @@ def test_a_ticket_that_kills_too_often_is_lost() -> None:
     plan(scheduler, 0)
     scheduler.handle(m.WorkerLost(0, (0, 0, 0), reason="killed"))
     commands = scheduler.handle(m.WorkerLost(1, (0, 1, 0), reason="killed"))
-    assert commands == [m.Spawn(1), m.Deliver(ticket(0), (m.Lost(0, 0, 1, "killed"),))]
+    assert commands == [m.Deliver(ticket(0), (m.Lost(0, 0, 1, "killed"),)), m.Spawn(1)]
     assert slots.live == 0
 
 

@@ -324,6 +324,7 @@ class Scheduler:
     def _worker_lost(self, event: m.WorkerLost) -> list[m.Command]:
         self._workers.pop(event.worker, None)
         commands: list[m.Command] = []
+        replacement: list[m.Command] = []
         if not event.expected and not self.closed:
             self.deaths += 1
             self._deaths_in_a_row += 1
@@ -336,11 +337,11 @@ class Scheduler:
         elif len(self._workers) < self._target and not self.closed:
             # The replacement keeps the id: bound tasks, worker info and the status page all speak of it.
             self._workers[event.worker] = True
-            commands.append(m.Spawn(event.worker))
+            replacement.append(m.Spawn(event.worker))
         for story in list(self._stories.values()):
             if story.state is _D:
                 commands += self._recover(story, event)
-        return commands
+        return commands + replacement  # it comes last: what it should take first is in line by then
 
     def _hopeless(self, event: m.WorkerLost) -> str:
         """Why no further worker is started, or nothing when one is."""

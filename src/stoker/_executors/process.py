@@ -186,7 +186,15 @@ class ProcessExecutor:
             part.start, part.stop, ticket.rows, slot.index, slot.generation, scratch_index, scratch_generation,
             ticket.seed, start.pipe_seed, task.pull, len(payload), _clock(),
         )  # fmt: skip
-        self._channel(task.worker).send(header + payload if inline else header)
+        message = header + payload if inline else header
+        channel = self._channel(task.worker)
+        if task.attempt and self._shared is not None:
+            # A repeated task is the oldest as a rule, and the one the consumer waits for: it goes to its place in the line.
+            waiting = [*channel.take_back(), message]
+            for each in sorted(waiting, key=_place):
+                channel.send(each)
+        else:
+            channel.send(message)
 
     def wait(self, timeout_s: float | None) -> list[Arrival]:
         data = self._results.read()
@@ -398,6 +406,12 @@ def _kept(flags: int, worker: int, slot: int, scratch: int) -> list[Arrival]:
     """Slots that the worker's user code still refers to."""
     held = ((wire.HELD_SLOT, slot), (wire.HELD_SCRATCH, scratch))
     return [Arrival(-1, m.Held(index, worker)) for bit, index in held if flags & bit]
+
+
+def _place(message: bytes) -> tuple[int, int, int]:
+    """Where a task stands in the line."""
+    task = wire.TaskHeader._make(wire.unpack_task(message))
+    return task.epoch, task.seq, task.part
 
 
 def _send_signal(member: _Member, number: int) -> None:
