@@ -169,7 +169,8 @@ class ExecutorConformance:
     # Waiting
 
     def test_wait_returns_when_nothing_comes(self) -> None:
-        with self.bench() as bench:
+        with self.bench(workers=1) as bench:
+            assert bench.batches(bench.submit([1])) == [[2]]  # the worker is up and has said so
             if bench.executor.eager:
                 bench.submit([bench.gate.path])
             while arrivals := bench.executor.wait(0.05):
