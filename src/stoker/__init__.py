@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ def __getattr__(name: str) -> Any:
     """Public names are imported when first used: importing stoker alone costs nothing and starts nothing."""
     if name not in _HOMES:
         raise AttributeError(f"module 'stoker' has no attribute {name!r}")
+    if sys.platform == "win32":
+        raise ImportError("stoker needs Linux; it has not been made to work on Windows")
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -163,3 +163,17 @@ def test_the_version_is_the_packages() -> None:
     from importlib.metadata import version
 
     assert stoker.__version__ == version("stoker")
+
+
+def test_worker_processes_are_refused_in_words_where_they_cannot_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr("select.epoll")
+    with pytest.raises(RuntimeError, match=r"need Linux.*executor='thread'"):
+        iter(stoker.DataLoader(range(4), num_workers=1))  # type: ignore[arg-type]
+
+
+def test_windows_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "win32")
+    with pytest.raises(ImportError, match="needs Linux"):
+        stoker.__getattr__("DataLoader")

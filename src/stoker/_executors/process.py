@@ -59,6 +59,10 @@ class ProcessExecutor:
     eager = True
 
     def __init__(self, spec: WorkerSpec, context: Any, arena: Arena, *, bound: bool) -> None:
+        if not hasattr(select, "epoll"):
+            raise RuntimeError(
+                f"worker processes of stoker need Linux, and this is {sys.platform}: use executor='thread' or num_workers=0"
+            )
         self._spec = spec
         self._context = context
         self._arena = arena
