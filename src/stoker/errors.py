@@ -4,13 +4,17 @@
     ├── StokerError                    base of what only stoker raises
     │   ├── IllegalMove                a scheduler event that cannot happen; carries the ticket's story
     │   ├── UnsendableError            a batch, sample or dataset part that cannot travel; names its path
+    │   ├── NoGoodSample               ``on_bad_sample="replace"`` found nothing to put in a bad sample's place
     │   ├── Interrupted                next() after an exception came in the middle of the iterator's accounts
     │   └── LoaderClosed               next() on an iterator whose loader was closed
     ├── RuntimeError
     │   ├── WorkerDied                 a worker was killed or left, in torch's wording
     │   ├── WorkerTimeout              no batch within ``timeout``, in torch's wording
     │   ├── WorkerFailure              a worker's exception whose own type cannot travel
-    │   └── SampleStopIteration        ``StopIteration`` came out of a dataset's ``__getitem__``
+    │   ├── SampleStopIteration        ``StopIteration`` came out of a dataset's ``__getitem__``
+    │   └── StartRefused               the system refused a worker: memory, processes or descriptors (also an OSError)
+    ├── RuntimeWarning
+    │   └── WorkerStalled              a batch takes far longer than batches took so far; says which worker is on what
     └── WorkerTraceback                the ``__cause__`` of a re-raised exception: the worker's traceback as text
 
 What torch raises as RuntimeError is a RuntimeError here too, so that existing ``except`` clauses keep working.
@@ -28,6 +32,10 @@ class IllegalMove(StokerError):
 
 class UnsendableError(StokerError, TypeError):
     """Something cannot be serialised. The message names it by its path, for example ``batch['meta'][3]``."""
+
+
+class NoGoodSample(StokerError, RuntimeError):
+    """A bad sample was to be replaced, and every sample that could stand in for it is bad too."""
 
 
 class Interrupted(StokerError):
@@ -52,6 +60,24 @@ class WorkerFailure(RuntimeError):
 
 class SampleStopIteration(RuntimeError):
     """``__getitem__`` raised ``StopIteration``, which would otherwise end the epoch silently."""
+
+
+class StartRefused(RuntimeError, OSError):
+    """The system refused what a worker needs to start. ``errno`` says which; the message has the numbers and the ways out."""
+
+    # Both bases bring a constructor, and only OSError's keeps the error number.
+    def __new__(cls, *args: object) -> "StartRefused":
+        return OSError.__new__(cls, *args)
+
+    def __init__(self, *args: object) -> None:
+        OSError.__init__(self, *args)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+class WorkerStalled(RuntimeWarning):
+    """A wait for one batch is odd: the message says which worker is on which sample, with its Python stack."""
 
 
 class WorkerTraceback(Exception):

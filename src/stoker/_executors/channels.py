@@ -2,6 +2,7 @@
 
 Plain descriptors and not socket objects: a forked child inherits the objects too, and an object collected there would close
 a number that by then may belong to somebody else. The parent's ends are private to it (see ``descriptors``).
+Where descriptors run out, making a channel raises StartRefused.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ class TaskChannel:
     """
 
     def __init__(self) -> None:
-        kind = socket.SOCK_SEQPACKET if hasattr(socket, "SOCK_SEQPACKET") else socket.SOCK_DGRAM
-        parent, worker = socket.socketpair(socket.AF_UNIX, kind)
+        parent, worker = _message_sockets("a task channel")
         parent.setblocking(False)
         worker.setblocking(True)
         self.worker_fd = worker.detach()
@@ -91,7 +91,8 @@ class ResultPipe:
     """Fixed-size headers from all workers to the parent. A write below PIPE_BUF is whole or absent, so a kill cannot tear it."""
 
     def __init__(self) -> None:
-        self.read_fd, self.write_fd = os.pipe()
+        with descriptors.may_run_out("the result pipe"):
+            self.read_fd, self.write_fd = os.pipe()
         os.set_blocking(self.read_fd, False)
         descriptors.keep_private(self.read_fd)
 
@@ -112,7 +113,8 @@ class ResultPipe:
 
 def lifeline() -> tuple[int, int]:
     """(parent's end, worker's end) of a socket on which nothing is ever sent: its closing is the message."""
-    parent, worker = socket.socketpair()
+    with descriptors.may_run_out("a worker's lifeline"):
+        parent, worker = socket.socketpair()
     parent_fd = parent.detach()
     descriptors.keep_private(parent_fd)
     return parent_fd, worker.detach()
@@ -120,6 +122,12 @@ def lifeline() -> tuple[int, int]:
 
 def note_sockets() -> tuple[socket.socket, int]:
     """(parent's socket, workers' descriptor) for notes."""
-    kind = socket.SOCK_SEQPACKET if hasattr(socket, "SOCK_SEQPACKET") else socket.SOCK_DGRAM
-    parent, worker = socket.socketpair(socket.AF_UNIX, kind)
+    parent, worker = _message_sockets("the channel for notes")
     return parent, worker.detach()
+
+
+def _message_sockets(what: str) -> tuple[socket.socket, socket.socket]:
+    """A connected pair that keeps message boundaries."""
+    kind = socket.SOCK_SEQPACKET if hasattr(socket, "SOCK_SEQPACKET") else socket.SOCK_DGRAM
+    with descriptors.may_run_out(what):
+        return socket.socketpair(socket.AF_UNIX, kind)

@@ -2,11 +2,23 @@
 
 The parent's end of a lifeline or task channel, copied into some child by an unrelated fork, would keep workers alive or waiting
 after the parent is gone. ``os.register_at_fork`` closes them in every child; exec closes them because they are close-on-exec.
+
+What a pool holds open in the parent: about ten, and per worker two under fork (lifeline, pidfd), four under spawn and forkserver
+(also the two pipe ends of multiprocessing). Batches cost none, however many the user keeps.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from stoker.errors import StartRefused
+
+SPENT = (errno.EMFILE, errno.ENFILE)
+"""Error numbers that mean: no descriptor to be had, for this process or for the whole system."""
 
 _private: set[int] = set()
 
@@ -21,6 +33,53 @@ def close_private(fd: int) -> None:
     if fd in _private:
         _private.discard(fd)
         os.close(fd)
+
+
+def ensure_spare(count: int) -> None:
+    """Raise OSError unless this many more can be opened now. For callees that would leak some when they run out halfway."""
+    spare: list[int] = []
+    try:
+        spare.extend(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(count))
+    finally:
+        for fd in spare:
+            os.close(fd)
+
+
+@contextmanager
+def may_run_out(what: str) -> Iterator[None]:
+    """Turn the bare error of a descriptor that could not be had into one with the numbers."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in SPENT:
+            raise
+        text = f"{what} needs descriptors and the system refused them: {error.strerror}. {census()}"
+        raise StartRefused(error.errno, text) from error
+
+
+def census() -> str:
+    """How many descriptors this process has and may have, and what to do about it. Needs no free descriptor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        f"This process has {_in_use(soft)} of {soft} descriptors in use (hard limit {hard}); a worker takes 2 of them under fork, "
+        "4 under spawn and forkserver, and up to 10 more while it starts. Ways out: fewer workers, executor='thread', "
+        "or a higher limit (ulimit -n)"
+    )
+
+
+def _in_use(limit: int) -> int:
+    try:
+        return len(os.listdir("/proc/self/fd")) - 1
+    except OSError:  # to list them takes one; without it they are asked one by one
+        return sum(_is_open(fd) for fd in range(limit))
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def _close_in_child() -> None:
