@@ -16,6 +16,7 @@ from stoker._core.policy import DEEPEN_LIMIT, Policy
 from stoker._device import pinning
 from stoker._engine.engine import Iteration
 from stoker._engine.pool import Pool, PoolPlan
+from stoker._executors import hazards
 from stoker._plan.planner import Planner
 from stoker._worker import collate
 from stoker._worker.spec import WorkerSpec
@@ -189,7 +190,8 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
     )
     context = None
     if options.executor == "process":
-        context = loader.multiprocessing_context or torch.multiprocessing.get_context()
+        choice = hazards.choose(loader.multiprocessing_context, spec, name=options.name)
+        context = hazards.tell_once(choice, loader)
     return PoolPlan(spec, options.executor, workers, bound, context, options.memory_budget_bytes)  # type: ignore[arg-type]
 
 
