@@ -1,0 +1,66 @@
+"""What the tests of the rows of FAILURES.md share: training scripts run as a user runs them, and what an error says."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+METHODS = ("fork", "spawn", "forkserver")
+
+PATIENCE_S = 100.0
+"""Bound on a script that ends by itself when all is well; what hangs is killed before pytest's own limit."""
+
+_SMALL_SHM = ("unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=16m tmpfs /dev/shm && exec "$@"', "sh")
+
+
+def run(
+    source: str, *args: str, folder: Path | None = None, within: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run a training script to its end: from a file in ``folder``, or from standard input when there is none.
+
+    ``within`` is a command that runs it, such as that of ``small_shm``.
+    """
+    text = textwrap.dedent(source)
+    script = "-"
+    if folder is not None:
+        (folder / "train.py").write_text(text)
+        script = "train.py"
+    return subprocess.run(
+        [*within, sys.executable, script, *args],
+        input=text if folder is None else "",
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+
+
+def said(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The lines a script printed; it must have succeeded in silence otherwise."""
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+@functools.cache
+def small_shm() -> tuple[Sequence[str], str]:
+    """The command that gives a script a /dev/shm of 16 MB of its own; and why that is refused here, if it is."""
+    try:
+        probe = subprocess.run(
+            [*_SMALL_SHM, "true"], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+    except OSError as error:
+        return (), f"no unshare command: {error}"
+    return (
+        _SMALL_SHM,
+        "" if probe.returncode == 0 else f"a private /dev/shm is refused: {probe.stderr.strip()}",
+    )
+
+
+def told(error: BaseException) -> str:
+    """Everything an error says about itself: its text and its notes."""
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])
