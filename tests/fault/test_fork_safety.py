@@ -1,0 +1,244 @@
+"""Rows 5 and 6: locks, thread pools and libraries that do not survive a fork.
+
+A scene that loads a hazard runs in a process of its own: its threads would stay, and with them the choice of the start method
+for every later test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fsspec.asyn import AsyncFileSystem  # type: ignore[import-untyped]
+from torch.utils.data import Dataset
+
+import stoker
+
+ROOT = Path(__file__).parents[2]
+SCENE_S = 100
+"""Generous: a scene that hangs is what these tests are about, and one that does not ends at once."""
+
+
+def played(scene: str) -> Any:
+    """What a function of this module prints, as JSON, when it is called in a new process."""
+    code = f"from tests.fault import test_fork_safety as scenes; scenes.{scene}()"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=SCENE_S, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+class Log(logging.Handler):
+    """The messages of stoker's logger, in order."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+        logging.getLogger("stoker").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+class Frame(Dataset[int]):
+    """Rows found with a polars filter, which needs the compute pool."""
+
+    def __init__(self) -> None:
+        import polars
+
+        self.frame = polars.DataFrame({"index": list(range(1000)), "value": [n * n for n in range(1000)]})
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        import polars
+
+        found = self.frame.lazy().filter(polars.col("index") == index).sort("value").collect()
+        return int(found["value"][0])
+
+
+def polars_in_workers() -> None:
+    log = Log()
+    dataset = Frame()
+    dataset[3]
+    loader = stoker.DataLoader(dataset, batch_size=2, num_workers=2, name="frames")
+    epochs = [torch.cat(list(loader)).tolist() for _ in range(2)]
+    print(
+        json.dumps({"epochs": epochs, "log": log.messages, "context": loader.multiprocessing_context is None})
+    )
+
+
+def polars_that_cannot_travel() -> None:
+    log = Log()
+    dataset: Any = Frame()
+    dataset.lock = threading.Lock()
+    loader = stoker.DataLoader(Squares(dataset), batch_size=2, num_workers=1)
+    rows = torch.cat(list(loader)).tolist()
+    print(json.dumps({"rows": rows, "log": log.messages}))
+
+
+class Squares(Dataset[int]):
+    """Holds another dataset and does not use it."""
+
+    def __init__(self, other: Any) -> None:
+        self.other = other
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return index * index
+
+
+class Bucket(AsyncFileSystem):
+    """A file whose content is its name."""
+
+    async def _cat_file(self, path: str, start: Any = None, end: Any = None, **_: Any) -> bytes:
+        await asyncio.sleep(0)
+        return path.encode()
+
+
+class Remote(Dataset[int]):
+    """Reads through a file system that works on fsspec's event loop, as s3fs and gcsfs do."""
+
+    def __init__(self) -> None:
+        self.bucket = Bucket()
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> int:
+        return int(self.bucket.cat_file(str(index)))
+
+
+def fsspec_in_workers() -> None:
+    log = Log()
+    dataset = Remote()
+    dataset[0]
+    rows = torch.cat(list(stoker.DataLoader(dataset, batch_size=2, num_workers=1))).tolist()
+    print(json.dumps({"rows": rows, "log": log.messages}))
+
+
+class Images(Dataset[Any]):
+    """OpenCV operations that its pool shares out."""
+
+    def __init__(self) -> None:
+        self.image = np.arange(1200 * 1200 * 3, dtype=np.uint8).reshape(1200, 1200, 3)
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        import cv2
+
+        blurred = cv2.GaussianBlur(self.image, (31, 31), 5)
+        hues = cv2.cvtColor(cv2.resize(blurred, (600, 600)), cv2.COLOR_BGR2HSV)
+        return int(np.asarray(hues, dtype=np.int64).sum()) + index
+
+
+def opencv_in_workers() -> None:
+    import cv2
+
+    log = Log()
+    cv2.setNumThreads(4)
+    dataset = Images()
+    expected = [dataset[index] for index in range(4)]
+    busy = threading.Event()
+    over = threading.Event()
+
+    def keep_busy() -> None:
+        while not over.is_set():
+            dataset[0]
+            busy.set()
+
+    thread = threading.Thread(target=keep_busy)
+    thread.start()
+    busy.wait()
+    found = [
+        torch.cat(list(stoker.DataLoader(dataset, num_workers=2, multiprocessing_context=method))).tolist()
+        for method in (None, "fork")
+    ]
+    over.set()
+    thread.join()
+    print(json.dumps({"expected": expected, "found": found, "log": log.messages}))
+
+
+class Numbers(Dataset[Any]):
+    """Operations that OpenMP, MKL and OpenBLAS share out among threads."""
+
+    def __init__(self) -> None:
+        self.table = torch.linspace(0, 1, 500 * 500, dtype=torch.float64).reshape(500, 500)
+        self.row = torch.linspace(1, 0, 1_000_000)
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        array = self.table.numpy()
+        return (self.table @ self.table)[index], (array @ array)[index], self.row.sort().values[index], index
+
+
+def openmp_in_workers() -> None:
+    log = Log()
+    torch.set_num_threads(4)
+    dataset = Numbers()
+    expected = list(stoker.DataLoader(dataset))
+    torch.jit.wait(torch.jit.fork(torch.sort, dataset.row))
+    found = list(stoker.DataLoader(dataset, num_workers=2, multiprocessing_context="fork"))
+    close = [
+        torch.allclose(a, b) for e, f in zip(expected, found, strict=True) for a, b in zip(e, f, strict=True)
+    ]
+    print(json.dumps({"close": close, "log": log.messages}))
+
+
+def test_polars_in_workers() -> None:
+    """Row 6: a filter in a forked worker waits for ever; the loader starts its workers from the fork server instead."""
+    told = played("polars_in_workers")
+    assert told["epochs"] == [[n * n for n in range(8)]] * 2
+    assert told["context"], "the attribute stays what the user gave"
+    (message,) = told["log"]
+    assert message.startswith("frames: ")
+    assert "polars" in message
+    assert "module state" in message
+
+
+def test_polars_and_a_dataset_that_cannot_travel() -> None:
+    """Row 6: workers are forked then, and the line says what keeps the dataset from travelling."""
+    told = played("polars_that_cannot_travel")
+    assert told["rows"] == [0, 1, 4, 9]
+    (message,) = told["log"]
+    assert "dataset.other.lock (lock)" in message
+    assert "polars" in message
+
+
+def test_a_file_system_of_fsspec_in_workers() -> None:
+    """Row 6: s3fs, gcsfs and the like refuse to work in a forked process; in one from the fork server they work."""
+    told = played("fsspec_in_workers")
+    assert told["rows"] == list(range(6))
+    (message,) = told["log"]
+    assert "fsspec" in message
+
+
+def test_opencv_in_forked_workers_with_a_busy_pool_in_the_parent() -> None:
+    """Row 6: OpenCV's pool answers in a forked worker, which uses no thread of it: fork stays."""
+    told = played("opencv_in_workers")
+    assert told["found"] == [told["expected"]] * 2
+    assert told["log"] == []
+
+
+def test_openmp_and_blas_in_forked_workers() -> None:
+    """Row 5: pools of torch and numpy that the parent has used do not hang workers that do the same operations."""
+    told = played("openmp_in_workers")
+    assert len(told["close"]) == 16
+    assert all(told["close"])
+    assert told["log"] == []
