@@ -57,7 +57,7 @@ HAZARDS: tuple[Hazard, ...] = (
     Hazard("zarrs", "codec pool", Evidence(python=("zarr_io",))),
     Hazard("lance", "tokio runtime", Evidence(native=("lance_backgroun", "lance-cpu"))),
     Hazard("lancedb", "event loop", Evidence(python=("LanceDBBackgroundEventLoop",))),
-    # Threads of decoders that are open now; FFmpeg before version 6 gives them no name.
+    # Best effort: FFmpeg names the threads of a decoder that works frame by frame, not those that share out slices.
     Hazard("av", "decoder threads of an open container", Evidence(native=("av:",))),
 )
 
