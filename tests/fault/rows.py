@@ -1,4 +1,4 @@
-"""What the tests of the rows of FAILURES.md share: training scripts run as a user runs them, and what an error says."""
+"""What the tests of the rows of FAILURES.md share: training scripts run as a user runs them, samples made to order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import functools
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+from torch.utils.data import Dataset
 
 METHODS = ("fork", "spawn", "forkserver")
 
@@ -64,3 +67,29 @@ def small_shm() -> tuple[Sequence[str], str]:
 def told(error: BaseException) -> str:
     """Everything an error says about itself: its text and its notes."""
     return "\n".join([str(error), *getattr(error, "__notes__", [])])
+
+
+class Made(Dataset[Any]):
+    """Twelve samples, each made by a function of its index."""
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        self.make = make
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        return self.make(index)
+
+
+def steps(loader: Any) -> list[Any]:
+    """Batches and errors in the order in which ``next`` gives them."""
+    found: list[Any] = []
+    iterator = iter(loader)
+    while True:
+        try:
+            found.append(next(iterator))
+        except StopIteration:
+            return found
+        except Exception as error:
+            found.append(error)
