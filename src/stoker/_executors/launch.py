@@ -17,9 +17,10 @@ import signal
 import stat
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import forkserver, popen_fork, process, spawn
+from multiprocessing import forkserver, popen_fork, process, resource_tracker, spawn
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ _SOCKET_PATH_BYTES = 107
 
 _REFUSALS = (errno.ENOMEM, errno.EAGAIN, *descriptors.SPENT)
 _patching = threading.Lock()
+_started: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def start(ctx: Any, target: Callable[[Any], None], boot: Any) -> Any:
@@ -51,7 +53,11 @@ def start(ctx: Any, target: Callable[[Any], None], boot: Any) -> Any:
         with _daemons_may_have_children(), _main_stays_out(method):
             if method == "forkserver":
                 _ready_server()
-            child.start()
+                child.start()
+            else:
+                with _interrupts_held_back():
+                    child.start()
+    _started.add(child)
     return child
 
 
@@ -85,6 +91,8 @@ class _Forked(popen_fork.Popen):
         self.pid = os.fork()
         if self.pid == 0:
             try:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
                 code = child._bootstrap(parent_sentinel=self._lifeline_fd)
             finally:
                 os._exit(code)
@@ -275,6 +283,20 @@ def _daemons_may_have_children() -> Iterator[None]:
 
 
 @contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C reaches a worker from its first moment on, and would print a traceback before the worker can ignore it.
+
+    So it is born with the signal blocked, also over exec. The parent gets a signal of that time when the worker is started.
+    """
+    resource_tracker.ensure_running()  # it unblocks the signal when it has to start its process
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def _main_stays_out(method: str) -> Iterator[None]:
     """Keep a spawned worker from importing the training script: all it needs travels by value.
 
@@ -298,3 +320,14 @@ def _main_stays_out(method: str) -> Iterator[None]:
             yield
         finally:
             module.get_preparation_data = original
+
+
+def _disown() -> None:
+    """In a forked child: the workers are the parent's. multiprocessing would end them, by their pids, when the child exits."""
+    children: Any = process._children  # type: ignore[attr-defined]
+    children.difference_update(_started)
+    _started.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown)
