@@ -12,19 +12,32 @@ import logging
 import subprocess
 import sys
 import threading
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from fsspec.asyn import AsyncFileSystem  # type: ignore[import-untyped]
 from torch.utils.data import Dataset
 
 import stoker
+from stoker._core import policy
+from stoker.errors import UnsendableError, WorkerStalled
 
 ROOT = Path(__file__).parents[2]
 SCENE_S = 100
 """Generous: a scene that hangs is what these tests are about, and one that does not ends at once."""
+
+STALL_S = 2.0
+"""The watchdog's patience in these tests: long enough for a worker to start and to reach its sample."""
+
+TIMEOUT_S = 60
+"""Ends a wait that the watchdog failed to report."""
 
 
 def played(scene: str) -> Any:
@@ -242,3 +255,159 @@ def test_openmp_and_blas_in_forked_workers() -> None:
     assert len(told["close"]) == 16
     assert all(told["close"])
     assert told["log"] == []
+
+
+class Locked(Dataset[int]):
+    """Takes a lock for every sample."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        with self.lock:
+            return index
+
+
+class Pooled(Dataset[int]):
+    """Reads every sample in a thread pool of its own."""
+
+    def __init__(self) -> None:
+        self.pool = ThreadPoolExecutor(1)
+        self.pool.submit(int).result()
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return self.pool.submit(int, index).result()
+
+
+class PooledAnew(Pooled):
+    """Leaves its pool behind when it travels."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+
+
+@contextmanager
+def held(lock: Any) -> Iterator[None]:
+    """Another thread has the lock."""
+    has, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            has.set()
+            over.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    has.wait()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def stalled(dataset: Any, **options: Any) -> str:
+    """What the watchdog says about the first batch. The wait ends with it: the warning is raised."""
+    with stoker.DataLoader(
+        dataset, num_workers=1, multiprocessing_context="fork", timeout=TIMEOUT_S, **options
+    ) as loader:
+        with pytest.raises(WorkerStalled) as caught:
+            next(iter(loader))
+        return str(caught.value)
+
+
+def assert_names_the_sample(message: str) -> None:
+    assert "index 0" in message
+    assert "test_fork_safety.py" in message
+    assert "__getitem__" in message
+
+
+def test_a_lock_held_at_the_fork_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 5: nobody releases it in the worker; the message shows the line that waits."""
+    monkeypatch.setattr(policy, "PATIENCE_S", STALL_S)
+    dataset = Locked()
+    with held(dataset.lock):
+        assert_names_the_sample(stalled(dataset))
+
+
+def test_a_thread_pool_that_was_forked_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 5: its threads are gone and nobody takes the work."""
+    monkeypatch.setattr(policy, "PATIENCE_S", STALL_S)
+    dataset = Pooled()
+    try:
+        assert_names_the_sample(stalled(dataset))
+    finally:
+        dataset.pool.shutdown()
+
+
+@pytest.mark.parametrize("make", [Locked, Pooled])
+def test_what_cannot_travel_is_named(make: Callable[[], Any]) -> None:
+    """Row 5: with forkserver nothing hangs; a lock or a pool on the dataset is refused by its path."""
+    dataset = make()
+    with pytest.raises(UnsendableError, match=r"dataset\.(lock|pool)"):
+        next(iter(stoker.DataLoader(dataset, num_workers=1, multiprocessing_context="forkserver")))
+    if make is Pooled:
+        dataset.pool.shutdown()
+
+
+def test_a_pool_left_behind_works_from_the_fork_server() -> None:
+    """Row 5: what the dataset makes anew where it arrives has its threads."""
+    dataset = PooledAnew()
+    loader = stoker.DataLoader(dataset, batch_size=2, num_workers=1, multiprocessing_context="forkserver")
+    assert torch.cat(list(loader)).tolist() == [0, 1, 2, 3]
+    dataset.pool.shutdown()
+
+
+def _four_threads(worker: int) -> None:
+    torch.set_num_threads(4)
+
+
+def _one_opencv_thread(worker: int) -> None:
+    import cv2
+
+    cv2.setNumThreads(1)
+
+
+def _print_stalled(dataset: Any, **options: Any) -> None:
+    warnings.simplefilter("error")
+    policy.PATIENCE_S = STALL_S
+    dataset[0]
+    print(json.dumps(stalled(dataset, **options)))
+
+
+def polars_forked() -> None:
+    _print_stalled(Frame())
+
+
+def openmp_with_threads_in_workers() -> None:
+    torch.set_num_threads(4)
+    _print_stalled(Numbers(), worker_init_fn=_four_threads)
+
+
+def opencv_with_a_smaller_pool_in_workers() -> None:
+    import cv2
+
+    cv2.setNumThreads(4)
+    _print_stalled(Images(), worker_init_fn=_one_opencv_thread)
+
+
+@pytest.mark.parametrize("scene", ["polars_forked", "openmp_with_threads_in_workers"])
+def test_a_pool_that_died_in_a_fork_the_user_asked_for_is_reported(scene: str) -> None:
+    """Rows 5 and 6: what the user's own choice lets hang is reported with the line that waits."""
+    assert_names_the_sample(played(scene))
+
+
+def test_opencv_made_to_join_threads_that_are_gone_is_reported() -> None:
+    """Row 6: a smaller pool than the parent used means threads to join; the worker hangs before its first sample."""
+    message = played("opencv_with_a_smaller_pool_in_workers")
+    assert "has not started yet" in message
+    assert "_one_opencv_thread" in message
