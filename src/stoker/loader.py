@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, Sampler
 
 from stoker import options as opts
 from stoker._engine.iterator import StokerIter
+from stoker._engine.ledger import Ledger
 from stoker._engine.pool import Pool
 
 T_co = TypeVar("T_co", covariant=True)
@@ -29,6 +30,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         each sample's place in the epoch. "torch": torch's per-worker streams and static assignment.
     restarts
         How often a batch whose worker died is tried again before an error is raised. 0 is torch's behaviour.
+    on_bad_sample
+        What happens to a sample that raises, is None, or kills its worker. "raise" (default). "skip": the batch goes without it.
+        "replace": another sample of the same epoch takes its place, so that batches keep their size. ``stats()`` counts them.
     memory_budget
         Bound on bytes made and not yet delivered: bytes or a text like "2GiB". Default: a quarter of what is available.
     split_batches
@@ -36,10 +40,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     name
         What this loader is called in messages and records.
 
-    ``with DataLoader(...) as loader`` and ``close()`` end persistent workers at a known point.
+    ``with DataLoader(...) as loader`` and ``close()`` end persistent workers at a known point. ``stats()`` tells what was
+    delivered and what went wrong.
     """
 
     _live: weakref.WeakSet[StokerIter] | None = None
+    _ledger: Ledger | None = None
 
     def __init__(
         self,
@@ -64,6 +70,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         executor: str | None = None,
         rng: str = "batch",
         restarts: int = 2,
+        on_bad_sample: str = "raise",
         memory_budget: int | str | None = None,
         split_batches: bool | None = None,
         name: str | None = None,
@@ -92,6 +99,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             executor=executor,
             rng=rng,
             restarts=restarts,
+            on_bad_sample=on_bad_sample,
             memory_budget=memory_budget,
             split_batches=split_batches,
             name=name,
@@ -100,6 +108,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.executor = executor
         self.rng = rng
         self.restarts = restarts
+        self.on_bad_sample = on_bad_sample
         self.memory_budget = memory_budget
         self.split_batches = split_batches
         self.name = name
@@ -120,7 +129,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if persistent and isinstance(pool, Pool) and not pool.closed:
             if pool.reserve():
                 try:
-                    return StokerIter(self, self._resolved(), pool, self._keep)
+                    return StokerIter(self, self._resolved(), self._accounts(), pool, self._keep)
                 except BaseException:
                     pool.busy = False
                     raise
@@ -129,7 +138,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             )
         if self.num_workers > 0:
             self.check_worker_number_rationality()
-        return StokerIter(self, self._resolved(), None, self._keep if persistent else None)
+        keep = self._keep if persistent else None
+        return StokerIter(self, self._resolved(), self._accounts(), None, keep)
 
     def __iter__(self) -> Any:
         return self._get_iterator()
@@ -142,6 +152,13 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     ) -> None:
         self.close()
 
+    def stats(self) -> dict[str, Any]:
+        """What this loader has delivered and what went wrong on the way, over all its iterators so far. A fresh, plain dict.
+
+        ``bad_samples`` holds a count and, by dataset index, how often a sample was bad and why (``on_bad_sample``).
+        """
+        return self._accounts().stats()
+
     def close(self) -> None:
         """End all workers of this loader, those of iterators still in use too. It can be iterated again. Idempotent."""
         for iterator in list(self._live or ()):
@@ -153,7 +170,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the workers: a copy starts its own."""
-        return {**self.__dict__, "_iterator": None, "_live": None}
+        return {**self.__dict__, "_iterator": None, "_live": None, "_ledger": None}
+
+    def _accounts(self) -> Ledger:
+        if self._ledger is None:
+            self._ledger = Ledger(self.name or "loader")
+        return self._ledger
 
     def _keep(self, pool: Pool) -> None:
         self._iterator = pool  # type: ignore[assignment]
@@ -163,6 +185,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             executor=self.executor,
             rng=self.rng,
             restarts=self.restarts,
+            on_bad_sample=self.on_bad_sample,
             memory_budget=self.memory_budget,
             split_batches=self.split_batches,
             name=self.name,

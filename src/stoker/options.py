@@ -8,6 +8,7 @@ from typing import Any
 
 EXECUTORS = ("process", "thread", "inline")
 RNG_MODES = ("batch", "sample", "torch")
+BAD_SAMPLE_MODES = ("raise", "skip", "replace")
 _UNITS = {
     "": 1,
     "k": 10**3,
@@ -35,6 +36,7 @@ class Options:
     executor: str
     rng: str
     restarts: int
+    on_bad_sample: str
     split_batches: bool
     memory_budget_bytes: int | None
     deepen: bool
@@ -47,6 +49,7 @@ def check(
     executor: Any,
     rng: Any,
     restarts: Any,
+    on_bad_sample: Any,
     memory_budget: Any,
     split_batches: Any,
     name: Any,
@@ -65,6 +68,10 @@ def check(
         raise TypeError(f"restarts should be an int, but got {type(restarts).__name__}")
     if restarts < 0:
         raise ValueError(f"restarts should be non-negative, but got restarts={restarts}")
+    if on_bad_sample not in BAD_SAMPLE_MODES:
+        raise ValueError(
+            f"on_bad_sample should be one of {BAD_SAMPLE_MODES}, but got on_bad_sample={on_bad_sample!r}"
+        )
     if split_batches is not None and not isinstance(split_batches, bool):
         raise TypeError(f"split_batches should be a bool or None, but got {type(split_batches).__name__}")
     if name is not None and not isinstance(name, str):
@@ -78,6 +85,7 @@ def resolve(
     executor: str | None,
     rng: str,
     restarts: int,
+    on_bad_sample: str,
     memory_budget: int | str | None,
     split_batches: bool | None,
     name: str | None,
@@ -109,6 +117,7 @@ def resolve(
         executor=kind,
         rng=rng,
         restarts=restarts,
+        on_bad_sample=on_bad_sample,
         split_batches=True if split_batches is None else split_batches,
         memory_budget_bytes=None if memory_budget is None else parse_bytes(memory_budget),
         deepen=not prefetch_given,

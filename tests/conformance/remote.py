@@ -25,7 +25,7 @@ from stoker._executors.making import carry_out
 from stoker._transports import heap
 from stoker._worker import failure
 from stoker._worker.maker import Maker
-from stoker._worker.spec import WorkerSpec
+from stoker._worker.spec import Resume, WorkerSpec
 
 LEAVE = b"leave"
 CLOSE_S = 1.0
@@ -46,6 +46,7 @@ class RemoteExecutor:
 
     shared_memory = False
     eager = True
+    torn = False
 
     def __init__(self, spec: WorkerSpec, *, bound: bool) -> None:
         self._spec = spec
@@ -104,6 +105,15 @@ class RemoteExecutor:
 
     def sightings(self) -> list[Sighting]:
         return []
+
+    def stack(self, worker: int) -> list[str]:
+        return []
+
+    def starting(self) -> list[tuple[int, int]]:
+        return []
+
+    def remember(self, worker: int, resume: Resume) -> None:
+        return None
 
     def retire(self, worker: int | None) -> None:
         host = self._hosts[next(iter(self._hosts)) if worker is None else worker]

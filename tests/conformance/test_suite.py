@@ -28,7 +28,7 @@ class Stubborn(InlineExecutor):
 
     def wait(self, timeout_s: float | None) -> list[Arrival]:
         if self._tasks:
-            self._start = self._start.__class__(self._tasks[0].ticket.epoch, 0)
+            self.begin(self._start.__class__(self._tasks[0].ticket.epoch, 0))
         return super().wait(timeout_s)
 
 

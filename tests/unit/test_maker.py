@@ -14,7 +14,7 @@ from torch.utils.data import default_collate
 
 from stoker._core.grid import row_ranges, share_ranges
 from stoker._worker import seeding
-from stoker._worker.maker import EPOCH, ROW, Abandoned, Maker, StreamEnded, Watch
+from stoker._worker.maker import COLLATING, EPOCH, PHASE, ROW, Abandoned, Maker, StreamEnded, Watch
 from stoker._worker.spec import Order, WorkerSpec
 from stoker.errors import SampleStopIteration
 
@@ -394,9 +394,10 @@ def test_workers_of_a_stream_draw_different_numbers() -> None:
 
 def test_the_row_is_shown_and_an_old_epoch_is_given_up() -> None:
     one = maker(list(range(100)))
-    one.watch = Watch([0] * (ROW + 1), [1])
+    one.watch = Watch([0] * (PHASE + 1), [1])
     one.make(order([5, 6, 7]), None)
     assert one.watch.here[ROW] == 2
+    assert one.watch.here[PHASE] == COLLATING
     one.watch.there[EPOCH] = 2
     for iterable in (False, True):
         late = maker(list(range(100)), iterable=iterable)

@@ -17,6 +17,7 @@ GOOD: dict[str, Any] = {
     "executor": None,
     "rng": "batch",
     "restarts": 2,
+    "on_bad_sample": "raise",
     "memory_budget": None,
     "split_batches": None,
     "name": None,
@@ -107,7 +108,7 @@ def test_a_number_means_itself_as_text_too(nbytes: int) -> None:
 
 def test_defaults_and_their_reasons() -> None:
     options = resolved()
-    assert options == Options("process", "batch", 2, True, None, True, "loader", options.reasons)
+    assert options == Options("process", "batch", 2, "raise", True, None, True, "loader", options.reasons)
     assert options.reasons["executor"] == "default"
     assert options.reasons["deepen"] == "prefetch_factor was left open"
     assert set(options.reasons) == {"executor", "split_batches", "memory_budget", "deepen"}

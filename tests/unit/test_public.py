@@ -18,7 +18,7 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 import stoker
 from stoker.options import LeftOpen
 
-OURS = ["executor", "rng", "restarts", "memory_budget", "split_batches", "name"]
+OURS = ["executor", "rng", "restarts", "on_bad_sample", "memory_budget", "split_batches", "name"]
 ARGUMENTS = list(inspect.signature(stoker.DataLoader).parameters)
 
 

@@ -15,7 +15,7 @@ U8, U16, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (8, 16, 32, 64)
 
 tasks = st.builds(
     wire.TaskHeader,
-    version=U8, kind=U8, inline=U16, epoch=U32, seq=U64, position=U64, attempt=U16, part=U16, parts=U16,
+    version=U8, kind=U8, flags=U16, epoch=U32, seq=U64, position=U64, attempt=U16, part=U16, parts=U16,
     start=U32, stop=U32, rows=U32, slot=U32, slot_generation=U32, scratch=U32, scratch_generation=U32,
     seed=U64, pipe_seed=U64, pull=U64, payload_bytes=U64, sent_ns=U64,
 )  # fmt: skip

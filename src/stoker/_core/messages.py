@@ -33,7 +33,8 @@ class WorkerLost(NamedTuple):
 
     ``claimed`` is the (seq, attempt, part) it was working on, if any. ``queued`` are the tasks found untouched in the
     channel and put back there. ``expected`` is true for a worker that was told to leave, ``started`` is false for one that
-    died before it could take tasks. ``reason`` is for people.
+    died before it could take tasks. ``reason`` and ``details`` are for people: how it ended, and what is known of why. ``row`` is
+    the row of the claimed ticket it was fetching, -1 when it was not fetching one or that is not known.
     """
 
     worker: int
@@ -42,6 +43,8 @@ class WorkerLost(NamedTuple):
     expected: bool = False
     reason: str = ""
     started: bool = True
+    row: int = -1
+    details: str = ""
 
 
 class Planned(NamedTuple):
@@ -188,6 +191,7 @@ class Lost(NamedTuple):
     part: int
     worker: int
     reason: str
+    details: str = ""
 
 
 class Deliver(NamedTuple):
@@ -207,6 +211,7 @@ class Finish(NamedTuple):
     """Nothing more will be delivered. ``reason`` is empty at the regular end."""
 
     reason: str = ""
+    details: str = ""
 
 
 Command = Spawn | Dispatch | Deliver | Retire | Finish

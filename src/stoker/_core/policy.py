@@ -19,6 +19,15 @@ DEEPEN_LIMIT = 16
 DEATHS_LIMIT = 30
 """Deaths without one delivered batch between them after which the run ends."""
 
+PATIENCE_S = 30.0
+"""A wait for one batch below this is never worth a warning."""
+
+PATIENCE_MEDIANS = 20
+"""Beyond it, a wait is odd when it is this many times as long as recent batches took to make."""
+
+RECENT_BATCHES = 64
+"""How many batch times the median is taken of."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -27,7 +36,8 @@ class Policy:
     ``window`` bounds tickets planned but not taken; with ``max_window`` above it, the window deepens while the consumer
     waits and a worker idles. ``bound`` ties tickets to workers round-robin (iterable datasets, ``rng="torch"``).
     ``budget_bytes`` bounds what is made and not taken; 0 means unbounded. ``restarts`` is how often a ticket that killed its
-    worker is tried again; without ``heal`` the death of a worker that was on no ticket ends the run too, as in torch.
+    worker is tried again; without ``heal`` the death of a worker that was on no ticket ends the run too, as in torch. With
+    ``sift`` a row that killed its worker that often is excluded and its ticket made without it.
     """
 
     window: int
@@ -37,6 +47,7 @@ class Policy:
     split: bool = False
     restarts: int = 2
     heal: bool = True
+    sift: bool = False
     budget_bytes: int = 0
     shared_memory: bool = True
 
@@ -44,6 +55,11 @@ class Policy:
 def lease_pays(nbytes: int, leased: int) -> bool:
     """Whether a delivered batch stays in its slot (a lease) or is copied out of it."""
     return nbytes > COPY_OUT_BYTES and leased < LEASE_CAP
+
+
+def patience_s(median_ns: float) -> float:
+    """How long a wait for one batch may take before it is worth a warning."""
+    return max(PATIENCE_S, PATIENCE_MEDIANS * median_ns / 1e9)
 
 
 def parts_for(*, idle: int, ranges: int, first: bool, expected_ns: int) -> int:

@@ -19,11 +19,12 @@ Clauses that the rest of the engine relies on:
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 from stoker._core import messages as m
 from stoker._core.grid import share_ranges
-from stoker._core.policy import DEATHS_LIMIT, Policy, parts_for
+from stoker._core.policy import DEATHS_LIMIT, RECENT_BATCHES, Policy, parts_for
 from stoker._core.reorder import Reorder
 from stoker._core.slots import SlotTable
 from stoker._core.story import Story, TicketState
@@ -64,6 +65,7 @@ class Scheduler:
         self._ready = 0
         self._typical_bytes = 0
         self.row_ns = row_ns
+        self._recent_ns: list[int] = []
         self._plan_ended = False
         self._starving = False
         self._deaths_in_a_row = 0
@@ -118,6 +120,15 @@ class Scheduler:
     def workers(self) -> frozenset[int]:
         """Ids of the workers that are up or on their way."""
         return frozenset(self._workers)
+
+    @property
+    def head(self) -> int:
+        """The number of the ticket that is delivered next, in order."""
+        return self._reorder.head
+
+    def median_ns(self) -> float:
+        """How long recent batches, or parts of them, took to make; 0 before the first."""
+        return median(self._recent_ns) if self._recent_ns else 0.0
 
     def ticket(self, seq: int) -> Ticket | None:
         """An open ticket by number."""
@@ -207,7 +218,12 @@ class Scheduler:
         if spans.sent_ns:
             task = story.tasks[event.part]
             rows = (task.part.stop - task.part.start) or 1
-            per_row = (spans.sent_ns - spans.received_ns) / rows
+            took_ns = spans.sent_ns - spans.received_ns
+            recent_ns = self._recent_ns
+            recent_ns.append(took_ns)
+            if len(recent_ns) > 2 * RECENT_BATCHES:
+                del recent_ns[:RECENT_BATCHES]
+            per_row = took_ns / rows
             self.row_ns = per_row if not self.row_ns else 0.8 * self.row_ns + 0.2 * per_row
         if self._starving and self.window < self.policy.max_window:
             self._deepen(event.seq)
@@ -333,7 +349,7 @@ class Scheduler:
         if hopeless:
             if not self.finished:
                 self.finished = True
-                commands.append(m.Finish(hopeless))
+                commands.append(m.Finish(hopeless, event.details))
         elif len(self._workers) < self._target and not self.closed:
             # The replacement keeps the id: bound tasks, worker info and the status page all speak of it.
             self._workers[event.worker] = True
@@ -371,7 +387,10 @@ class Scheduler:
                 continue
             writer_dead = key == event.claimed
             story.blamed += writer_dead
-            if self.finished or (writer_dead and story.blamed > self.policy.restarts):
+            worn_out = writer_dead and story.blamed > self.policy.restarts
+            if worn_out and not self.finished and self._exclude(story, task, event.row):
+                worn_out = False
+            if self.finished or worn_out:
                 commands += self._give_up(story, number, event)
             else:
                 again.append(number)
@@ -381,6 +400,16 @@ class Scheduler:
         for number in again:
             commands += self._issue_again(story, number)
         return commands
+
+    def _exclude(self, story: Story, task: Task, row: int) -> bool:
+        """Leave out the row that killed its worker; whether that is asked for, and the row known and not left out before."""
+        ticket = story.ticket
+        known = task.part.start <= row < max(task.part.stop, 1) and row not in ticket.excluded
+        if not self.policy.sift or not known:
+            return False
+        story.ticket = ticket._replace(excluded=(*ticket.excluded, row))
+        story.blamed = 0
+        return True
 
     def _issue_again(self, story: Story, number: int, slot: SlotRef | None = None) -> list[m.Command]:
         """One task once more; ``slot`` is where a split ticket's rows go from now on, when that has changed."""
@@ -396,7 +425,7 @@ class Scheduler:
         elif slot is not None:
             self._slots.retire(slot)
             slot = self._slots.acquire()
-        task = Task(old.ticket, old.part, old.attempt + 1, slot, scratch, old.worker, old.pull)
+        task = Task(story.ticket, old.part, old.attempt + 1, slot, scratch, old.worker, old.pull)
         story.tasks[number] = task
         return [m.Dispatch(task)]
 
@@ -421,7 +450,7 @@ class Scheduler:
         return commands
 
     def _give_up(self, story: Story, number: int, event: m.WorkerLost) -> list[m.Command]:
-        story.results[number] = m.Lost(story.ticket.seq, number, event.worker, event.reason)
+        story.results[number] = m.Lost(story.ticket.seq, number, event.worker, event.reason, event.details)
         story.open_parts -= 1
         self._tasks_out -= 1
         task = story.tasks[number]

@@ -22,7 +22,8 @@ class Ticket(NamedTuple):
     ``seq`` numbers the tickets of one iteration in delivery order; ``position`` is the batch's place in the epoch,
     which keeps its meaning when an epoch is resumed. ``indices`` is what the sampler yielded, or None for "pull the next"
     (iterable datasets). ``seed`` is the iteration's base seed. ``plan_state`` is what resume needs to know about the
-    sampler just after this ticket, because samplers run ahead of delivery.
+    sampler just after this ticket, because samplers run ahead of delivery. ``excluded`` are rows known to kill their worker;
+    ``spares`` are indices that may stand in for a bad one when a batch has no other (``on_bad_sample="replace"``).
     """
 
     epoch: int
@@ -32,6 +33,8 @@ class Ticket(NamedTuple):
     seed: int
     rows: int = 0
     plan_state: object | None = None
+    excluded: tuple[int, ...] = ()
+    spares: tuple[object, ...] = ()
 
 
 class Part(NamedTuple):

@@ -7,32 +7,41 @@ Everything happens on the thread that calls ``next``; between calls the workers 
 
 from __future__ import annotations
 
+import logging
 import os
-import time
 from collections import deque
 from typing import Any
 
 from stoker._core import messages as m
+from stoker._core.place import place
 from stoker._core.policy import Policy
 from stoker._core.scheduler import Scheduler
-from stoker._core.types import Ticket
+from stoker._engine.handoff import NOTHING
+from stoker._engine.ledger import Ledger
 from stoker._engine.pool import Pool
+from stoker._engine.vigil import Vigil
+from stoker._executors.base import Arrival
 from stoker._plan.planner import Planner
-from stoker.errors import Interrupted, LoaderClosed, WorkerDied, WorkerTimeout
+from stoker.errors import Interrupted, LoaderClosed, WorkerDied
 
 _STARVED = m.Starved()
+_log = logging.getLogger("stoker")
 
 
 class Iteration:
     """One pass over the sampler. ``close`` is idempotent and happens by itself at the end."""
 
-    def __init__(self, pool: Pool, policy: Policy, *, seed: int, pipe_seed: int, timeout_s: float) -> None:
+    def __init__(
+        self, pool: Pool, policy: Policy, ledger: Ledger, *, seed: int, pipe_seed: int, timeout_s: float
+    ) -> None:
         self._pool = pool
+        self._ledger = ledger
+        pool.handoff.ledger = ledger
         self._scheduler = Scheduler(policy, pool.slots, pool.plan.workers, row_ns=pool.row_ns)
         self._timeout_s = timeout_s
         pool.keep_slots = 2 * policy.window
         self._ready: deque[m.Deliver] = deque()
-        self._abort = ""
+        self._abort: m.Finish | None = None
         self._closed = False
         # True while an exception from outside, such as Ctrl-C, would leave a ticket that nobody waits for or makes.
         self._torn = False
@@ -48,8 +57,15 @@ class Iteration:
 
     def next(self) -> Any:
         """The next batch. Raises StopIteration at the end, or what the dataset, sampler or a worker's death led to."""
+        while (batch := self._next()) is NOTHING:
+            self._ledger.empty_batches += 1
+        self._ledger.batches += 1
+        return batch
+
+    def _next(self) -> Any:
+        """The next batch, or NOTHING for one of which no sample was good."""
         ready, scheduler = self._ready, self._scheduler
-        if self._pool.closed or self._torn:
+        if self._pool.closed or self._torn or self._pool.executor.torn:
             self._refuse()
         if not ready:
             self._advance()
@@ -91,7 +107,8 @@ class Iteration:
     def _advance(self) -> None:
         """Plan and wait until a batch is ready; raises when none will be."""
         pool = self._pool
-        deadline = time.monotonic() + self._timeout_s if self._timeout_s > 0 else None
+        executor = pool.executor
+        vigil = Vigil(executor, self._scheduler, self.epoch, self._ledger.name, self._timeout_s)
         while not self._ready:
             if self._closed:
                 raise StopIteration
@@ -104,15 +121,16 @@ class Iteration:
             if self._scheduler.finished:
                 self._finish()
             self._carry_out(self._scheduler.handle(_STARVED))
-            left = None if deadline is None else max(0.001, deadline - time.monotonic())
-            arrivals = pool.executor.wait(left)
-            if not arrivals and deadline is not None and time.monotonic() >= deadline:
-                raise WorkerTimeout(
-                    f"DataLoader timed out after {self._timeout_s} seconds{self._whereabouts()}"
-                )
+            arrivals = executor.wait(vigil.left_s())
             self._torn = True
             for arrival in arrivals:
+                if type(arrival.event) is m.WorkerLost:
+                    arrival = self._mourn(arrival, arrival.event)
                 self._carry_out(pool.route(arrival))
+            executor.torn = False
+            if not self._ready:
+                self._torn = False
+                self._ledger.stalls += vigil.check()
         self._torn = False
 
     def _fill(self) -> None:
@@ -135,22 +153,27 @@ class Iteration:
             elif isinstance(command, m.Deliver):
                 self._ready.append(command)
             elif isinstance(command, m.Spawn):
-                self._pool.spawn(command.worker)
+                self._carry_out(self._pool.spawn(command.worker))
             elif isinstance(command, m.Retire):
                 self._pool.executor.retire(command.worker)
             else:
-                self._abort = command.reason
+                self._abort = command
 
-    def _whereabouts(self) -> str:
-        """What the workers are on, a line each, by dataset index."""
-        lines = []
-        for seen in self._pool.executor.sightings():
-            ticket = self._scheduler.ticket(seen.seq) if seen.epoch == self.epoch else None
-            where = "a batch nobody waits for any more" if ticket is None else _place(ticket, seen.row)
-            lines.append(
-                f"\n  worker {seen.worker} (pid {seen.pid}) has been on {where} for {seen.since_ns / 1e9:.1f} s"
+    def _mourn(self, arrival: Arrival, loss: m.WorkerLost) -> Arrival:
+        """Count and log a death, and say in its details where it happened: the scheduler forgets tickets, errors come later."""
+        if loss.expected:
+            return arrival
+        self._ledger.deaths += 1
+        ticket = self._scheduler.ticket(loss.claimed[0]) if loss.claimed is not None else None
+        where = "\n  it was on no batch" if loss.started else "\n  it had not started yet"
+        if ticket is not None:
+            where = f"\n  worker {loss.worker} was on {place(ticket, loss.row)}"
+        loss = loss._replace(details=where + loss.details)
+        if self._scheduler.policy.heal:
+            _log.warning(
+                "%s: %s A new worker takes its place.%s", self._ledger.name, loss.reason, loss.details
             )
-        return "".join(lines)
+        return arrival._replace(event=loss)
 
     def _finish(self) -> None:
         """Nothing more comes: say why."""
@@ -159,20 +182,8 @@ class Iteration:
         if planner is not None:
             planner.error = None
         self.close()
-        if abort:
-            raise WorkerDied(abort)
+        if abort is not None and abort.reason:
+            raise WorkerDied(abort.reason + abort.details)
         if error is not None:
             raise error
         raise StopIteration
-
-
-def _place(ticket: Ticket, row: int) -> str:
-    """Which sample a worker is on. ``row`` is a hint: it may belong to the ticket before."""
-    indices: Any = ticket.indices
-    if indices is None or (
-        isinstance(indices, list) and None in indices
-    ):  # an iterable dataset has no indices
-        return f"batch {ticket.seq}"
-    if not ticket.rows:
-        return f"dataset index {indices!r}"
-    return f"dataset index {list(indices)[min(row, ticket.rows - 1)]!r}"

@@ -9,21 +9,39 @@ import torch
 from torch.utils.data import default_collate
 
 from stoker._core import messages as m
+from stoker._core.place import place
 from stoker._core.policy import lease_pays
 from stoker._core.slots import SlotTable
-from stoker._core.types import Receipt, SlotRef
+from stoker._core.types import Receipt, SlotRef, Ticket
+from stoker._engine.ledger import Ledger
 from stoker._executors.base import HEAP
 from stoker._transports.arena import Arena, Region
 from stoker._worker.failure import Failure, unpack
-from stoker._worker.maker import collate_samples, note_indices
+from stoker._worker.maker import collate_samples
 from stoker._worker.parts import PartRows, join_placed, samples_of
+from stoker._worker.sift import Envelope
+from stoker._worker.spec import BadSampleMode, Resume
 from stoker.errors import WorkerDied
+
+NOTHING = object()
+"""Stands for a batch of which no sample was good."""
 
 
 class Handoff:
     """Opens results. Owner: the pool; called on the thread that iterates."""
 
-    def __init__(self, slots: SlotTable, arena: Arena | None, agree: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        slots: SlotTable,
+        arena: Arena | None,
+        agree: Callable[[int], None],
+        remember: Callable[[int, Resume], None],
+        mode: BadSampleMode = "raise",
+    ) -> None:
+        self._remember = remember
+        self._mode = mode
+        self.ledger = Ledger("loader")
+        """Of the loader whose iteration is running; the pool may outlive it."""
         self._slots = slots
         self._arena = arena
         self._agree = agree
@@ -39,11 +57,20 @@ class Handoff:
             if type(result) is m.BatchReady:
                 receipt = result.receipt
                 if receipt.flags & HEAP:
-                    return receipt.heap
-                assert result.slot is not None
-                region = self._claim(result.slot, receipt.nbytes)
-                return region.load(receipt.root_offset, receipt.root_bytes)
+                    batch = receipt.heap
+                else:
+                    assert result.slot is not None
+                    region = self._claim(result.slot, receipt.nbytes)
+                    batch = region.load(receipt.root_offset, receipt.root_bytes)
+                return batch if type(batch) is not Envelope else self._unwrap(batch, result.worker)
         return self._open_rare(deliver)
+
+    def _unwrap(self, envelope: Envelope, worker: int) -> Any:
+        if envelope.resume is not None:
+            self._remember(worker, envelope.resume)
+        if envelope.bad:
+            self.ledger.note_bad(envelope.bad, self._mode)
+        return NOTHING if envelope.empty else envelope.contents
 
     def _claim(self, ref: SlotRef, nbytes: int) -> Region:
         """The slot's bytes: leased to the user when that pays, else copied, with the slot free again."""
@@ -68,7 +95,7 @@ class Handoff:
         main: SlotRef | None = None
         for result in deliver.results:
             if type(result) is m.Lost:
-                failure = failure or _died(result.reason, deliver.ticket.indices)
+                failure = failure or _died(result, deliver.ticket)
                 continue
             assert not isinstance(result, m.Lost)
             main = result.slot
@@ -83,12 +110,23 @@ class Handoff:
             raise failure
         assert main is not None
         nbytes = max(part.nbytes for part in parts)
+        bad = [each for part in parts for each in part.bad]
+        if bad:
+            self.ledger.note_bad(bad, self._mode)
         if all(part.raw is None for part in parts):
             return join_placed(parts, self._claim(main, nbytes).tensor)
         samples = samples_of(parts, self._copy(main, nbytes).tensor)
-        self._judge({part.layout for part in parts})
+        if not samples:
+            return NOTHING
+        whole = {part.layout for part in parts if not part.short}
+        if whole:
+            self._judge(whole)
+        indices: Any = deliver.ticket.indices
+        if any(part.short for part in parts):
+            missing = {each.row for each in bad}
+            indices = [index for row, index in enumerate(indices) if row not in missing]
         with torch.no_grad():  # a batch from a worker has no graph, however it was made
-            return collate_samples(default_collate, samples, deliver.ticket.indices, own=True)  # type: ignore[arg-type]
+            return collate_samples(default_collate, samples, indices, own=True)
 
     def _judge(self, layouts: set[int]) -> None:
         """Parts came as samples: settle on their layout if they have one and it is the first, else there is no use in splitting.
@@ -113,13 +151,11 @@ class Handoff:
         return self._copy(ref, receipt.nbytes).load(receipt.root_offset, receipt.root_bytes)
 
 
-def _died(reason: str, indices: Any) -> WorkerDied:
-    error = WorkerDied(reason)
-    if indices is not None and not (
-        isinstance(indices, list) and None in indices
-    ):  # an iterable dataset has none
-        note_indices(error, indices)
-    return error
+def _died(lost: m.Lost, ticket: Ticket) -> WorkerDied:
+    text = lost.reason + lost.details
+    if not lost.details:
+        text += f"\n  worker {lost.worker} was on {place(ticket, -1)}"
+    return WorkerDied(text)
 
 
 def _to_raise(opened: Any) -> BaseException:

@@ -15,6 +15,7 @@ from torch.utils.data import dataloader as torch_loader
 from stoker._core.policy import DEEPEN_LIMIT, Policy
 from stoker._device import pinning
 from stoker._engine.engine import Iteration
+from stoker._engine.ledger import Ledger
 from stoker._engine.pool import Pool, PoolPlan
 from stoker._executors import hazards
 from stoker._plan.planner import Planner
@@ -34,7 +35,12 @@ class StokerIter(_Base):  # type: ignore[misc]
     """
 
     def __init__(
-        self, loader: Any, options: Options, pool: Pool | None, keep: Callable[[Pool], None] | None
+        self,
+        loader: Any,
+        options: Options,
+        ledger: Ledger,
+        pool: Pool | None,
+        keep: Callable[[Pool], None] | None,
     ) -> None:
         self._iteration: Iteration | None = None
         self._pool: Pool | None = None
@@ -67,7 +73,12 @@ class StokerIter(_Base):  # type: ignore[misc]
         )
         policy = _policy(self, options, pool, bound=bound, split=splittable)
         self._iteration = Iteration(
-            pool, policy, seed=self._base_seed, pipe_seed=self._shared_seed or 0, timeout_s=self._timeout
+            pool,
+            policy,
+            ledger,
+            seed=self._base_seed,
+            pipe_seed=self._shared_seed or 0,
+            timeout_s=self._timeout,
         )
         self._iteration.start(
             Planner(
@@ -77,6 +88,8 @@ class StokerIter(_Base):  # type: ignore[misc]
                 batched=self._auto_collation and not iterable,
                 splittable=splittable,
                 by_sample=options.rng == "sample",
+                spares=options.on_bad_sample == "replace" and not iterable,
+                killers=ledger.killers,
             )
         )
         self._counts = iterable and self._IterableDataset_len_called is not None
@@ -187,6 +200,8 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
         rank=it._rank,
         own_collate=collate.is_default(it._collate_fn) and changed is None,
         collate_map=changed,
+        on_bad_sample=options.on_bad_sample,  # type: ignore[arg-type]
+        exact_rows=options.restarts == 0,
     )
     context = None
     if options.executor == "process":
@@ -208,7 +223,8 @@ def _policy(it: Any, options: Options, pool: Pool, *, bound: bool, split: bool) 
         bound=bound,
         split=split,
         restarts=options.restarts,
-        heal=options.restarts > 0,
+        heal=options.restarts > 0 or options.on_bad_sample != "raise",
+        sift=options.on_bad_sample != "raise",
         budget_bytes=pool.budget_bytes,
         shared_memory=pool.executor.shared_memory,
     )

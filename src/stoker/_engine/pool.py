@@ -22,6 +22,7 @@ from stoker._executors.process import ProcessExecutor
 from stoker._executors.thread import ThreadExecutor
 from stoker._transports.arena import Arena
 from stoker._worker.spec import WorkerSpec
+from stoker.errors import StartRefused
 
 _TRIM_AT = 32
 """Leases that end at once make it worth looking for memory to give back; it is also done at the end of an iteration."""
@@ -60,7 +61,9 @@ class Pool:
             if self.arena is not None:
                 self.arena.close()
             raise
-        self.handoff = Handoff(self.slots, self.arena, self.executor.agree)
+        self.handoff = Handoff(
+            self.slots, self.arena, self.executor.agree, self.executor.remember, plan.spec.on_bad_sample
+        )
         self.epoch = 0
         self.row_ns = 0.0
         self.keep_slots = _TRIM_AT
@@ -126,10 +129,14 @@ class Pool:
         self.reclaim()
         self._trim()
 
-    def spawn(self, worker: int) -> None:
-        """Start a worker, a replacement or an addition."""
-        with lifecycle.launching():
-            self.executor.spawn(worker)
+    def spawn(self, worker: int) -> list[m.Command]:
+        """Start a replacement or an addition. One that the system refuses counts as lost before it started."""
+        try:
+            with lifecycle.launching():
+                self.executor.spawn(worker)
+        except StartRefused as error:
+            return self.route(Arrival(-1, m.WorkerLost(worker, reason=str(error), started=False)))
+        return []
 
     def route(self, arrival: Arrival) -> list[m.Command]:
         """Give an arrival to the iteration it belongs to; the commands of the one that is running."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from stoker._core.messages import Event
 from stoker._core.types import Task
+from stoker._worker.spec import Resume
 
 HEAP = 1
 """Receipt flag: the result is the object in ``receipt.heap``, not bytes in a slot."""
@@ -21,7 +22,7 @@ class Arrival(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """A worker at work: which row of which part of which ticket, and for how long."""
+    """A worker at work: which row of which part of which ticket (-1: not a certain one), and for how long."""
 
     worker: int
     pid: int
@@ -30,6 +31,7 @@ class Sighting(NamedTuple):
     part: int
     row: int
     since_ns: int
+    collating: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,9 @@ class Executor(Protocol):
     eager: bool
     """Whether tasks make progress without ``wait`` being called. False means: do not plan ahead."""
 
+    torn: bool
+    """Set by ``wait`` while an exception from outside would lose arrivals, and cleared by whoever has taken them."""
+
     @property
     def workers(self) -> Sequence[Any]:
         """Handles with pid, is_alive, join, exitcode, terminate; empty where there are none."""
@@ -81,6 +86,18 @@ class Executor(Protocol):
 
     def sightings(self) -> list[Sighting]:
         """What every busy worker is on, for messages about waits. Empty where it cannot be known."""
+        ...
+
+    def stack(self, worker: int) -> list[str]:
+        """The Python stack of a worker, innermost frame first, or why there is none. For messages: it may take a second."""
+        ...
+
+    def starting(self) -> list[tuple[int, int]]:
+        """(worker, pid) of those that have not come up yet."""
+        ...
+
+    def remember(self, worker: int, resume: Resume) -> None:
+        """Where a worker's stream stands after the batch delivered last: its replacement, if it needs one, begins there."""
         ...
 
     def retire(self, worker: int | None) -> None: ...

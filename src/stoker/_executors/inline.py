@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from stoker._core import messages as m
-from stoker._core.types import Task
-from stoker._executors.base import Arrival, Sighting, Start
+from stoker._core.place import place
+from stoker._core.types import Receipt, Spans, Task
+from stoker._executors import alarm
+from stoker._executors.base import HEAP, Arrival, Sighting, Start
 from stoker._executors.making import carry_out
-from stoker._worker.maker import Maker
-from stoker._worker.spec import WorkerSpec
+from stoker._worker.maker import COLLATING, EPOCH, NO_ROW, PHASE, ROW, Maker, Watch
+from stoker._worker.spec import Resume, WorkerSpec
+from stoker.errors import WorkerTimeout
 
 
 class InlineExecutor:
-    """Makes one batch per ``wait``. The global generators are put back as they were after each."""
+    """Makes one batch per ``wait``, within ``timeout_s`` where that can be enforced. The global generators are left as found."""
 
     shared_memory = False
     eager = False
+    torn = False
     workers: Sequence[Any] = ()
 
     def __init__(self, spec: WorkerSpec) -> None:
         self._maker = Maker(spec, 0, inline=True)
+        self._page = [0] * 16
+        self._epoch = [0] * 16
+        self._maker.watch = Watch(self._page, self._epoch)
+        self._warned = False
         self._tasks: deque[Task] = deque()
         self._start = Start(0, 0)
 
     def begin(self, start: Start) -> None:
         self._start = start
+        self._epoch[EPOCH] = start.epoch
 
     def agree(self, layout: int) -> None:
         return None
@@ -44,7 +55,46 @@ class InlineExecutor:
         task = self._tasks.popleft()
         if task.ticket.epoch != self._start.epoch:
             return [_withdrawn(task)]
-        return [carry_out(self._maker, task, self._start, 0)]
+        if timeout_s is None:
+            return [carry_out(self._maker, task, self._start, 0)]
+        return [self._carry_out_within(task, timeout_s)]
+
+    def _carry_out_within(self, task: Task, timeout_s: float) -> Arrival:
+        if not alarm.can_limit():
+            if not self._warned:
+                self._warned = True
+                logging.getLogger("stoker").warning(
+                    "timeout is not enforced: without workers it needs the main thread and SIGALRM for itself"
+                )
+            return carry_out(self._maker, task, self._start, 0)
+        self._page[ROW], self._page[PHASE] = NO_ROW, 0
+        try:
+            with alarm.limit(timeout_s):
+                arrival = carry_out(self._maker, task, self._start, 0)
+        except alarm.TimeUp as up:  # between our own lines
+            return self._failed(task, self._timed_out(task, up, timeout_s))
+        event = arrival.event
+        if isinstance(event, m.BatchFailed) and isinstance(event.receipt.heap, alarm.TimeUp):
+            return self._failed(task, self._timed_out(task, event.receipt.heap, timeout_s))
+        return arrival
+
+    def _failed(self, task: Task, error: WorkerTimeout) -> Arrival:
+        key = (task.ticket.seq, task.attempt, task.part.number)
+        failed = m.BatchFailed(*key, 0, None, None, Receipt(flags=HEAP, heap=error), Spans())
+        return Arrival(task.ticket.epoch, failed)
+
+    def _timed_out(self, task: Task, up: alarm.TimeUp, timeout_s: float) -> WorkerTimeout:
+        """What torch would say with workers. The stack of the code that took too long is in the text, as for a worker."""
+        frames = traceback.extract_tb(up.__traceback__)[-9:-1]  # the last one is the alarm's own
+        stack = [
+            f'File "{frame.filename}", line {frame.lineno} in {frame.name}' for frame in reversed(frames)
+        ]
+        where = place(task.ticket, self._page[ROW], collating=self._page[PHASE] == COLLATING)
+        return WorkerTimeout(
+            "\n    ".join(
+                [f"DataLoader timed out after {timeout_s:g} seconds\n  this process was on {where}", *stack]
+            )
+        )
 
     def withdraw(self) -> list[Arrival]:
         back = [_withdrawn(task) for task in self._tasks]
@@ -53,6 +103,15 @@ class InlineExecutor:
 
     def sightings(self) -> list[Sighting]:
         return []
+
+    def stack(self, worker: int) -> list[str]:
+        return []
+
+    def starting(self) -> list[tuple[int, int]]:
+        return []
+
+    def remember(self, worker: int, resume: Resume) -> None:
+        return None
 
     def retire(self, worker: int | None) -> None:
         return None

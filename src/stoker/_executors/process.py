@@ -22,13 +22,13 @@ from typing import Any
 
 from stoker._core import messages as m
 from stoker._core.types import Receipt, SlotRef, Spans, Task
-from stoker._executors import descriptors, launch
+from stoker._executors import descriptors, inquest, launch
 from stoker._executors.base import HEAP, Arrival, Sighting, Start
 from stoker._executors.channels import ResultPipe, TaskChannel, lifeline, note_sockets
 from stoker._transports.arena import Arena
-from stoker._worker import hygiene, main, notes, status, wire
+from stoker._worker import hygiene, main, notes, stacks, status, wire
 from stoker._worker.maker import note_indices
-from stoker._worker.spec import WorkerSpec
+from stoker._worker.spec import Resume, WorkerSpec
 from stoker.share.shipment import Shipment
 
 GRACE_S = 1.0
@@ -94,6 +94,9 @@ class ProcessExecutor:
         self._refused: list[Arrival] = []
         self._shipment: Shipment | None = None
         self._start = Start(0, 0)
+        self._judge = inquest.OomJudge()
+        self._resumes: dict[int, Resume] = {}
+        self.torn = False
         self._closed = False
 
     @property
@@ -102,6 +105,7 @@ class ProcessExecutor:
 
     def begin(self, start: Start) -> None:
         self._start = start
+        self._resumes.clear()
         self._control[status.EPOCH] = start.epoch
 
     def agree(self, layout: int) -> None:
@@ -116,6 +120,7 @@ class ProcessExecutor:
         if not fork and self._shipment is None:
             self._shipment = Shipment(self._spec)
         self._status.clear(worker)
+        stacks.forget(self._status.fd, worker)
         channel = self._channel(worker)
         ours, theirs = lifeline()
         boot = main.Boot(
@@ -131,6 +136,7 @@ class ProcessExecutor:
             base_seed=self._start.seed,
             levels=notes.logger_levels(),
             spec=self._spec if fork else None,
+            resume=self._resumes.get(worker),
             shipment_fd=-1 if self._shipment is None else self._shipment.fd,
             shipment_fds=[] if self._shipment is None else self._shipment.fds,
         )
@@ -166,8 +172,9 @@ class ProcessExecutor:
         indices: Any = ticket.indices
         if part.count > 1:
             indices = indices[part.start : part.stop]
+        sifted = bool(ticket.excluded or ticket.spares)
         try:
-            payload = pickle.dumps(indices, 5)
+            payload = pickle.dumps((indices, ticket.excluded, ticket.spares) if sifted else indices, 5)
         except Exception as error:  # the batch fails in its turn, as it would in a worker
             note_indices(error, indices)
             receipt = Receipt(flags=HEAP, heap=error)
@@ -175,9 +182,9 @@ class ProcessExecutor:
             self._refused.append(Arrival(ticket.epoch, failed))
             return
         self._arena.prepare(slot.index)
-        inline = 1
+        flags = wire.INLINE | wire.SIFTED if sifted else wire.INLINE
         if len(payload) > wire.INLINE_BYTES:
-            inline = 0
+            flags &= ~wire.INLINE
             self._arena.put(scratch.index if scratch is not None else slot.index, payload)
         if scratch is None:
             scratch_index, scratch_generation = wire.NO_SLOT, 0
@@ -186,11 +193,11 @@ class ProcessExecutor:
             self._arena.prepare(scratch_index)
         start = self._start
         header = wire.pack_task(
-            wire.VERSION, 1, inline, ticket.epoch, ticket.seq, ticket.position, task.attempt, part.number, part.count,
+            wire.VERSION, 1, flags, ticket.epoch, ticket.seq, ticket.position, task.attempt, part.number, part.count,
             part.start, part.stop, ticket.rows, slot.index, slot.generation, scratch_index, scratch_generation,
             ticket.seed, start.pipe_seed, task.pull, len(payload), _clock(),
         )  # fmt: skip
-        message = header + payload if inline else header
+        message = header + payload if flags & wire.INLINE else header
         channel = self._channel(task.worker)
         if task.attempt and self._shared is not None:
             # A repeated task is the oldest as a rule, and the one the consumer waits for: it goes to its place in the line.
@@ -201,6 +208,7 @@ class ProcessExecutor:
             channel.send(message)
 
     def wait(self, timeout_s: float | None) -> list[Arrival]:
+        self.torn = True
         data = self._results.read()
         if data:
             return self._arrivals(data)
@@ -214,9 +222,11 @@ class ProcessExecutor:
             for channel in self._channels():
                 channel.flush()
             left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
+            self.torn = False
             found = self._poll.poll(left)
             if not found:
                 return []
+            self.torn = True
             arrivals = self._collect(found)
             if arrivals:
                 return arrivals
@@ -236,10 +246,32 @@ class ProcessExecutor:
         seen = []
         for worker in self._members:
             row = self._status.row(worker)
-            if row[status.PHASE] == status.WORKING:
+            phase = row[status.PHASE]
+            if phase != status.IDLE:
                 pid, epoch, seq, _, part, place = row[status.PID : status.ROW + 1].tolist()
-                seen.append(Sighting(worker, pid, epoch, seq, part, place, _clock() - row[status.SINCE_NS]))
+                collating = phase == status.COLLATING
+                since_ns = _clock() - row[status.SINCE_NS]
+                seen.append(Sighting(worker, pid, epoch, seq, part, place, since_ns, collating))
         return seen
+
+    def stack(self, worker: int) -> list[str]:
+        member = self._members.get(worker)
+        if member is None or member.pidfd < 0:
+            return []
+        pid = member.process.pid
+        if self._status.row(worker)[status.PID] != pid:
+            return ["(it is still starting)"]
+        frames = inquest.stack_of(member.pidfd, self._status.fd, worker)
+        return frames or [f"(no stack: {inquest.state_of(pid) or 'it does not answer'})"]
+
+    def starting(self) -> list[tuple[int, int]]:
+        return [
+            (worker, member.process.pid) for worker, member in self._members.items() if not member.started
+        ]
+
+    def remember(self, worker: int, resume: Resume) -> None:
+        if resume.epoch == self._start.epoch:
+            self._resumes[worker] = resume
 
     def retire(self, worker: int | None) -> None:
         leave = wire.pack_task(wire.VERSION, wire.TaskKind.LEAVE, *(0,) * (len(wire.TaskHeader._fields) - 2))
@@ -362,13 +394,23 @@ class ProcessExecutor:
                 arrivals.append(Arrival(claim[0], m.Claimed(living, *claim[1:])))
         claim = self._status.claim(worker)
         claimed = claim[1:] if claim is not None and claim[0] == self._start.epoch else None
-        member.process.join(1.0)
-        reason = _epitaph(member.process)
-        loss = m.WorkerLost(worker, claimed, frozenset(queued), member.leaving, reason, member.started)
+        loss = m.WorkerLost(
+            worker, claimed, frozenset(queued), member.leaving, *self._inquire(worker, member)
+        )
         arrivals.append(Arrival(-1, loss))
         if member.leaving:
             self._all.pop(worker, None)
         return arrivals
+
+    def _inquire(self, worker: int, member: _Member) -> tuple[str, bool, int, str]:
+        """What is known of a worker's end: (epitaph, whether it had started, the row it was fetching, details)."""
+        process = member.process
+        peak_bytes = inquest.reap(process)
+        row = self._status.row(worker)
+        at = row[status.ROW] if row[status.PHASE] == status.WORKING else status.NO_ROW
+        cause = inquest.cause_of(process, self._judge, row[status.RESIDENT_BYTES], peak_bytes)
+        last_words = stacks.last_words(stacks.read(self._status.fd, worker))
+        return inquest.epitaph(process), member.started, at, inquest.details(cause, last_words)
 
     def _forget(self, member: _Member) -> None:
         if member.pidfd >= 0:
@@ -425,16 +467,3 @@ def _send_signal(member: _Member, number: int) -> None:
             signal.pidfd_send_signal(member.pidfd, number)
         else:
             os.kill(member.process.pid, number)
-
-
-def _epitaph(process: Any) -> str:
-    """How a process ended, in torch's words."""
-    code = process.exitcode
-    if code is not None and code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = str(-code)
-        described = (signal.strsignal(-code) or name).split(":")[0]
-        return f"DataLoader worker (pid {process.pid}) is killed by signal: {described} ({name})."
-    return f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly with exit code {code}"

@@ -5,8 +5,10 @@ The dataset is shared by all threads, not copied. Global generators belong to th
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -16,8 +18,8 @@ from stoker._core.types import Receipt, Spans, Task
 from stoker._executors.base import HEAP, Arrival, Sighting, Start
 from stoker._executors.making import carry_out
 from stoker._worker import collate, context
-from stoker._worker.maker import EPOCH, Maker, Watch
-from stoker._worker.spec import WorkerSpec
+from stoker._worker.maker import COLLATING, EPOCH, NO_ROW, PHASE, ROW, Maker, Watch
+from stoker._worker.spec import Resume, WorkerSpec
 
 CLOSE_S = 1.5
 
@@ -30,6 +32,11 @@ class ThreadHandle:
 
     def __init__(self, thread: threading.Thread) -> None:
         self._thread = thread
+
+    @property
+    def ident(self) -> int | None:
+        """What the interpreter calls this thread."""
+        return self._thread.ident
 
     def is_alive(self) -> bool:
         return self._thread.is_alive()
@@ -46,6 +53,7 @@ class ThreadExecutor:
 
     shared_memory = False
     eager = True
+    torn = False
 
     def __init__(self, spec: WorkerSpec, *, bound: bool) -> None:
         collate.install()
@@ -57,6 +65,8 @@ class ThreadExecutor:
         self._handles: dict[int, ThreadHandle] = {}
         self._start = Start(0, 0)
         self._epoch = [0] * 16
+        self._pages: dict[int, list[int]] = {}
+        self._at_work: dict[int, tuple[Task, int]] = {}
         self._closed = False
 
     @property
@@ -72,6 +82,7 @@ class ThreadExecutor:
 
     def spawn(self, worker: int) -> None:
         queue = self._queue(worker)
+        self._pages[worker] = [0] * 16
         thread = threading.Thread(
             target=self._run, args=(worker, queue), name=f"stoker-worker-{worker}", daemon=True
         )
@@ -111,7 +122,27 @@ class ThreadExecutor:
         return back
 
     def sightings(self) -> list[Sighting]:
+        now_ns = time.monotonic_ns()
+        seen = []
+        for worker, (task, since_ns) in list(self._at_work.items()):
+            ticket, page = task.ticket, self._pages[worker]
+            place = (ticket.epoch, ticket.seq, task.part.number, page[ROW], now_ns - since_ns)
+            seen.append(Sighting(worker, 0, *place, page[PHASE] == COLLATING))
+        return seen
+
+    def stack(self, worker: int) -> list[str]:
+        handle = self._handles.get(worker)
+        frame = sys._current_frames().get(handle.ident or -1) if handle is not None else None
+        if frame is None:
+            return ["(its thread has ended)"]
+        frames = [each for each in traceback.extract_stack(frame) if "stoker" not in each.filename.split("/")]
+        return [f'File "{each.filename}", line {each.lineno} in {each.name}' for each in reversed(frames)]
+
+    def starting(self) -> list[tuple[int, int]]:
         return []
+
+    def remember(self, worker: int, resume: Resume) -> None:
+        return None
 
     def retire(self, worker: int | None) -> None:
         self._queue(worker).put(None)
@@ -140,7 +171,7 @@ class ThreadExecutor:
         try:
             context.set_thread_info(worker, spec.num_workers, self._start.seed + worker, spec.dataset)
             maker = Maker(spec, worker, seeds=False)
-            maker.watch = Watch([0] * 16, self._epoch)
+            maker.watch = Watch(self._pages[worker], self._epoch)
             if spec.worker_init_fn is not None:
                 spec.worker_init_fn(worker)
         except BaseException as error:
@@ -165,10 +196,15 @@ class ThreadExecutor:
             self._arrivals.put(Arrival(-1, m.WorkerLost(worker, expected=True)))
 
     def _carry_out(self, maker: Maker, task: Task, worker: int) -> Arrival:
+        page = self._pages[worker]
+        page[ROW], page[PHASE] = NO_ROW, 0
+        self._at_work[worker] = (task, time.monotonic_ns())
         try:
             return carry_out(maker, task, self._start, worker)
         except BaseException as error:  # SystemExit, say: for the consumer to see, as without workers; a dead thread tells nobody
             return self._refuse(task, worker, error)
+        finally:
+            del self._at_work[worker]
 
     @staticmethod
     def _refuse(task: Task, worker: int, error: BaseException | None) -> Arrival:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from stoker._core import messages as m
 from stoker._core.grid import row_ranges
 from stoker._core.types import Ticket
 
+_SPARES = 8
+"""How many indices a ticket carries that may stand in for a bad sample when its own range has no good one."""
+
 
 class Planner:
     """Pulls the sampler, one ticket at a time, on the thread that iterates.
 
     ``batched`` tells that the sampler yields the indices of a whole batch. ``splittable`` allows tickets to be cut at row
-    ranges. ``by_sample`` makes positions count samples instead of batches (``rng="sample"``).
+    ranges. ``by_sample`` makes positions count samples instead of batches (``rng="sample"``). ``spares`` asks for indices that
+    may stand in for bad ones: those planned last, and for the first ticket those of the second. ``killers`` are indices
+    known to kill workers; their rows are planned as excluded.
     """
 
     def __init__(
@@ -26,6 +32,8 @@ class Planner:
         batched: bool,
         splittable: bool,
         by_sample: bool,
+        spares: bool = False,
+        killers: Collection[Any] = (),
     ) -> None:
         self._sampler = sampler
         self._epoch = epoch
@@ -35,15 +43,17 @@ class Planner:
         self._by_sample = by_sample
         self._seq = 0
         self._samples = 0
+        self._spares: deque[Any] | None = deque(maxlen=_SPARES) if spares else None
+        self._ahead: list[Any] = []
+        self._late_error: Exception | None = None
+        self._killers = killers
         self.error: BaseException | None = None
         """What the sampler raised. It is due when everything planned before it has been delivered."""
 
     def plan(self) -> m.Planned | m.PlanEnded:
         """The next ticket, or the end when the sampler is exhausted or broken."""
         try:
-            indices = next(self._sampler)
-            if self._batched and not hasattr(indices, "__len__") and hasattr(indices, "__iter__"):
-                indices = list(indices)  # the sampler's code still: it may raise
+            indices = self._ahead.pop() if self._ahead else self._pull()
         except StopIteration:
             return m.PlanEnded()
         except Exception as error:
@@ -59,7 +69,49 @@ class Planner:
         position = self._samples if self._by_sample else seq
         self._seq = seq + 1
         self._samples += rows if self._batched else 1
-        return m.Planned(Ticket(self._epoch, seq, position, indices, self._seed, rows), ranges)
+        ticket = Ticket(self._epoch, seq, position, indices, self._seed, rows)
+        if (self._killers or self._spares is not None) and (rows or not self._batched):
+            ticket = self._provide(ticket, self._listed(indices))
+        return m.Planned(ticket, ranges)
+
+    def _pull(self) -> Any:
+        if self._late_error is not None:
+            raise self._late_error
+        indices = next(self._sampler)
+        if self._batched and not hasattr(indices, "__len__") and hasattr(indices, "__iter__"):
+            indices = list(indices)  # the sampler's code still: it may raise
+        return indices
+
+    def _provide(self, ticket: Ticket, listed: list[Any]) -> Ticket:
+        """Add to a ticket what is known of killers, and spares from before it, whatever the number of workers."""
+        excluded = tuple(row for row, index in enumerate(listed) if _contains(self._killers, index))
+        spares: tuple[Any, ...] = ()
+        if self._spares is not None:
+            if ticket.seq == 0:
+                self._look_ahead()
+            known = self._spares if ticket.seq else (self._listed(self._ahead[0]) if self._ahead else ())
+            spares = tuple(index for index in known if not _contains(self._killers, index))[:_SPARES]
+            self._spares.extendleft(listed)
+        return ticket._replace(excluded=excluded, spares=spares)
+
+    def _look_ahead(self) -> None:
+        """Have the second ticket's indices. What goes wrong now goes wrong again when they are due."""
+        try:
+            self._ahead.append(self._pull())
+        except StopIteration:
+            return
+        except Exception as error:
+            self._late_error = error
+
+    def _listed(self, indices: Any) -> list[Any]:
+        return list(indices) if self._batched else [indices]
+
+
+def _contains(killers: Collection[Any], index: Any) -> bool:
+    try:
+        return index in killers
+    except TypeError:  # an index that cannot be hashed
+        return False
 
 
 def _rows_of(indices: Any) -> int:

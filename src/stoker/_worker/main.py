@@ -12,21 +12,25 @@ import os
 import pickle
 import socket
 import time
+import traceback
 from dataclasses import dataclass, field
 from multiprocessing import reduction
 from typing import Any
 
 from stoker._transports.base import Receipt
 from stoker._transports.writer import ArenaWriter, SlotWriter
-from stoker._worker import collate, context, failure, hygiene, notes, seeding, status, wire
+from stoker._worker import collate, context, failure, hygiene, notes, seeding, stacks, status, wire
 from stoker._worker.maker import Abandoned, Maker, StreamEnded, Watch, collate_samples, note_indices
-from stoker._worker.spec import Order, WorkerSpec
+from stoker._worker.spec import Order, Resume, WorkerSpec
 from stoker.errors import UnsendableError
 from stoker.share import shipment
 
 _clock = time.monotonic_ns
 _IDLE_SPELL_NS = 100_000
 """A worker that waited longer than this for its task was out of work: the consumer is likely to wait for the result."""
+
+_WEIGHING_NS = 200_000_000
+"""How often a worker writes its size to the status page, between two tasks: after an OOM kill nobody can ask it any more."""
 
 
 @dataclass(slots=True)
@@ -45,6 +49,7 @@ class Boot:
     base_seed: int
     levels: dict[str, int]
     spec: WorkerSpec | None
+    resume: Resume | None = None
     shipment_fd: int = -1
     shipment_fds: list[int] = field(default_factory=list)
 
@@ -53,17 +58,17 @@ class Boot:
         fds = [self.task_fd, self.result_fd, self.lifeline_fd, self.note_fd, self.arena_fd, self.status_fd]
         fds += [self.shipment_fd, *self.shipment_fds]
         passed = [reduction.DupFd(fd) for fd in fds]
-        rest = (self.stride, self.reserve, self.base_seed, self.levels)
+        rest = (self.stride, self.reserve, self.base_seed, self.levels, self.resume)
         return _arrive, (self.worker, passed, rest)
 
 
 def _arrive(worker: int, passed: list[Any], rest: tuple[Any, ...]) -> Boot:
     fds = [item.detach() for item in passed]
-    stride, reserve, base_seed, levels = rest
+    stride, reserve, base_seed, levels, resume = rest
     task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd, shipment_fd, *shipment_fds = fds
     return Boot(
         worker, task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd, stride, reserve, base_seed, levels,
-        None, shipment_fd, shipment_fds,
+        None, resume, shipment_fd, shipment_fds,
     )  # fmt: skip
 
 
@@ -73,8 +78,8 @@ def run(boot: Boot) -> None:
     hygiene.hold_lifeline(boot.lifeline_fd)
     hygiene.name_process(boot.worker)
     page = status.StatusPage(boot.status_fd)
-    row = page.row(boot.worker)
-    row[status.PID] = os.getpid()
+    stack_file = stacks.StackFile(boot.status_fd, boot.worker)
+    page.row(boot.worker)[status.PID] = os.getpid()  # from here on the parent may ask for our stack
     note_socket = socket.socket(fileno=boot.note_fd)
     sender = notes.NoteSender(note_socket, boot.worker, page.control)
     notes.forward(sender, boot.levels)
@@ -90,6 +95,9 @@ def run(boot: Boot) -> None:
         loop.serve()
     except KeyboardInterrupt:
         pass  # the parent raises it; one traceback is enough
+    except BaseException:  # SystemExit of a sample too: what ends this process is told by the parent
+        stack_file.leave(traceback.format_exc())
+        raise
     finally:
         sender.last()
         for held in (channel, note_socket):
@@ -108,6 +116,8 @@ class _Loop:
         self._maker: Maker | None = None
         self._start_error: BaseException | None = None
         self._held: list[tuple[int, SlotWriter]] = []
+        self._statm_fd = _open_statm()
+        self._weighed_ns = 0
 
     def prepare(self) -> None:
         """Load the dataset, seed, run ``worker_init_fn``. An error is kept and raised by the first task, as in torch."""
@@ -121,7 +131,7 @@ class _Loop:
                 collate.merge(spec.collate_map)
             seed = seeding.seed_like_torch(boot.base_seed, boot.worker)
             context.set_process_info(boot.worker, spec.num_workers, seed, spec.dataset)
-            maker = Maker(spec, boot.worker)
+            maker = Maker(spec, boot.worker, resume=boot.resume, keeps_state=True)
             if spec.worker_init_fn is not None:
                 torch_seed = seeding.torch_seed()
                 spec.worker_init_fn(boot.worker)
@@ -147,6 +157,7 @@ class _Loop:
                 self._send(wire.ResultKind.LEAVING, None)
                 return
             row = self._row
+            row[status.ROW] = status.NO_ROW
             row[status.W_EPOCH] = task.epoch
             row[status.SEQ] = task.seq
             row[status.ATTEMPT] = task.attempt
@@ -155,6 +166,8 @@ class _Loop:
             row[status.PHASE] = status.WORKING
             if self._held:
                 self._let_go()
+            if received_ns - self._weighed_ns > _WEIGHING_NS:
+                self._weigh(received_ns)
             if task.epoch != self._control[status.EPOCH]:
                 self._send(wire.ResultKind.SKIPPED, task)
             else:
@@ -216,14 +229,23 @@ class _Loop:
         )
 
     def _order(self, task: wire.TaskHeader, message: bytes, target: SlotWriter) -> Order:
-        if task.inline:
+        if task.flags & wire.INLINE:
             indices = pickle.loads(memoryview(message)[wire.TASK.size :])
         else:
             indices = pickle.loads(target.peek(task.payload_bytes))
+        excluded, spares = (), ()
+        if task.flags & wire.SIFTED:
+            indices, excluded, spares = indices
         return Order(
-            task.epoch, task.seq, task.position, task.attempt, task.part, task.parts,
-            task.start, task.stop, task.rows, task.seed, task.pipe_seed, task.pull, indices,
+            task.epoch, task.seq, task.position, task.attempt, task.part, task.parts, task.start, task.stop,
+            task.rows, task.seed, task.pipe_seed, task.pull, indices, excluded, spares,
         )  # fmt: skip
+
+    def _weigh(self, now_ns: int) -> None:
+        self._weighed_ns = now_ns
+        if self._statm_fd >= 0:
+            pages = os.pread(self._statm_fd, 128, 0).split()[1]
+            self._row[status.RESIDENT_BYTES] = int(pages) * _PAGE_BYTES
 
     def _let_go(self) -> None:
         """Tell the parent of slots whose last reference in this worker is gone."""
@@ -259,3 +281,13 @@ class _Loop:
                 task.slot, task.slot_generation, task.scratch, task.scratch_generation, at, root, size, *stamps,
             )  # fmt: skip
         os.write(self._boot.result_fd, header)
+
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def _open_statm() -> int:
+    try:
+        return os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # no /proc: the size is then not known
+        return -1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from operator import getitem
 from typing import Any
@@ -18,7 +20,8 @@ from stoker._worker.complaint import explain_collation
 from stoker._worker.context import SlotMemory, current
 from stoker._worker.parts import PartRows, collate_part
 from stoker._worker.seeding import batch_key, generators_kept, range_key, sample_key, seed_all
-from stoker._worker.spec import Order, WorkerSpec
+from stoker._worker.sift import BadSample, Empty, Envelope, Sifter, good_samples
+from stoker._worker.spec import Order, Resume, WorkerSpec
 from stoker.errors import SampleStopIteration
 
 
@@ -26,8 +29,8 @@ from stoker.errors import SampleStopIteration
 class Watch:
     """Where a maker says which row it is on, and learns that nobody waits any more. Words of a status page, or plain lists.
 
-    ``here[ROW]`` is written before every row, or before every range of rows when they are quick; when ``there[EPOCH]`` is no
-    longer the order's epoch the maker gives up.
+    ``here[ROW]`` is written before every row, or before every range of rows when they are quick, and ``here[PHASE]`` before
+    collation; when ``there[EPOCH]`` is no longer the order's epoch the maker gives up.
     """
 
     here: Any
@@ -35,6 +38,9 @@ class Watch:
 
 
 ROW = 5
+PHASE = 6
+COLLATING = 2
+NO_ROW = -1
 EPOCH = 0
 _SLOW_ROW_NS = 20_000
 """Rows that take less are fetched a range at a time: looking after each would cost a fifth of a small batch."""
@@ -54,10 +60,20 @@ class Maker:
     """Turns orders into batches for one worker.
 
     Used by one thread. ``seeds`` is false where the global generators are not ours to seed (threads); ``inline`` asks that
-    they be left as found. ``torch_is_ours`` becomes false when ``worker_init_fn`` seeded torch itself.
+    they be left as found. ``torch_is_ours`` becomes false when ``worker_init_fn`` seeded torch itself. ``keeps_state`` asks that
+    the state of a stateful iterable dataset travel with every batch, and ``resume`` is one that a lost predecessor left.
     """
 
-    def __init__(self, spec: WorkerSpec, worker: int, *, seeds: bool = True, inline: bool = False) -> None:
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        worker: int,
+        *,
+        seeds: bool = True,
+        inline: bool = False,
+        keeps_state: bool = False,
+        resume: Resume | None = None,
+    ) -> None:
         self.spec = spec
         self.worker = worker
         self.torch_is_ours = True
@@ -73,10 +89,33 @@ class Maker:
         self._stream_epoch = -1
         self._stream_ended = False
         self._pulled = 0
+        self._sampled = 0
+        self._keeps_state = keeps_state and spec.iterable
+        self._stateful: Any = None
+        self._resume = resume
+        self._bad: list[BadSample] = []
+        self._sifter: Sifter | None = None
+        if spec.on_bad_sample != "raise":
+            self._sifter = Sifter(
+                spec.on_bad_sample, spec.dataset, self._getitems, self._before_row, self._reseed
+            )
+            self._bad = self._sifter.bad
+        self._tells = self._keeps_state or self._sifter is not None
         self.dataset = spec.dataset
 
     def make(self, order: Order, slot: SlotMemory | None) -> Any:
-        """The batch of a whole ticket. Tensors it stacks are built in ``slot`` if one is given."""
+        """The batch of a whole ticket, in an envelope if there is something to tell. Tensors are stacked in ``slot`` if given."""
+        if not self._tells:
+            return self._make(order, slot)
+        self._bad.clear()
+        try:
+            batch = self._make(order, slot)
+        except Empty:
+            return Envelope(None, tuple(self._bad), empty=True)
+        resume = self._state(order) if self._stateful is not None else None
+        return Envelope(batch, tuple(self._bad), resume=resume) if self._bad or resume else batch
+
+    def _make(self, order: Order, slot: SlotMemory | None) -> Any:
         keep = generators_kept() if self._inline and self._reseeds else nullcontext()
         with keep:
             outer, current.slot = current.slot, slot  # a dataset may iterate a loader of its own
@@ -84,26 +123,36 @@ class Maker:
                 if self.spec.iterable:
                     return self._from_stream(order)
                 if not self.spec.auto_collation:
-                    return self.spec.collate_fn(self._one(order))
+                    return self._convert(self._one(order))
                 indices = _listed(order.indices)
-                return self._collate(self._rows(order, indices, 0, len(indices)), indices)
+                samples = self._rows(order, indices, 0, len(indices))
+                if self._bad:
+                    indices = _without_bad(indices, samples, self._bad)
+                return self._collate(samples, indices)
             finally:
                 current.slot = outer
 
     def make_part(self, order: Order, slot: Any, agreed: int) -> PartRows:
         """The rows ``start`` to ``stop`` of a ticket, in the shared slot if their layout is the agreed one."""
         indices = _listed(order.indices)
+        self._bad.clear()
         samples = self._rows(order, indices, order.start, order.stop)
-        return collate_part(samples, slot, start=order.start, rows=order.rows, agreed=agreed)
+        self._collating()
+        if len(samples) < order.stop - order.start:  # some were skipped: no row is where it would have to be
+            return PartRows(order.start, order.stop, 0, list(samples), bad=tuple(self._bad))
+        rows = collate_part(samples, slot, start=order.start, rows=order.rows, agreed=agreed)
+        return replace(rows, bad=tuple(self._bad)) if self._bad else rows
 
     # Map-style datasets
 
     def _rows(self, order: Order, indices: Sequence[Any], start: int, stop: int) -> list[Any]:
         """Fetch rows of the batch. ``indices`` holds those of ``start`` to ``stop`` only."""
         rows = order.rows or len(indices)
+        if self._sifter is not None:
+            return self._sifted(order, self._sifter, indices, start, stop)
         if self._getitems is not None:
             self._seed_range(order, 0)
-            self._at_row(order, start)
+            self._at_row(order, NO_ROW)
             try:
                 return self._getitems(order.indices)  # type: ignore[no-any-return]  # as the sampler gave them
             except StopIteration as error:
@@ -112,7 +161,7 @@ class Maker:
                 note_indices(error, indices)
                 raise
         samples: list[Any] = []
-        singly = self._singly or order.attempt > 0
+        singly = self._singly or order.attempt > 0 or self.spec.exact_rows
         began_ns = _clock()
         try:
             for number, (first, last) in enumerate(row_ranges(rows)):
@@ -147,6 +196,29 @@ class Maker:
             samples.append(dataset[index])
             row += 1
 
+    def _sifted(
+        self, order: Order, sifter: Sifter, indices: Sequence[Any], start: int, stop: int
+    ) -> list[Any]:
+        """Fetch rows one at a time without the bad ones. What is left of a batch is returned; nothing left raises Empty."""
+        rows = order.rows or len(indices)
+        samples: list[Any] = []
+        ranges = row_ranges(rows) if self._getitems is None else ((0, rows),)
+        for number, (first, last) in enumerate(ranges):
+            if last > start and first < stop:
+                self._seed_range(order, number)
+                samples += sifter.rows(order, indices[first - start : last - start], first)
+        if not samples and order.parts == 1:
+            raise Empty
+        return samples
+
+    def _before_row(self, order: Order, row: int, at: int) -> None:
+        self._at_row(order, at)
+        if self._by_sample:
+            seed_all(sample_key(order.seed, order.position + row), torch_too=self.torch_is_ours)
+
+    def _reseed(self, order: Order) -> None:
+        self._seed_range(order, 0)
+
     def _at_row(self, order: Order, row: int) -> None:
         watch = self.watch
         if watch is not None:
@@ -156,6 +228,11 @@ class Maker:
 
     def _one(self, order: Order) -> Any:
         self._seed_range(order, 0)
+        if self._sifter is not None:
+            samples = self._sifter.rows(order, [order.indices], 0)
+            if not samples:
+                raise Empty
+            return samples[0]
         self._at_row(order, 0)
         try:
             return self.dataset[order.indices]
@@ -165,24 +242,59 @@ class Maker:
             _note_index(error, order.indices)
             raise
 
+    def _convert(self, sample: Any) -> Any:
+        self._collating()
+        return self.spec.collate_fn(sample)
+
+    def _collating(self) -> None:
+        if self.watch is not None:
+            self.watch.here[PHASE] = COLLATING
+
     def _collate(self, samples: Any, indices: Sequence[Any] | None) -> Any:
+        self._collating()
         return collate_samples(self.spec.collate_fn, samples, indices, own=self.spec.own_collate)
 
     # Iterable datasets
 
     def _from_stream(self, order: Order) -> Any:
         if self._stream is None or self._stream_epoch != order.epoch:
-            self._seed_stream(order, 0)
-            self._seed_pipe(order)
-            self._stream = iter(self.dataset)
-            self._stream_epoch = order.epoch
-            self._stream_ended = False
-            self._pulled = 0
+            self._open_stream(order)
         while self._pulled < order.pull and not self._stream_ended:
             self._pass_over(order)
         if self._stream_ended:
             raise StreamEnded
         return self._collate(self._pull(order), None)
+
+    def _open_stream(self, order: Order) -> None:
+        """A new stream for this epoch; where a lost predecessor's dataset said it stood, if it did."""
+        self._seed_stream(order, 0)
+        self._seed_pipe(order)
+        self._stream_epoch = order.epoch
+        self._stream_ended = False
+        self._pulled = self._sampled = 0
+        resume = self._resume if self._resume is not None and self._resume.epoch == order.epoch else None
+        self._resume = None
+        keeps = self._keeps_state
+        if resume is not None and _is_stateful(self.dataset):
+            self.dataset.load_state_dict(pickle.loads(resume.state))
+        stream = self._stream = iter(self.dataset)
+        self._stateful = next((part for part in (stream, self.dataset) if keeps and _is_stateful(part)), None)
+        if resume is not None:
+            if self._stateful is stream and stream is not self.dataset:
+                self._stateful.load_state_dict(pickle.loads(resume.state))
+            self._pulled = resume.pulled
+
+    def _state(self, order: Order) -> Resume | None:
+        """Where the stream stands now, as its dataset tells. A dataset that cannot is fast-forwarded like any other."""
+        try:
+            return Resume(order.epoch, self._pulled, pickle.dumps(self._stateful.state_dict()))
+        except Exception as error:
+            self._stateful = None
+            logging.getLogger("stoker").warning(
+                "the dataset's state_dict() cannot be kept (%r): after a crash its stream is read again from its beginning",
+                error,
+            )
+            return None
 
     def _pass_over(self, order: Order) -> None:
         """Pull a batch that a predecessor has delivered, and its error if it was one."""
@@ -192,26 +304,34 @@ class Maker:
             raise
         except Exception:
             return
+        finally:
+            self._bad.clear()  # they were counted then
 
     def _pull(self, order: Order) -> Any:
         assert self._stream is not None
         self._seed_stream(order, self._pulled + 1)
         self._pulled += 1
-        self._at_row(order, 0)
+        self._at_row(order, NO_ROW)
+        wanted = len(order.indices) if self.spec.auto_collation else 1
+        if self._sifter is not None:
+            samples = good_samples(self._stream, wanted, self._bad, self._count)
+        else:
+            samples = list(itertools.islice(self._stream, wanted))
         if not self.spec.auto_collation:
-            try:
-                return next(self._stream)
-            except StopIteration:
+            if not samples:
                 self._stream_ended = True
-                raise StreamEnded from None
-        wanted = len(order.indices)
-        samples = list(itertools.islice(self._stream, wanted))
+                raise StreamEnded
+            return samples[0]
         if len(samples) < wanted:
             self._stream_ended = True
         if not samples or (self.spec.drop_last and len(samples) < wanted):
             self._stream_ended = True
             raise StreamEnded
         return samples
+
+    def _count(self) -> int:
+        self._sampled += 1
+        return self._sampled - 1
 
     # Seeds
 
@@ -261,6 +381,18 @@ def _listed(indices: Any) -> Sequence[Any]:
     if isinstance(indices, torch.Tensor):
         return list(indices)
     return list(indices)
+
+
+def _without_bad(indices: Sequence[Any], samples: Sequence[Any], bad: Sequence[BadSample]) -> Sequence[Any]:
+    """The indices of the samples that are left, for messages about them."""
+    if len(samples) == len(indices):
+        return indices
+    rows = {each.row for each in bad}
+    return [index for row, index in enumerate(indices) if row not in rows]
+
+
+def _is_stateful(part: Any) -> bool:
+    return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
 
 
 def _silent_end(index: Any) -> SampleStopIteration:

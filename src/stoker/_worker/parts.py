@@ -49,7 +49,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class PartRows:
-    """What a worker reports of a part: the layout of its samples (0 for none), and columns in the slot or the samples."""
+    """What a worker reports of a part: the layout of its samples (0 for none), and columns in the slot or the samples.
+
+    ``bad`` tells of samples that could not be used; those that were skipped are missing from ``raw``.
+    """
 
     start: int
     stop: int
@@ -58,6 +61,12 @@ class PartRows:
     skeleton: Any = None
     columns: tuple[Column, ...] = ()
     nbytes: int = 0
+    bad: tuple[Any, ...] = ()
+
+    @property
+    def short(self) -> bool:
+        """Whether rows are missing."""
+        return self.raw is not None and len(self.raw) < self.stop - self.start
 
 
 class _Irregular(Exception):

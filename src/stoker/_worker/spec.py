@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 RngMode = Literal["batch", "sample", "torch"]
+BadSampleMode = Literal["raise", "skip", "replace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class WorkerSpec:
     ``auto_collation`` is torch's word for "a batch of samples is collated"; without it one sample is converted.
     ``own_collate`` tells that ``collate_fn`` is torch's ``default_collate``, the only one whose rows may be split.
     ``collate_map`` holds what the user added to torch's collate map in the parent, for workers that do not inherit it.
+    ``exact_rows`` asks that the status page names every row, however quick rows are.
     """
 
     dataset: Any
@@ -29,6 +31,16 @@ class WorkerSpec:
     rank: int
     own_collate: bool
     collate_map: dict[Any, Any] | None = None
+    on_bad_sample: BadSampleMode = "raise"
+    exact_rows: bool = False
+
+
+class Resume(NamedTuple):
+    """Where the stream of a lost worker stood after ``pulled`` batches, in the dataset's own words (its pickled state)."""
+
+    epoch: int
+    pulled: int
+    state: bytes
 
 
 class Order(NamedTuple):
@@ -47,3 +59,5 @@ class Order(NamedTuple):
     pipe_seed: int
     pull: int
     indices: Any
+    excluded: tuple[int, ...] = ()
+    spares: tuple[Any, ...] = ()

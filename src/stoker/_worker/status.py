@@ -3,6 +3,7 @@
 One small memfd per pool, named so that tools can find it. Row 0 is the parent's: it says which epoch counts. Row w + 1
 belongs to worker w,
 its only writer. Words are 64-bit and written one at a time; a reader may catch a row between two words and must treat it as a hint.
+Behind the rows the same file holds the stacks that workers leave (``stacks``).
 """
 
 from __future__ import annotations
@@ -32,9 +33,15 @@ PART = 4
 ROW = 5
 PHASE = 6
 SINCE_NS = 7
+RESIDENT_BYTES = 8
 
+# Phases
 IDLE = 0
 WORKING = 1
+COLLATING = 2
+
+NO_ROW = -1
+"""In the ROW word: not fetching a row, or nobody can say which."""
 
 
 class StatusPage:
@@ -76,7 +83,7 @@ class StatusPage:
     def claim(self, worker: int) -> tuple[int, int, int, int] | None:
         """(epoch, seq, attempt, part) that a worker says it is working on."""
         row = self.row(worker)
-        if row[PHASE] != WORKING:
+        if row[PHASE] == IDLE:
             return None
         return row[W_EPOCH], row[SEQ], row[ATTEMPT], row[PART]
 

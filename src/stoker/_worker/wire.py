@@ -38,11 +38,11 @@ class TaskKind(enum.IntEnum):
 
 
 class TaskHeader(NamedTuple):
-    """A task on the wire. ``payload_bytes`` counts the pickled indices; they follow inline when ``inline`` is 1."""
+    """A task on the wire. ``payload_bytes`` counts the pickled indices. ``flags`` are INLINE and SIFTED below."""
 
     version: int
     kind: int
-    inline: int
+    flags: int
     epoch: int
     seq: int
     position: int
@@ -61,6 +61,13 @@ class TaskHeader(NamedTuple):
     pull: int
     payload_bytes: int
     sent_ns: int
+
+
+INLINE = 1
+"""Task flag: the payload follows the header in the message; otherwise it lies at the start of a slot."""
+
+SIFTED = 2
+"""Task flag: the payload is (indices, excluded rows, spare indices)."""
 
 
 class ResultHeader(NamedTuple):

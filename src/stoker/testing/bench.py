@@ -78,7 +78,7 @@ class Bench:
         self.gate = gate
         self.seen: list[Arrival] = []
         self._slots = SlotTable()
-        self._handoff = Handoff(self._slots, arena, executor.agree)
+        self._handoff = Handoff(self._slots, arena, executor.agree, executor.remember)
         self._epoch = 0
         self._seq = 0
         self._pulls: Counter[int] = Counter()

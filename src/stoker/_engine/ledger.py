@@ -1,0 +1,84 @@
+"""What went wrong and was dealt with: counted for ``loader.stats()``, logged once. One per loader; it outlives iterations."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stoker._worker.sift import BadSample
+
+_log = logging.getLogger("stoker")
+_KEPT = 10_000
+"""Bad samples that are kept by index. A dataset with more of them is broken as a whole; the rest are only counted."""
+
+
+@dataclass(slots=True)
+class BadRecord:
+    """One bad sample: how often it was met, and why it was bad the last time."""
+
+    times: int
+    kind: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Counts of one loader. Written on the thread that iterates."""
+
+    name: str
+    batches: int = 0
+    empty_batches: int = 0
+    deaths: int = 0
+    stalls: int = 0
+    bad_count: int = 0
+    bad: dict[Any, BadRecord] = field(default_factory=dict)
+    killers: set[Any] = field(default_factory=set)
+
+    def note_bad(self, samples: Sequence[BadSample], mode: str) -> None:
+        """Count bad samples of a delivered batch. Each index is logged once."""
+        for index, _, kind, reason in samples:
+            self.bad_count += 1
+            key = _key(index)
+            record = self.bad.get(key)
+            if record is not None:
+                record.times, record.kind, record.reason = record.times + 1, kind, reason
+                continue
+            if kind == "killed" and key is index:
+                self.killers.add(index)
+            if len(self.bad) >= _KEPT:
+                continue
+            self.bad[key] = BadRecord(1, kind, reason)
+            _log.warning("%s: dataset index %r is bad (%s): %s", self.name, index, reason, _DONE[mode])
+            if len(self.bad) == _KEPT:
+                _log.warning("%s: %d samples are bad; further ones are only counted", self.name, _KEPT)
+
+    def stats(self) -> dict[str, Any]:
+        """A fresh, plain dict of all counts."""
+        return {
+            "name": self.name,
+            "batches": self.batches,
+            "empty_batches": self.empty_batches,
+            "worker_deaths": self.deaths,
+            "stalls": self.stalls,
+            "bad_samples": {
+                "count": self.bad_count,
+                "indices": {
+                    key: {"times": record.times, "kind": record.kind, "reason": record.reason}
+                    for key, record in self.bad.items()
+                },
+            },
+        }
+
+
+_DONE = {"skip": "skipped", "replace": "another sample takes its place"}
+
+
+def _key(index: Any) -> Any:
+    """The index itself where it can be a key, its text otherwise."""
+    try:
+        hash(index)
+    except TypeError:
+        return repr(index)
+    return index

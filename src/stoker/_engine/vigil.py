@@ -1,0 +1,86 @@
+"""A wait for one batch, watched: when it becomes an error (``timeout``) and when it is odd enough for a warning."""
+
+from __future__ import annotations
+
+import warnings
+from time import monotonic
+
+from stoker._core.place import place
+from stoker._core.policy import patience_s
+from stoker._core.scheduler import Scheduler
+from stoker._executors.base import Executor, Sighting
+from stoker.errors import WorkerStalled, WorkerTimeout
+
+_SHOWN = 4
+
+
+class Vigil:
+    """One per call of ``next`` that has to wait, on the thread that iterates."""
+
+    def __init__(
+        self, executor: Executor, scheduler: Scheduler, epoch: int, name: str, timeout_s: float
+    ) -> None:
+        self._executor = executor
+        self._scheduler = scheduler
+        self._epoch = epoch
+        self._name = name
+        self._timeout_s = timeout_s
+        self._began = monotonic()
+        self._patience_s = 0.0
+
+    def left_s(self) -> float | None:
+        """How long to wait before asking ``check`` again. Who makes batches himself has to keep the timeout himself."""
+        deadline = self._timeout_s if self._timeout_s > 0 else None
+        if self._executor.eager:
+            if not self._patience_s:
+                self._patience_s = patience_s(self._scheduler.median_ns())
+            deadline = self._patience_s if deadline is None else min(deadline, self._patience_s)
+        return None if deadline is None else max(0.001, self._began + deadline - monotonic())
+
+    def check(self) -> bool:
+        """Raise WorkerTimeout when it is time for that; warn, and return True, when the wait has become odd."""
+        waited_s = monotonic() - self._began
+        if self._timeout_s > 0 and waited_s >= self._timeout_s:
+            raise WorkerTimeout(f"DataLoader timed out after {self._timeout_s} seconds{self._whereabouts()}")
+        if not self._executor.eager or waited_s < self._patience_s:
+            return False
+        usual_ns = self._scheduler.median_ns()
+        usual = f"recent ones took {usual_ns / 1e9:.2g} s" if usual_ns else "none has arrived yet"
+        self._patience_s *= 2
+        warnings.warn(
+            f"DataLoader {self._name!r} has waited {waited_s:.1f} s for batch {self._scheduler.head} ({usual})"
+            + (self._whereabouts() or "; no worker is at work"),
+            WorkerStalled,
+            stacklevel=6,
+        )
+        return True
+
+    def _whereabouts(self) -> str:
+        """What the workers are on, by dataset index, with the stacks of those that matter."""
+        head = self._scheduler.head
+        seen = sorted(
+            self._executor.sightings(),
+            key=lambda each: (each.epoch != self._epoch, each.seq != head, -each.since_ns),
+        )
+        text = "".join(
+            self._described(each, stack=each.seq == head or len(seen) == 1) for each in seen[:_SHOWN]
+        )
+        if seen and not any(each.seq == head for each in seen):
+            text += self._stack(seen[0].worker)
+        if len(seen) > _SHOWN:
+            text += f"\n  and {len(seen) - _SHOWN} more workers are busy"
+        for worker, pid in self._executor.starting()[:_SHOWN]:
+            text += f"\n  worker {worker} (pid {pid}) has not started yet{self._stack(worker)}"
+        return text
+
+    def _described(self, seen: Sighting, *, stack: bool) -> str:
+        ticket = self._scheduler.ticket(seen.seq) if seen.epoch == self._epoch else None
+        where = "a batch nobody waits for any more"
+        if ticket is not None:
+            where = place(ticket, seen.row, collating=seen.collating)
+        who = f"worker {seen.worker} (pid {seen.pid})" if seen.pid else f"worker thread {seen.worker}"
+        text = f"\n  {who} has been on {where} for {seen.since_ns / 1e9:.1f} s"
+        return text + self._stack(seen.worker) if stack else text
+
+    def _stack(self, worker: int) -> str:
+        return "".join(f"\n    {line}" for line in self._executor.stack(worker))

@@ -1,0 +1,1 @@
+"""Facts about the machine and the run. Reads /proc and /sys, changes nothing."""

@@ -1,0 +1,99 @@
+"""Python stacks of workers, left where the parent can read them: when native code crashes, and on demand while one hangs.
+
+They lie in the status page's file, behind its rows: a region per worker, which grows only when something is written. A worker
+opens a description of its own, because ``faulthandler`` writes at the description's offset, from a signal handler, wherever
+the worker is.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+from typing import Any
+
+_REGION_BYTES = 1 << 20
+_ENOUGH_BYTES = _REGION_BYTES // 2
+_FRAMES = 16
+_CRASH = "Fatal Python error"
+_EXCEPTION = "Uncaught exception"
+
+SIGNAL = getattr(signal, "SIGRTMAX", 64) - 6
+"""What asks a worker for its stack. SIGUSR1 and SIGUSR2 belong to users, the first real-time signals to libraries."""
+
+
+class StackFile:
+    """A worker's own region. Made in the worker, before user code runs."""
+
+    def __init__(self, status_fd: int, worker: int) -> None:
+        self._fd = -1
+        try:
+            self._fd = os.open(f"/proc/self/fd/{status_fd}", os.O_RDWR | os.O_CLOEXEC)
+            os.lseek(self._fd, _start(worker), os.SEEK_SET)
+        except OSError:  # no /proc: crashes are then told without a stack
+            return
+        options: dict[str, Any] = {"c_stack": True} if sys.version_info >= (3, 14) else {}
+        faulthandler.enable(file=self._fd, all_threads=True, **options)
+        faulthandler.register(SIGNAL, file=self._fd, all_threads=True, chain=False)
+
+    def leave(self, text: str) -> None:
+        """Leave a traceback for the parent: this process ends because of it."""
+        if self._fd >= 0:
+            text = text[-_ENOUGH_BYTES:].replace("\0", "")
+            os.write(self._fd, f"{_EXCEPTION}\n{text}".encode(errors="backslashreplace"))
+
+
+def read(status_fd: int, worker: int) -> str:
+    """All that a worker has left so far. Called in the parent, whether the worker lives or not."""
+    region = os.pread(status_fd, _REGION_BYTES, _start(worker))
+    return region.split(b"\0", 1)[0].decode(errors="replace")
+
+
+def forget(status_fd: int, worker: int) -> None:
+    """Empty a dead worker's region before its successor writes there."""
+    left = len(read(status_fd, worker).encode())
+    if left:
+        os.pwrite(status_fd, bytes(left), _start(worker))
+
+
+def has_room(text: str) -> bool:
+    """Whether a worker that has left this text may be asked for more: regions do not wrap."""
+    return len(text) < _ENOUGH_BYTES
+
+
+def last_words(text: str) -> list[str]:
+    """What a dead worker left because it died: the stack of a crash or of an exception, in lines. Nothing after SIGKILL."""
+    crash, exception = text.rfind(_CRASH), text.rfind(_EXCEPTION)
+    if exception > crash:
+        lines = text[exception:].splitlines()[1:]
+        return lines if len(lines) <= 2 * _FRAMES else [lines[0], "  ...", *lines[-2 * _FRAMES :]]
+    return shortened(text[crash:]) if crash >= 0 else []
+
+
+def shortened(dump: str) -> list[str]:
+    """The lines of a dump that help: of the thread it concerns, innermost first, without what is below the user's code."""
+    _, _, concerned = dump.partition("Current thread 0x")
+    python, _, native = concerned.partition("C stack trace")
+    frames: list[str] = []
+    for line in python.splitlines()[1:]:
+        if line.startswith("Thread 0x") or _is_ours(line):
+            break
+        if line.startswith("  "):
+            frames.append(line.strip())
+    natives = [line.strip() for line in native.splitlines()[1:] if line.startswith("  ")]
+    return _cut(frames) + _cut(natives)
+
+
+def _cut(frames: list[str]) -> list[str]:
+    half = _FRAMES // 2
+    return frames if len(frames) <= _FRAMES else [*frames[:half], "...", *frames[-half:]]
+
+
+def _is_ours(line: str) -> bool:
+    """Whether this frame is the worker's own loop: from there on down the stack is always the same."""
+    return "stoker" in line and f"_worker{os.sep}main.py" in line
+
+
+def _start(worker: int) -> int:
+    return (1 + worker) * _REGION_BYTES
