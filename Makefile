@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.stoker-installed
 CODE   := $(wildcard src benchmarks tests examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test demo bench clean
+.PHONY: help setup check format test soak demo bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,9 @@ format: setup  ## let ruff rewrite what it can
 test: setup  ## all tests: those marked serial alone, then all others two at a time
 	$(BIN)/python -m pytest -q -m serial || test $$? -eq 5  # 5: no test is marked serial
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial'
+
+soak: setup  ## five minutes of kills, stops, errors and early ends, every batch checked
+	$(BIN)/python -m tests.soak
 
 demo: setup  ## a quick duel with torch's DataLoader on built-in data, as a table
 	$(BIN)/python -m benchmarks --quick

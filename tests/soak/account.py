@@ -22,7 +22,7 @@ class Account:
     batches: int = 0
     findings: list[str] = field(default_factory=list)
     elapsed_s: float = 0.0
-    rss_bytes: int = 0
+    resident_bytes: int = 0
     shared_bytes: int = 0
 
     def find(self, kind: str, text: str) -> None:

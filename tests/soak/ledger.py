@@ -40,8 +40,8 @@ class Ledger:
         self.batches += account.batches
         self.faults += account.faults
         self.slowest = max(self.slowest, (account.elapsed_s, account.seed))
-        if account.rss_bytes:
-            self._memory.setdefault(player, []).append((account.rss_bytes, account.shared_bytes))
+        if account.resident_bytes:
+            self._memory.setdefault(player, []).append((account.resident_bytes, account.shared_bytes))
         if account.seed >= 0:
             scenario = draw(account.seed)
             self.wheres[scenario.start if scenario.executor == "process" else scenario.executor] += 1
@@ -118,6 +118,6 @@ class Ledger:
 
 def _mean(seen: list[tuple[int, int]]) -> dict[str, float]:
     return {
-        "resident": sum(rss for rss, _ in seen) / len(seen),
+        "resident": sum(resident for resident, _ in seen) / len(seen),
         "shared": sum(shared for _, shared in seen) / len(seen),
     }

@@ -14,14 +14,16 @@ STACKS = signal.SIGUSR2
 
 def main() -> None:
     """Play until stdin ends."""
+    faulthandler.enable()
     faulthandler.register(STACKS, all_threads=True)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # workers are crashed by the hundred
-    warnings.filterwarnings("ignore", "This DataLoader will create")
-    warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork")
 
     from tests.soak.play import play
     from tests.soak.scenario import draw
 
+    warnings.simplefilter("error")  # torch's own import is past
+    warnings.filterwarnings("ignore", "This DataLoader will create")
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork")
     print("ready", flush=True)
     for line in sys.stdin:
         print(play(draw(int(line))).to_json(), flush=True)

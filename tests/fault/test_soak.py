@@ -1,0 +1,42 @@
+"""A fixed choice of the soak's scenarios, about a minute of them. `make soak` plays others for longer."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.soak.ledger import Ledger
+from tests.soak.scenario import DEATHS, ENDS, FINALES, KINDS, STARTS, draw
+from tests.soak.supervisor import Supervisor
+
+SEEDS = [*range(100, 135), 36]
+"""The last one is the scenario with spawned workers, which take seconds to start."""
+
+GROUPS = [SEEDS[first::6] for first in range(6)]
+LONG_S = 1000.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", GROUPS, ids=lambda seeds: f"from {seeds[0]}")
+def test_nothing_is_lost_and_nothing_is_left(seeds: list[int]) -> None:
+    ledger = Ledger(seeds[0], quiet=True)
+    Supervisor(iter(seeds), ledger, 1).run(LONG_S)
+    assert not ledger.findings, "\n".join(f"--only {seed}: {finding}" for seed, finding in ledger.findings)
+    assert ledger.scenarios == len(seeds)
+    assert ledger.batches > 0
+    assert ledger.faults.total() > 0
+
+
+def test_the_choice_has_everything() -> None:
+    chosen = [draw(seed) for seed in SEEDS]
+    assert {each.executor for each in chosen} == {"process", "thread", "inline"}
+    processes = [each for each in chosen if each.executor == "process"]
+    assert {each.start for each in processes} == set(STARTS)
+    assert {each.kind for each in processes} == set(KINDS)
+    assert {each.num_workers for each in processes} == {1, 2, 3, 4}
+    for option in ("in_order", "persistent", "shuffle", "drop_last", "scribble"):
+        assert {getattr(each, option) for each in processes} == {True, False}, option
+    assert {how for each in chosen for _, how in each.deaths} == set(DEATHS)
+    assert {epoch.end for each in chosen for epoch in each.epochs} == set(ENDS)
+    assert {each.finale for each in chosen} == set(FINALES)
+    assert any(epoch.twin for each in chosen for epoch in each.epochs)
+    assert any(each.raises for each in chosen)
