@@ -7,8 +7,9 @@ import time
 from stoker._core import messages as m
 from stoker._core.types import Receipt, Spans, Task
 from stoker._executors.base import HEAP, Arrival, Start
-from stoker._worker.maker import Abandoned, Maker, StreamEnded
+from stoker._worker.maker import Maker
 from stoker._worker.spec import Order
+from stoker._worker.stream import Abandoned, StreamEnded
 
 _clock = time.monotonic_ns
 

@@ -20,8 +20,9 @@ from typing import Any
 from stoker._transports.base import Receipt
 from stoker._transports.writer import ArenaWriter, SlotWriter
 from stoker._worker import collate, context, failure, hygiene, notes, seeding, stacks, status, wire
-from stoker._worker.maker import Abandoned, Maker, StreamEnded, Watch, collate_samples, note_indices
+from stoker._worker.maker import Maker, Watch, collate_samples, note_indices
 from stoker._worker.spec import Order, Resume, WorkerSpec
+from stoker._worker.stream import Abandoned, StreamEnded
 from stoker.errors import UnsendableError
 from stoker.share import shipment
 

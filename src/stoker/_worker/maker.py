@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import logging
-import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import repeat
@@ -20,8 +17,9 @@ from stoker._worker.complaint import explain_collation
 from stoker._worker.context import SlotMemory, current
 from stoker._worker.parts import PartRows, collate_part
 from stoker._worker.seeding import batch_key, generators_kept, range_key, sample_key, seed_all
-from stoker._worker.sift import BadSample, Empty, Envelope, Sifter, good_samples
+from stoker._worker.sift import BadSample, Empty, Envelope, Sifter
 from stoker._worker.spec import Order, Resume, WorkerSpec
+from stoker._worker.stream import Abandoned, Stream
 from stoker.errors import SampleStopIteration
 
 
@@ -46,14 +44,6 @@ _SLOW_ROW_NS = 20_000
 """Rows that take less are fetched a range at a time: looking after each would cost a fifth of a small batch."""
 
 _clock = time.monotonic_ns
-
-
-class StreamEnded(Exception):
-    """An iterable dataset has no further batch."""
-
-
-class Abandoned(Exception):
-    """Nobody waits for this batch any more; noticed between two samples."""
 
 
 class Maker:
@@ -85,14 +75,6 @@ class Maker:
         self._singly = True
         self._keyed: tuple[int, int] | None = None
         self._getitems = getattr(spec.dataset, "__getitems__", None) if not spec.iterable else None
-        self._stream: Iterator[Any] | None = None
-        self._stream_epoch = -1
-        self._stream_ended = False
-        self._pulled = 0
-        self._sampled = 0
-        self._keeps_state = keeps_state and spec.iterable
-        self._stateful: Any = None
-        self._resume = resume
         self._bad: list[BadSample] = []
         self._sifter: Sifter | None = None
         if spec.on_bad_sample != "raise":
@@ -100,7 +82,11 @@ class Maker:
                 spec.on_bad_sample, spec.dataset, self._getitems, self._before_row, self._reseed
             )
             self._bad = self._sifter.bad
-        self._tells = self._keeps_state or self._sifter is not None
+        self._stream: Stream | None = None
+        if spec.iterable:
+            bad = None if self._sifter is None else self._bad
+            self._stream = Stream(spec, self._before_pull, bad, keeps_state=keeps_state, resume=resume)
+        self._tells = self._stream is not None or self._sifter is not None
         self.dataset = spec.dataset
 
     def make(self, order: Order, slot: SlotMemory | None) -> Any:
@@ -112,7 +98,7 @@ class Maker:
             batch = self._make(order, slot)
         except Empty:
             return Envelope(None, tuple(self._bad), empty=True)
-        resume = self._state(order) if self._stateful is not None else None
+        resume = self._stream.state() if self._stream is not None else None
         return Envelope(batch, tuple(self._bad), resume=resume) if self._bad or resume else batch
 
     def _make(self, order: Order, slot: SlotMemory | None) -> Any:
@@ -120,8 +106,8 @@ class Maker:
         with keep:
             outer, current.slot = current.slot, slot  # a dataset may iterate a loader of its own
             try:
-                if self.spec.iterable:
-                    return self._from_stream(order)
+                if self._stream is not None:
+                    return self._collate(self._stream.batch(order), None)
                 if not self.spec.auto_collation:
                     return self._convert(self._one(order))
                 indices = _listed(order.indices)
@@ -254,96 +240,7 @@ class Maker:
         self._collating()
         return collate_samples(self.spec.collate_fn, samples, indices, own=self.spec.own_collate)
 
-    # Iterable datasets
-
-    def _from_stream(self, order: Order) -> Any:
-        if self._stream is None or self._stream_epoch != order.epoch:
-            self._open_stream(order)
-        while self._pulled < order.pull and not self._stream_ended:
-            self._pass_over(order)
-        if self._stream_ended:
-            raise StreamEnded
-        return self._collate(self._pull(order), None)
-
-    def _open_stream(self, order: Order) -> None:
-        """A new stream for this epoch; where a lost predecessor's dataset said it stood, if it did."""
-        self._seed_stream(order, 0)
-        self._seed_pipe(order)
-        self._stream_epoch = order.epoch
-        self._stream_ended = False
-        self._pulled = self._sampled = 0
-        resume = self._resume if self._resume is not None and self._resume.epoch == order.epoch else None
-        self._resume = None
-        keeps = self._keeps_state
-        if resume is not None and _is_stateful(self.dataset):
-            self.dataset.load_state_dict(pickle.loads(resume.state))
-        stream = self._stream = iter(self.dataset)
-        self._stateful = next((part for part in (stream, self.dataset) if keeps and _is_stateful(part)), None)
-        if resume is not None:
-            if self._stateful is stream and stream is not self.dataset:
-                self._stateful.load_state_dict(pickle.loads(resume.state))
-            self._pulled = resume.pulled
-
-    def _state(self, order: Order) -> Resume | None:
-        """Where the stream stands now, as its dataset tells. A dataset that cannot is fast-forwarded like any other."""
-        try:
-            return Resume(order.epoch, self._pulled, pickle.dumps(self._stateful.state_dict()))
-        except Exception as error:
-            self._stateful = None
-            logging.getLogger("stoker").warning(
-                "the dataset's state_dict() cannot be kept (%r): after a crash its stream is read again from its beginning",
-                error,
-            )
-            return None
-
-    def _pass_over(self, order: Order) -> None:
-        """Pull a batch that a predecessor has delivered, and its error if it was one."""
-        try:
-            self._pull(order)
-        except (StreamEnded, Abandoned):
-            raise
-        except Exception:
-            return
-        finally:
-            self._bad.clear()  # they were counted then
-
-    def _pull(self, order: Order) -> Any:
-        assert self._stream is not None
-        self._seed_stream(order, self._pulled + 1)
-        self._pulled += 1
-        self._at_row(order, NO_ROW)
-        wanted = len(order.indices) if self.spec.auto_collation else 1
-        if self._sifter is not None:
-            samples = good_samples(self._stream, wanted, self._bad, self._count)
-        else:
-            samples = list(itertools.islice(self._stream, wanted))
-        if not self.spec.auto_collation:
-            if not samples:
-                self._stream_ended = True
-                raise StreamEnded
-            return samples[0]
-        if len(samples) < wanted:
-            self._stream_ended = True
-        if not samples or (self.spec.drop_last and len(samples) < wanted):
-            self._stream_ended = True
-            raise StreamEnded
-        return samples
-
-    def _count(self) -> int:
-        self._sampled += 1
-        return self._sampled - 1
-
     # Seeds
-
-    def _seed_pipe(self, order: Order) -> None:
-        """DataPipes carry generators of their own, seeded alike in all workers so that shards of one shuffle fit together."""
-        from torch.utils.data import IterDataPipe
-        from torch.utils.data.graph_settings import apply_random_seed
-
-        if isinstance(self.dataset, IterDataPipe):
-            generator = torch.Generator()
-            generator.manual_seed(order.pipe_seed)
-            self.dataset = apply_random_seed(self.dataset, generator)
 
     def _seed_range(self, order: Order, number: int) -> None:
         if self._reseeds:
@@ -352,7 +249,9 @@ class Maker:
                 self._batch_key = batch_key(order.seed, self.spec.rank, order.position)
             seed_all(range_key(self._batch_key, number), torch_too=self.torch_is_ours)
 
-    def _seed_stream(self, order: Order, pulled: int) -> None:
+    def _before_pull(self, order: Order, pulled: int) -> None:
+        if pulled:
+            self._at_row(order, NO_ROW)
         if self._reseeds:
             key = batch_key(order.seed, self.spec.rank, self.worker)
             seed_all(range_key(key, pulled), torch_too=self.torch_is_ours)
@@ -389,10 +288,6 @@ def _without_bad(indices: Sequence[Any], samples: Sequence[Any], bad: Sequence[B
         return indices
     rows = {each.row for each in bad}
     return [index for row, index in enumerate(indices) if row not in rows]
-
-
-def _is_stateful(part: Any) -> bool:
-    return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
 
 
 def _silent_end(index: Any) -> SampleStopIteration:

@@ -36,11 +36,12 @@ class WorkerSpec:
 
 
 class Resume(NamedTuple):
-    """Where the stream of a lost worker stood after ``pulled`` batches, in the dataset's own words (its pickled state)."""
+    """Where the stream of a lost worker stood after ``pulled`` batches: the pickled state of the dataset or of its iterator."""
 
     epoch: int
     pulled: int
     state: bytes
+    of_iterator: bool
 
 
 class Order(NamedTuple):
