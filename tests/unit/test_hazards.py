@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -137,6 +138,14 @@ def test_evidence_needs_the_beginning_of_a_native_name_and_all_of_a_python_name(
     assert not Evidence().seen({""}, {""})
 
 
+def chosen(dataset: Any) -> Choice:
+    """What is chosen for a dataset by default; what was packed on the way is closed."""
+    choice = hazards.choose(None, spec_of(dataset), name="train")
+    if choice.shipment is not None:
+        choice.shipment.close()
+    return choice
+
+
 def test_no_hazard_no_change() -> None:
     choice = hazards.choose(None, spec_of([1]), name="train")
     assert method(choice) == "fork"
@@ -159,11 +168,19 @@ def test_a_default_that_is_not_fork_stays(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("polars_lives")
 def test_a_live_hazard_moves_what_can_travel() -> None:
-    choice = hazards.choose(None, spec_of([lambda: 1]), name="train")
+    choice = chosen([lambda: 1])
     assert method(choice) == "forkserver"
     assert names(choice.hazards) == ["polars"]
     for part in ("train: ", "polars (compute pool)", "module state", "multiprocessing_context="):
         assert part in choice.reason
+
+
+@pytest.mark.usefixtures("polars_lives")
+def test_a_copy_that_would_take_too_much_memory_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hazards.memory, "room_bytes", lambda: 1 << 20)
+    choice = chosen(np.zeros(1 << 20, np.uint8))
+    assert method(choice) == "fork"
+    assert "a copy of it may take 0 MiB" in choice.reason
 
 
 @pytest.mark.usefixtures("polars_lives")
@@ -180,12 +197,11 @@ def test_a_loader_is_told_once_about_the_same_modules(
 ) -> None:
     loader, other = SimpleNamespace(), SimpleNamespace()
     for told in (loader, loader, other):
-        context = hazards.tell_once(hazards.choose(None, spec_of([1]), name="train"), told)
-        assert context.get_start_method() == "forkserver"
+        hazards.tell_once(chosen([1]), told)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     monkeypatch.setitem(sys.modules, "fsspec", ModuleType("fsspec"))
     with thread_named(python="fsspecIO"):
-        hazards.tell_once(hazards.choose(None, spec_of([1]), name="train"), loader)
+        hazards.tell_once(chosen([1]), loader)
     assert "fsspec" in caplog.records[-1].getMessage()
     assert len(caplog.records) == 3
 

@@ -12,9 +12,8 @@ _SHOWN = 8
 def place(ticket: Ticket, row: int, *, collating: bool = False) -> str:
     """Which sample or batch. ``row`` is a hint: negative when no certain row is being fetched."""
     indices: Any = ticket.indices
-    if indices is None or (
-        isinstance(indices, list) and None in indices
-    ):  # an iterable dataset has no indices
+    if indices is None or (isinstance(indices, list) and any(index is None for index in indices)):
+        # An iterable dataset has no indices.
         return f"batch {ticket.seq}"
     if not ticket.rows:
         return f"dataset index {_short(indices)}"
@@ -28,5 +27,8 @@ def place(ticket: Ticket, row: int, *, collating: bool = False) -> str:
 
 
 def _short(index: Any) -> str:
-    text = repr(index)
+    try:
+        text = repr(index)
+    except Exception:  # the user's own, and no reason to lose what there is to say
+        text = f"<{type(index).__name__} without repr>"
     return text if len(text) <= 80 else f"{text[:77]}..."

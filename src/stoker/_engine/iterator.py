@@ -203,11 +203,12 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
         on_bad_sample=options.on_bad_sample,  # type: ignore[arg-type]
         exact_rows=options.restarts == 0,
     )
-    context = None
+    choice = hazards.Choice(None)
     if options.executor == "process":
         choice = hazards.choose(loader.multiprocessing_context, spec, name=options.name)
-        context = hazards.tell_once(choice, loader)
-    return PoolPlan(spec, options.executor, workers, bound, context, options.memory_budget_bytes)  # type: ignore[arg-type]
+        hazards.tell_once(choice, loader)
+    budget_bytes = options.memory_budget_bytes
+    return PoolPlan(spec, options.executor, workers, bound, choice.context, budget_bytes, choice.shipment)  # type: ignore[arg-type]
 
 
 def _policy(it: Any, options: Options, pool: Pool, *, bound: bool, split: bool) -> Policy:

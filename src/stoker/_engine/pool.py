@@ -23,6 +23,7 @@ from stoker._executors.thread import ThreadExecutor
 from stoker._transports.arena import Arena
 from stoker._worker.spec import WorkerSpec
 from stoker.errors import StartRefused
+from stoker.share.shipment import Shipment
 
 _TRIM_AT = 32
 """Leases that end at once make it worth looking for memory to give back; it is also done at the end of an iteration."""
@@ -32,7 +33,7 @@ ExecutorKind = Literal["process", "thread", "inline"]
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """How to build a pool. ``context`` is a multiprocessing context, for processes only."""
+    """How to build a pool. ``context`` is a multiprocessing context, for processes only; ``shipment`` is the spec, packed."""
 
     spec: WorkerSpec
     kind: ExecutorKind
@@ -40,6 +41,7 @@ class PoolPlan:
     bound: bool
     context: Any = None
     budget_bytes: int | None = None
+    shipment: Shipment | None = None
 
 
 class Pool:
@@ -60,6 +62,8 @@ class Pool:
         except BaseException:
             if self.arena is not None:
                 self.arena.close()
+            if plan.shipment is not None:
+                plan.shipment.close()
             raise
         self.handoff = Handoff(
             self.slots, self.arena, self.executor.agree, self.executor.remember, plan.spec.on_bad_sample
@@ -247,4 +251,4 @@ def _executor(plan: PoolPlan, arena: Arena | None) -> Executor:
     if plan.kind == "thread":
         return ThreadExecutor(plan.spec, bound=plan.bound)
     assert arena is not None
-    return ProcessExecutor(plan.spec, plan.context, arena, bound=plan.bound)
+    return ProcessExecutor(plan.spec, plan.context, arena, bound=plan.bound, shipment=plan.shipment)

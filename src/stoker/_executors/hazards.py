@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from stoker._metrics import memory
 from stoker._worker.spec import WorkerSpec
 from stoker.errors import UnsendableError
 from stoker.share.shipment import Shipment
@@ -68,6 +69,8 @@ class Choice(NamedTuple):
     context: Any
     hazards: tuple[Hazard, ...] = ()
     reason: str = ""
+    shipment: Shipment | None = None
+    """What was packed to see whether it can travel: the caller's, to send or to close."""
 
 
 def live_hazards() -> tuple[Hazard, ...]:
@@ -95,14 +98,16 @@ def choose(context: Any, spec: WorkerSpec, *, name: str) -> Choice:
     if not hazards:
         return Choice(context)
     try:
-        Shipment(spec).close()
+        # Under fork the dataset costs nothing more; a copy that nobody asked for must not be what ends the run.
+        shipment = Shipment(spec, limit_bytes=(memory.room_bytes() or 0) // 2)
     except (UnsendableError, OSError, MemoryError) as error:
         return Choice(context, hazards, _stays(name, hazards, error))
-    return Choice(torch.multiprocessing.get_context("forkserver"), hazards, _moves(name, hazards))
+    server = torch.multiprocessing.get_context("forkserver")
+    return Choice(server, hazards, _moves(name, hazards), shipment)
 
 
-def tell_once(choice: Choice, loader: Any) -> Any:
-    """Log what there is to tell, once per loader and set of hazards; the chosen context.
+def tell_once(choice: Choice, loader: Any) -> None:
+    """Log what there is to tell, once per loader and set of hazards.
 
     The loader remembers, not this module: pools that are built anew for every epoch are the same news.
     """
@@ -112,7 +117,6 @@ def tell_once(choice: Choice, loader: Any) -> Any:
         if not news <= told:
             loader._hazards_told = told | news
             _log.warning(choice.reason)
-    return choice.context
 
 
 def _native_threads() -> set[str]:

@@ -58,7 +58,9 @@ class ProcessExecutor:
     shared_memory = True
     eager = True
 
-    def __init__(self, spec: WorkerSpec, context: Any, arena: Arena, *, bound: bool) -> None:
+    def __init__(
+        self, spec: WorkerSpec, context: Any, arena: Arena, *, bound: bool, shipment: Shipment | None = None
+    ) -> None:
         if not hasattr(select, "epoll"):
             raise RuntimeError(
                 f"worker processes of stoker need Linux, and this is {sys.platform}: use executor='thread' or num_workers=0"
@@ -92,7 +94,7 @@ class ProcessExecutor:
         self._all: dict[int, Any] = {}
         self._lost_at_start: list[int] = []
         self._refused: list[Arrival] = []
-        self._shipment: Shipment | None = None
+        self._shipment = shipment
         self._start = Start(0, 0)
         self._judge = inquest.OomJudge()
         self._resumes: dict[int, Resume] = {}

@@ -55,14 +55,25 @@ def available_bytes(*, proc: Path = Path("/proc")) -> int | None:
     return None if kilobytes is None else kilobytes * 1024
 
 
+def room_bytes(*, sys: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> int | None:
+    """What this process could still take: of the machine, and of its cgroup's limit."""
+    room = available_bytes(proc=proc)
+    cgroup = cgroup_memory(sys=sys, proc=proc)
+    if cgroup.limit_bytes is not None:
+        left = max(0, cgroup.limit_bytes - (cgroup.used_bytes or 0))
+        room = left if room is None else min(room, left)
+    return room
+
+
 def _levels(sys: Path, proc: Path) -> Iterator[tuple[Path, str, str, str]]:
     """This process's memory cgroup and all above it, with the names of the files to read there."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return
     for line in lines:
-        number, controllers, path = line.split(":", 2)
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
         if "memory" in controllers.split(","):
             root, names = (
                 sys / "memory",
@@ -74,9 +85,8 @@ def _levels(sys: Path, proc: Path) -> Iterator[tuple[Path, str, str, str]]:
             continue
         folder = root / path.strip("/")
         while True:
-            if (
-                folder.is_dir()
-            ):  # inside a container the path may be the host's, of which only the end or nothing is visible
+            # Inside a container the path may be the host's, of which only the end or nothing is visible.
+            if folder.is_dir():
                 yield (folder, *names)
             if folder == root or root not in folder.parents:
                 break

@@ -1,22 +1,35 @@
 """Samples that cannot be used: those that raise, those that are None, and those that kill their worker.
 
 With ``on_bad_sample="skip"`` they are left out of their batch. With ``"replace"`` another sample takes the place: the next good
-one of its range of rows, or, when there is none, one of the ticket's spares, which were planned before it. It is fetched anew. Both
+one of its range of rows, or, when there is none, one of the ticket's spares, which were planned around it. It is fetched anew. Both
 depend on the sampler's order alone: batches are the same for every number of workers, and no sample appears that the sampler
 did not name.
+
+A worker writes to the status page what it is fetching: a row, or one of the names below ``NO_ROW`` that are given here. What killed
+one worker too many comes back among the ``excluded`` of its order, by the same name.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import isgenerator
 from typing import Any, NamedTuple
 
+import torch
+
 from stoker._worker.spec import BadSampleMode, Order, Resume
+from stoker._worker.status import NO_ROW
 from stoker.errors import NoGoodSample
 
 _BAD = object()
+TOGETHER = -2
+"""In the place of a row: all of them at once. Excluded: they are fetched one by one, which shows who kills."""
+
+_FIRST_SPARE = -3
+"""In the place of a row: the first of the spares. Those after it count down. Excluded: it does not stand in for others."""
+
 _IN_A_ROW = 1000
 """Bad samples of a stream without a good one between them after which its error is raised: it is not the samples then."""
 
@@ -101,13 +114,15 @@ class Sifter:
     def _together(self, order: Order, indices: Sequence[Any], first: int) -> list[Any]:
         """With ``__getitems__``: all at once, and one by one only when that fails."""
         assert self._getitems is not None
-        self._before(order, first, -1)  # which of the rows is being fetched cannot be known
-        try:
-            found = list(self._getitems(order.indices))
-        except Exception:
-            found = []
-        if len(found) != len(indices):
+        found = []
+        if all(name < TOGETHER for name in order.excluded):
+            self._before(order, first, TOGETHER)
+            try:
+                found = list(self._getitems(order.indices))
+            except Exception:
+                found = []
             self._reseed(order)
+        if len(found) != len(indices):
             return [self._one(order, index, first + place) for place, index in enumerate(indices)]
         for place, sample in enumerate(found):
             if sample is None:
@@ -120,8 +135,12 @@ class Sifter:
     ) -> Any:
         """A sample for the row at ``place``: those after it come first, then those before, then the spares."""
         inside = sorted(good, key=lambda other: (other < place, other))
-        for index in (*(indices[other] for other in inside), *order.spares):
-            self._before(order, first + place, -1)
+        candidates = [(indices[other], NO_ROW) for other in inside]
+        candidates += [(index, _FIRST_SPARE - number) for number, index in enumerate(order.spares)]
+        for index, name in candidates:
+            if name in order.excluded:
+                continue
+            self._before(order, first + place, name)
             sample = self._try(index, first + place)
             if sample is not _BAD:
                 return sample
@@ -136,7 +155,8 @@ def good_samples(
 ) -> list[Any]:
     """Up to ``wanted`` usable samples of a stream. ``seen`` counts a sample and tells its number.
 
-    A generator does not go on after it raised: its error is raised, with a note that says so.
+    A generator does not go on after it raised: its error is raised, with a note that says so. So is an error, or NoGoodSample,
+    when nothing good comes any more.
     """
     samples: list[Any] = []
     in_a_row = 0
@@ -163,11 +183,30 @@ def good_samples(
                 raise
             continue
         if sample is None:
+            in_a_row += 1
             bad.append(BadSample(number, len(samples), "none", "is None"))
+            if in_a_row >= _IN_A_ROW:
+                raise NoGoodSample(
+                    f"{in_a_row} samples of the stream were bad without a good one between them; the last, number {number}, "
+                    "is None"
+                )
         else:
             in_a_row = 0
             samples.append(sample)
     return samples
+
+
+def key_of(index: Any) -> Any:
+    """What a dataset index is remembered by: integers of all kinds alike, and by its text what has no value to compare."""
+    try:
+        return operator.index(index)
+    except TypeError:
+        pass
+    try:
+        hash(index)
+    except TypeError:
+        return repr(index)
+    return repr(index) if isinstance(index, torch.Tensor) else index
 
 
 def _told(error: BaseException) -> str:

@@ -99,9 +99,12 @@ def _typed(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStor
 
 
 class Shipment:
-    """A packed object. Owner: the pool that starts the readers. ``fds`` must reach every reader, in this order."""
+    """A packed object. Owner: the pool that starts the readers. ``fds`` must reach every reader, in this order.
 
-    def __init__(self, obj: object) -> None:
+    One larger than ``limit_bytes`` is refused before it takes any memory.
+    """
+
+    def __init__(self, obj: object, *, limit_bytes: int | None = None) -> None:
         recorder = _Recorder()
         buffers: list[pickle.PickleBuffer] = []
         stream = io.BytesIO()
@@ -116,7 +119,18 @@ class Shipment:
         finally:
             _context.set_spawning_popen(previous)
         self.fds = recorder.fds
-        self.fd = _write(stream.getbuffer(), [buffer.raw() for buffer in buffers])
+        self.fd = -1
+        try:
+            views = [buffer.raw() for buffer in buffers]
+            nbytes = stream.tell() + sum(view.nbytes for view in views)
+            if limit_bytes is not None and nbytes > limit_bytes:
+                raise UnsendableError(
+                    f"the dataset takes {nbytes >> 20} MiB and a copy of it may take {limit_bytes >> 20} MiB here"
+                )
+            self.fd = _write(stream.getbuffer(), views)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close our descriptors; readers keep theirs. Idempotent."""
