@@ -26,7 +26,10 @@ class Account:
     shared_bytes: int = 0
 
     def find(self, kind: str, text: str) -> None:
-        """Note a discrepancy. ``kind`` is one word: lost, duplicated, disordered, altered, raised, leaked, hung, crashed."""
+        """Note a discrepancy.
+
+        ``kind`` is one word: lost, duplicated, disordered, altered, miscounted, raised, leaked, hung, crashed.
+        """
         self.findings.append(f"{kind}: {text}")
 
     def to_json(self) -> str:

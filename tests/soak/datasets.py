@@ -34,9 +34,10 @@ class Script:
         self.deaths = {} if calm else dict(scenario.deaths)
         self.slow = {} if calm else dict(scenario.slow)
         self.raises = scenario.raises
+        self.nones = scenario.nones
 
-    def perform(self, index: int) -> None:
-        """Called by every row before it is made, on the thread that makes it."""
+    def perform(self, index: int) -> bool:
+        """Called by every row before it is made, on the thread that makes it. False: the row is None."""
         if index in self.slow and self.marks.set(f"slow-{index}"):
             time.sleep(self.slow[index])
         how = self.deaths.get(index)
@@ -47,6 +48,7 @@ class Script:
             die(3 if how == "exit" else None)
         if index in self.raises:
             raise BadRow(index)
+        return index not in self.nones
 
 
 class Rows(Dataset[Any]):
@@ -61,15 +63,14 @@ class Rows(Dataset[Any]):
     def __len__(self) -> int:
         return self.rows
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        self.script.perform(index)
-        return sample(self.kind, index, noisy=self.noisy)
+    def __getitem__(self, index: int) -> dict[str, Any] | None:
+        return sample(self.kind, index, noisy=self.noisy) if self.script.perform(index) else None
 
 
 class ManyRows(Rows):
     """Rows that are fetched a batch at a time."""
 
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any] | None]:
         return [self[index] for index in indices]
 
 
@@ -82,21 +83,21 @@ class Stream(IterableDataset[Any]):
         self.noisy = scenario.noisy
         self.script = script
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[dict[str, Any] | None]:
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         return _Cursor(self, iter(stream_indices(self.kind, self.rows, worker, workers)))
 
 
-class _Cursor(Iterator[dict[str, Any]]):
+class _Cursor(Iterator[dict[str, Any] | None]):
     def __init__(self, stream: Stream, indices: Iterator[int]) -> None:
         self._stream = stream
         self._indices = indices
 
-    def __next__(self) -> dict[str, Any]:
+    def __next__(self) -> dict[str, Any] | None:
         index = next(self._indices)
-        self._stream.script.perform(index)
-        return sample(self._stream.kind, index, noisy=self._stream.noisy)
+        stream = self._stream
+        return sample(stream.kind, index, noisy=stream.noisy) if stream.script.perform(index) else None
 
 
 def dataset_of(scenario: Scenario, folder: Path, *, calm: bool) -> tuple[Any, Script]:

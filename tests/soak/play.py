@@ -55,6 +55,7 @@ class _Play:
         self._assailant = Assailant(account, Random(scenario.seed + 2))
         self._kills_left = scenario.kills
         self._readings: list[Reading] = []
+        self._expected_stats: dict[str, Any] = {}
 
     def run(self) -> None:
         scenario = self._scenario
@@ -67,6 +68,7 @@ class _Play:
                 if self._account.findings:
                     break
                 self._strike_idle(loader)
+            self._check_stats(loader)
             if scenario.finale == "close":
                 loader.close()
             elif scenario.finale == "with":
@@ -159,6 +161,24 @@ class _Play:
             self._kills_left -= 1
             self._assailant.strike(pool._workers, self._dice.choice(KILLS))
 
+    def _check_stats(self, loader: Any) -> None:
+        """What the loader counted: after whole epochs the same as undisturbed, however often a batch was made."""
+        scenario, expected, found = self._scenario, self._expected_stats, loader.stats()
+        self._account.faults["bad sample"] += found["bad_samples"]["count"]
+        if self._account.findings or any(epoch.end != "exhaust" for epoch in scenario.epochs):
+            return
+        counted = ["batches", "empty_batches"]
+        if scenario.stream:  # by number in its stream: one number stands for a sample of each worker
+            expected, found = ({**each, **each["bad_samples"]} for each in (expected, found))
+            counted.append("count")
+        else:
+            counted.append("bad_samples")
+        for name in counted:
+            if expected[name] != found[name]:
+                self._account.find(
+                    "miscounted", f"stats: {name} is {found[name]}, undisturbed {expected[name]}"
+                )
+
     def _expectations(self) -> list[list[Outcome]]:
         """Per epoch and twin, what an undisturbed run gives: without workers, or for streams with as many."""
         scenario = self._scenario
@@ -173,6 +193,7 @@ class _Play:
                     seed_everything(_epoch_seed(scenario, number, twin))
                     found.append(outcomes(iter(loader)))
                     self._check_rows(found[-1])
+            self._expected_stats = loader.stats()
         return found
 
     def _check_rows(self, expected: list[Outcome]) -> None:
@@ -184,7 +205,7 @@ class _Play:
                 self._account.find(
                     "disordered", f"undisturbed streams gave {rows}, not {stream_rows(scenario)}"
                 )
-        elif not scenario.drop_last and not scenario.raises:
+        elif not (scenario.drop_last or scenario.raises or scenario.nones):
             flat = [row for each in rows for row in each]
             if sorted(flat) != list(range(scenario.rows)):
                 self._account.find("lost", "without workers not every row came exactly once")
@@ -223,6 +244,8 @@ def _stream_batches(scenario: Scenario, indices: range) -> list[tuple[int, ...]]
     batches: list[tuple[int, ...]] = []
     size = scenario.batch_size or 1
     rows = iter(indices)
+    if scenario.on_bad_sample != "raise":  # a stream goes on to the next good row
+        rows = (row for row in indices if row not in scenario.raises | scenario.nones)
     while True:
         batch: list[int] = []
         for row in islice(rows, size):
@@ -273,6 +296,7 @@ def _data_options(scenario: Scenario) -> dict[str, Any]:
         "shuffle": scenario.shuffle or None,
         "drop_last": scenario.drop_last,
         "rng": scenario.rng,
+        "on_bad_sample": scenario.on_bad_sample,
         "collate_fn": collate_ragged if scenario.kind == "ragged" else None,
     }
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from stoker.errors import NoGoodSample
 from tests.compat.compare import mentions_index
 from tests.soak.account import Account
 from tests.soak.datasets import BadRow
@@ -34,7 +35,7 @@ def outcomes(iterator: Iterator[Any]) -> list[Outcome]:
             seen.append(outcome_of(next(iterator)))
         except StopIteration:
             return seen
-        except BadRow as error:
+        except (BadRow, NoGoodSample) as error:
             seen.append(failure(error))
 
 
@@ -45,8 +46,10 @@ def outcome_of(batch: Any) -> Outcome:
     return Outcome(tuple(rows) if isinstance(rows, list) else (rows,), digest(batch))
 
 
-def failure(error: BadRow) -> Outcome:
-    """A row's exception as an outcome."""
+def failure(error: BadRow | NoGoodSample) -> Outcome:
+    """The error that came in a batch's place as an outcome."""
+    if isinstance(error, NoGoodSample):
+        return Outcome((), str(error))
     return Outcome((error.index,), "BadRow")
 
 
@@ -74,16 +77,11 @@ class Reading:
             self.over = True
             self._check_end()
             return
-        except BadRow as error:
+        except (BadRow, NoGoodSample) as error:
             self._account.faults["exception"] += 1
             self._check(failure(error))
-            if not (self._scenario.stream or self._scenario.kind == "many"):
-                named = (
-                    BaseException()
-                )  # stoker's own words alone: the exception's arguments hold the index anyway
-                named.__notes__ = getattr(error, "__notes__", [])
-                if not mentions_index(named, error.index):
-                    self._find("raised", f"the error of row {error.index} does not name it")
+            if isinstance(error, BadRow):
+                self._check_note(error)
             return
         except Exception:
             self._find("raised", traceback.format_exc())
@@ -114,6 +112,14 @@ class Reading:
             kind = "disordered"
         wanted = "the end" if expected is None else f"rows {_short(expected.rows)} ({expected.digest[:8]})"
         self._find(kind, f"batch {place} is rows {_short(found.rows)} ({found.digest[:8]}), not {wanted}")
+
+    def _check_note(self, error: BadRow) -> None:
+        """An error names its row, where a single row is to blame. In stoker's own words: its arguments hold the index anyway."""
+        if not (self._scenario.stream or self._scenario.kind == "many"):
+            named = BaseException()
+            named.__notes__ = getattr(error, "__notes__", [])
+            if not mentions_index(named, error.index):
+                self._find("raised", f"the error of row {error.index} does not name it")
 
     def _check_end(self) -> None:
         missing = [each.rows for each, count in self._left.items() if count > 0]

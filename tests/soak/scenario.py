@@ -30,7 +30,7 @@ class Scenario:
     """A loader, a dataset with its planned misbehaviour, and what happens to both.
 
     ``outside`` is the chance of a fault from outside at each batch, ``kills`` how many of them may be deaths, ``hold`` how many
-    batches the reader keeps. Rows in ``raises`` always raise; those in ``deaths`` and ``slow`` do so once.
+    batches the reader keeps. Rows in ``raises`` always raise and those in ``nones`` are None; ``deaths`` and ``slow`` happen once.
     """
 
     seed: int
@@ -54,6 +54,8 @@ class Scenario:
     deaths: tuple[tuple[int, str], ...]
     slow: tuple[tuple[int, float], ...]
     raises: frozenset[int]
+    nones: frozenset[int]
+    on_bad_sample: str
     epochs: tuple[Epoch, ...]
     finale: str
 
@@ -72,6 +74,7 @@ class Scenario:
         where = self.start if self.executor == "process" else self.executor
         options = [name for name in ("persistent", "shuffle", "drop_last") if getattr(self, name)]
         options += [] if self.in_order else ["any order"]
+        options += [] if self.on_bad_sample == "raise" else [self.on_bad_sample]
         return (
             f"{where}×{self.num_workers} {self.kind} batch_size={self.batch_size} split={self.split} rng={self.rng} "
             f"prefetch={self.prefetch_factor} {' '.join(options)}".rstrip()
@@ -93,6 +96,7 @@ def draw(seed: int) -> Scenario:
     if batch_size is None:
         rows = min(rows, 80)
     places = _places(dice, kind, rows, max(1, workers))
+    on_bad_sample = dice.choices(("raise", "skip", "replace"), (70, 15, 15))[0]
     epochs = tuple(_epoch(dice, twins=not slow_start) for _ in range(1 if slow_start else dice.randint(1, 4)))
     return Scenario(
         seed=seed,
@@ -118,6 +122,8 @@ def draw(seed: int) -> Scenario:
         else (),
         slow=tuple((place, dice.uniform(0.003, 0.1)) for place in places[3:7]),
         raises=frozenset(places[7 : 7 + dice.choice((0, 0, 1, 3))]),
+        nones=frozenset(places[10:12]) if on_bad_sample != "raise" else frozenset(),
+        on_bad_sample=on_bad_sample,
         epochs=epochs,
         finale=dice.choice(FINALES),
     )
@@ -144,7 +150,7 @@ def _places(dice: Random, kind: str, rows: int, workers: int) -> list[int]:
         known = [place for worker in range(workers) for place in stream_indices(kind, rows, worker, workers)]
     else:
         known = list(range(rows))
-    return dice.sample(known, min(10, len(known)))
+    return dice.sample(known, min(12, len(known)))
 
 
 def _epoch(dice: Random, *, twins: bool) -> Epoch:
