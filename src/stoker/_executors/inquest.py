@@ -42,19 +42,27 @@ class OomJudge:
         self._judged = 0
 
     def verdict(self, last_bytes: int, peak_bytes: int) -> str:
-        """The likely cause of a SIGKILL. Several workers may be killed before the first is seen: each kill explains one death."""
-        now = memory.oom_kills()
+        """The likely cause of a SIGKILL. Several workers may be killed before the first is seen: each kill explains one death.
+
+        The kernel counts every kill in the victim's cgroup too, so the machine's counter, in which those of strangers are,
+        decides only where the cgroup's cannot be read.
+        """
+        now, before = memory.oom_kills(), self._before
         size = _sizes(last_bytes, peak_bytes)
-        here = now.cgroup - self._before.cgroup
-        if here - self._judged > 0 or now.machine - self._before.machine - self._judged > 0:
+        elsewhere = now.machine - before.machine - self._judged
+        told = now.cgroup is not None and before.cgroup is not None
+        here = (now.cgroup or 0) - (before.cgroup or 0) - self._judged if told else elsewhere
+        if here > 0:
             self._judged += 1
             return (
-                f"out of memory: the kernel's OOM killer struck{_limits(here > 0)}{size}. Use fewer workers, a smaller "
+                f"out of memory: the kernel's OOM killer struck{_limits(told)}{size}. Use fewer workers, a smaller "
                 "prefetch_factor or memory_budget, or keep the dataset in arrays instead of Python objects"
             )
+        strangers = " in this cgroup, though elsewhere on this machine" if elsewhere > 0 else ""
         return (
-            f"somebody sent it SIGKILL (a job scheduler, another program, a person): the kernel counts no OOM kill{size}. "
-            "If memory was short, a supervisor in user space (systemd-oomd, earlyoom, the container's host) may have done it"
+            f"somebody sent it SIGKILL (a job scheduler, another program, a person): the kernel counts no OOM kill{strangers}"
+            f"{size}. If memory was short, a supervisor in user space (systemd-oomd, earlyoom, the container's host) may have "
+            "done it"
         )
 
 

@@ -1,6 +1,6 @@
 """Memory as the kernel accounts it: the limit of this process's cgroup, what is used of it, and how often the OOM killer struck.
 
-Reads cgroup v2 and v1. Every figure is None or 0 where the kernel does not tell: a container may hide its own cgroup.
+Reads cgroup v2 and v1. A figure is None where the kernel does not tell (the machine's kills: 0); a container may hide its own cgroup.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class CgroupMemory:
 
     limit_bytes: int | None
     used_bytes: int | None
-    oom_kills: int
+    oom_kills: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class OomKills:
-    """Counters at one moment: kills in this process's cgroup, and on the whole machine."""
+    """Counters at one moment: kills in this process's cgroup (None: not told), and on the whole machine with all its cgroups."""
 
-    cgroup: int
+    cgroup: int | None
     machine: int
 
 
@@ -41,7 +41,7 @@ def cgroup_memory(*, sys: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/pro
             limit, used = here, _number(folder / used_name)
         if kills is None:
             kills = _keyed(folder / events_name, "oom_kill")
-    return CgroupMemory(limit, used, kills or 0)
+    return CgroupMemory(limit, used, kills)
 
 
 def oom_kills(*, sys: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> OomKills:
