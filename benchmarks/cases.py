@@ -1,7 +1,7 @@
 """The registry: every case, what it loads, how it is measured and which figure it must reach.
 
 Importing this module is cheap: torch and the datasets are imported by ``build``, in the round's process. To
-add a case, append to ``CASES``; for a cost that needs no loader, append a ``Micro`` to ``MICROS``.
+add a case, append to ``CASES``; for a cost without a rival, append a ``Micro`` to ``MICROS``.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Micro:
-    """A cost that needs no loader: ``run`` returns µs per batch and has to stay at or below ``bound_us``."""
+    """A cost without a rival: ``run`` returns µs per batch and has to stay at or below ``bound_us``."""
 
     name: str
     describe: str
@@ -242,9 +242,17 @@ CASES: tuple[Case, ...] = (
     Case("gap", "between epochs, persistent workers", Kind.GAP, _epoch_gap, _wall(5.0)),
 )
 
+
+def _recovery() -> float:
+    from benchmarks import recovery
+
+    return recovery.delay_us()
+
+
 MICROS: tuple[Micro, ...] = (
     Micro("core", "the scheduler's own cost per batch", _core, 20.0),
     Micro("core-split", "the same when batches are split over 4 workers", _core_split, 20.0),
+    Micro("recovery", "how much later a batch comes when all workers are killed", _recovery, 1e6),
 )
 
 
