@@ -18,6 +18,7 @@ import psutil
 from tests.soak.account import Account
 from tests.soak.ledger import Ledger
 from tests.soak.player import STACKS
+from tests.soak.scenario import draw
 
 PATIENCE_S = 90.0
 """A scenario takes a second or two; with spawned workers on a busy machine perhaps twenty."""
@@ -150,7 +151,7 @@ class Supervisor:
         player.give(None if time_is_up else next(self._seeds, None))
 
     def _lost(self, player: _Player, kind: str, text: str) -> None:
-        account = Account(-1 if player.seed is None else player.seed)
+        account = Account(-1) if player.seed is None else Account(player.seed, draw(player.seed).title())
         account.find(kind, text)
         self._ledger.add(account, player.number)
         self._remove(player)
