@@ -45,8 +45,10 @@ LARGE_BATCHES = """
 """
 
 
-@pytest.mark.parametrize("collation", ["default", "custom"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "collation"),
+    [("fork", "default"), ("fork", "custom"), ("spawn", "default"), ("forkserver", "custom")],
+)
 def test_no_space_left_on_dev_shm(method: str, collation: str, tmp_path: Path) -> None:
     """Row 1: batches of 8 MB need no /dev/shm of their size. Row 2: nor with a custom ``collate_fn``."""
     within, refusal = small_shm()
@@ -141,13 +143,13 @@ KEPT = """
 """
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_too_many_open_files_in_a_worker(method: str, tmp_path: Path) -> None:
     """Row 9: a batch of more tensors than there may be descriptors."""
     assert said(run(KEPT, method, "6", "400", folder=tmp_path)) == ["6"]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_kept_batches_pin_no_descriptors(method: str, tmp_path: Path) -> None:
     """Row 10: 2000 batches are kept where 256 descriptors are allowed."""
     assert said(run(KEPT, method, "2000", "0", folder=tmp_path)) == ["2000"]
