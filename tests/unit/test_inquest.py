@@ -193,7 +193,10 @@ def test_a_waiting_worker_tells_its_stack_again_and_again(page: StatusPage) -> N
     assert stacks.last_words(stacks.read(page.fd, 2)) == []
 
 
-def test_a_stopped_worker_answers_nothing_and_is_told_as_stopped(page: StatusPage) -> None:
+def test_a_stopped_worker_answers_nothing_and_is_told_as_stopped(
+    page: StatusPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inquest, "_ANSWER_S", 0.1)
     with Worker(_armed_and_waiting, page.fd, 0) as worker:
         os.kill(worker.pid, signal.SIGSTOP)
         os.waitpid(worker.pid, os.WUNTRACED)
@@ -201,7 +204,10 @@ def test_a_stopped_worker_answers_nothing_and_is_told_as_stopped(page: StatusPag
         assert inquest.state_of(worker.pid) == f"it is stopped (kill -CONT {worker.pid} lets it go on)"
 
 
-def test_a_worker_that_hears_nothing_leaves_nothing(page: StatusPage) -> None:
+def test_a_worker_that_hears_nothing_leaves_nothing(
+    page: StatusPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inquest, "_ANSWER_S", 0.1)
     with Worker(_deaf) as worker:
         assert inquest.stack_of(worker.pidfd, page.fd, 0) == []
         assert inquest.state_of(worker.pid) == ""

@@ -1,6 +1,7 @@
 """Memory as the kernel accounts it: the limit of this process's cgroup, what is used of it, and how often the OOM killer struck.
 
-Reads cgroup v2 and v1. A figure is None where the kernel does not tell (the machine's kills: 0); a container may hide its own cgroup.
+Reads cgroup v2 and v1. A figure is None where the kernel does not tell, the machine's kills are 0 then: a container may hide its
+own cgroup.
 """
 
 from __future__ import annotations

@@ -40,19 +40,18 @@ class StackFile:
     def leave(self, text: str) -> None:
         """Leave a traceback for the parent: this process ends because of it."""
         if self._fd >= 0:
-            text = text[-_ENOUGH_BYTES:].replace("\0", "")
-            os.write(self._fd, f"{_EXCEPTION}\n{text}".encode(errors="backslashreplace"))
+            told = text.replace("\0", "").encode(errors="backslashreplace")[-_ENOUGH_BYTES:]
+            os.write(self._fd, f"{_EXCEPTION}\n".encode() + told)
 
 
 def read(status_fd: int, worker: int) -> str:
     """All that a worker has left so far. Called in the parent, whether the worker lives or not."""
-    region = os.pread(status_fd, _REGION_BYTES, _start(worker))
-    return region.split(b"\0", 1)[0].decode(errors="replace")
+    return _left(status_fd, worker).decode(errors="replace")
 
 
 def forget(status_fd: int, worker: int) -> None:
     """Empty a dead worker's region before its successor writes there."""
-    left = len(read(status_fd, worker).encode())
+    left = len(_left(status_fd, worker))
     if left:
         os.pwrite(status_fd, bytes(left), _start(worker))
 
@@ -72,17 +71,30 @@ def last_words(text: str) -> list[str]:
 
 
 def shortened(dump: str) -> list[str]:
-    """The lines of a dump that help: of the thread it concerns, innermost first, without what is below the user's code."""
-    _, _, concerned = dump.partition("Current thread 0x")
+    """The lines of a dump that help: of the thread it concerns, innermost first, without what is below the user's code.
+
+    A crash in a thread that Python does not know concerns none of those listed: then it is the main thread, the last one.
+    """
+    _, current, concerned = dump.partition("Current thread 0x")
+    if not current:
+        _, _, concerned = dump.rpartition("Thread 0x")
     python, _, native = concerned.partition("C stack trace")
     frames: list[str] = []
     for line in python.splitlines()[1:]:
-        if line.startswith("Thread 0x") or _is_ours(line):
+        if line.startswith("Thread 0x") or _is_ours(line, "main.py"):
             break
         if line.startswith("  "):
             frames.append(line.strip())
     natives = [line.strip() for line in native.splitlines()[1:] if line.startswith("  ")]
-    return _cut(frames) + _cut(natives)
+    return _cut(_of_user(frames)) + _cut(natives)
+
+
+def _of_user(frames: list[str]) -> list[str]:
+    """Without our own frames at the outer end, unless there are no others."""
+    inner = len(frames)
+    while inner and _is_ours(frames[inner - 1]):
+        inner -= 1
+    return frames[:inner] or frames
 
 
 def _cut(frames: list[str]) -> list[str]:
@@ -90,9 +102,13 @@ def _cut(frames: list[str]) -> list[str]:
     return frames if len(frames) <= _FRAMES else [*frames[:half], "...", *frames[-half:]]
 
 
-def _is_ours(line: str) -> bool:
-    """Whether this frame is the worker's own loop: from there on down the stack is always the same."""
-    return "stoker" in line and f"_worker{os.sep}main.py" in line
+def _is_ours(line: str, file: str = "") -> bool:
+    """Whether this frame is the worker's own code: from there on down the stack is always the same."""
+    return f"stoker{os.sep}_worker{os.sep}{file}" in line
+
+
+def _left(status_fd: int, worker: int) -> bytes:
+    return os.pread(status_fd, _REGION_BYTES, _start(worker)).split(b"\0", 1)[0]
 
 
 def _start(worker: int) -> int:
