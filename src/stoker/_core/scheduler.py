@@ -70,6 +70,7 @@ class Scheduler:
         self._starving = False
         self._deaths_in_a_row = 0
         self._stillborn = 0
+        self._killed: dict[int, dict[int, int]] = {}
         self._handlers: dict[type, Callable[[Any], list[m.Command]]] = {
             m.Planned: self._planned,
             m.BatchReady: self._batch_ready,
@@ -299,6 +300,7 @@ class Scheduler:
                 if ref is not None:
                     self._slots.release(ref)
         del self._stories[story.ticket.seq]
+        self._killed.pop(story.ticket.seq, None)
         self._open -= 1
         return []
 
@@ -312,9 +314,12 @@ class Scheduler:
         story = self._stories.pop(event.seq, None)
         if story is None:
             raise IllegalMove(f"ticket {event.seq} was taken but is not open")
+        if self._killed:
+            self._killed.pop(event.seq, None)
         story.move(_T, "taken")
         self._starving = False
-        self._deaths_in_a_row = 0
+        if not story.ticket.excluded or not _nothing_left(story.ticket):
+            self._deaths_in_a_row = 0
         self._stillborn = 0
         self._open -= 1
         self._ready -= 1
@@ -386,10 +391,7 @@ class Scheduler:
             if task.worker is not None and task.worker != event.worker:
                 continue
             writer_dead = key == event.claimed
-            story.blamed += writer_dead
-            worn_out = writer_dead and story.blamed > self.policy.restarts
-            if worn_out and not self.finished and self._exclude(story, task, event.row):
-                worn_out = False
+            worn_out = writer_dead and self._blame(story, task, event.row)
             if self.finished or worn_out:
                 commands += self._give_up(story, number, event)
             else:
@@ -401,15 +403,22 @@ class Scheduler:
             commands += self._issue_again(story, number)
         return commands
 
-    def _exclude(self, story: Story, task: Task, row: int) -> bool:
-        """Leave out the row that killed its worker; whether that is asked for, and the row known and not left out before."""
+    def _blame(self, story: Story, task: Task, row: int) -> bool:
+        """Count a death over a task; whether that was one too many.
+
+        With ``sift`` deaths are counted by row, so that only a row that killed all of them itself is excluded, and the task goes
+        on without it. Names below -1 are the worker's own words for what is no row of the ticket; they are told back to it.
+        """
         ticket = story.ticket
-        known = task.part.start <= row < max(task.part.stop, 1) and row not in ticket.excluded
-        if not self.policy.sift or not known:
-            return False
-        story.ticket = ticket._replace(excluded=(*ticket.excluded, row))
-        story.blamed = 0
-        return True
+        known = row < -1 or task.part.start <= row < max(task.part.stop, 1)
+        if not self.policy.sift or not known or row in ticket.excluded:
+            story.blamed += 1
+            return story.blamed > self.policy.restarts
+        killed = self._killed.setdefault(ticket.seq, {})
+        killed[row] = killed.get(row, 0) + 1
+        if killed[row] > self.policy.restarts:
+            story.ticket = ticket._replace(excluded=(*ticket.excluded, row))
+        return False
 
     def _issue_again(self, story: Story, number: int, slot: SlotRef | None = None) -> list[m.Command]:
         """One task once more; ``slot`` is where a split ticket's rows go from now on, when that has changed."""
@@ -507,3 +516,8 @@ class Scheduler:
             self.finished = True
             return [m.Finish()]
         return []
+
+
+def _nothing_left(ticket: Ticket) -> bool:
+    """Whether every row killed its workers: what is delivered then is no batch."""
+    return sum(row >= 0 for row in ticket.excluded) >= max(ticket.rows, 1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker._worker.sift import BadSample
+from stoker._worker.sift import BadSample, key_of
 
 _log = logging.getLogger("stoker")
 _KEPT = 10_000
@@ -25,7 +25,7 @@ class BadRecord:
 
 @dataclass(slots=True)
 class Ledger:
-    """Counts of one loader. Written on the thread that iterates."""
+    """Counts of one loader. Written on the thread that iterates. ``killers`` are the keys (``key_of``) of samples that killed."""
 
     name: str
     batches: int = 0
@@ -40,13 +40,13 @@ class Ledger:
         """Count bad samples of a delivered batch. Each index is logged once."""
         for index, _, kind, reason in samples:
             self.bad_count += 1
-            key = _key(index)
+            key = key_of(index)
+            if kind == "killed":
+                self.killers.add(key)
             record = self.bad.get(key)
             if record is not None:
                 record.times, record.kind, record.reason = record.times + 1, kind, reason
                 continue
-            if kind == "killed" and key is index:
-                self.killers.add(index)
             if len(self.bad) >= _KEPT:
                 continue
             self.bad[key] = BadRecord(1, kind, reason)
@@ -73,12 +73,3 @@ class Ledger:
 
 
 _DONE = {"skip": "skipped", "replace": "another sample takes its place"}
-
-
-def _key(index: Any) -> Any:
-    """The index itself where it can be a key, its text otherwise."""
-    try:
-        hash(index)
-    except TypeError:
-        return repr(index)
-    return index

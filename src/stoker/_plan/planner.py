@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from stoker._core import messages as m
 from stoker._core.grid import row_ranges
 from stoker._core.types import Ticket
+from stoker._worker.sift import key_of
 
 _SPARES = 8
 """How many indices a ticket carries that may stand in for a bad sample when its own range has no good one."""
@@ -19,8 +21,8 @@ class Planner:
 
     ``batched`` tells that the sampler yields the indices of a whole batch. ``splittable`` allows tickets to be cut at row
     ranges. ``by_sample`` makes positions count samples instead of batches (``rng="sample"``). ``spares`` asks for indices that
-    may stand in for bad ones: those planned last, and for the first ticket those of the second. ``killers`` are indices
-    known to kill workers; their rows are planned as excluded.
+    may stand in for bad ones: those planned last, and for the first tickets also those that come next. ``killers`` are the keys
+    (``sift.key_of``) of indices known to kill workers; their rows are planned as excluded.
     """
 
     def __init__(
@@ -44,7 +46,8 @@ class Planner:
         self._seq = 0
         self._samples = 0
         self._spares: deque[Any] | None = deque(maxlen=_SPARES) if spares else None
-        self._ahead: list[Any] = []
+        self._ahead: deque[Any] = deque()
+        self._exhausted = False
         self._late_error: Exception | None = None
         self._killers = killers
         self.error: BaseException | None = None
@@ -53,7 +56,9 @@ class Planner:
     def plan(self) -> m.Planned | m.PlanEnded:
         """The next ticket, or the end when the sampler is exhausted or broken."""
         try:
-            indices = self._ahead.pop() if self._ahead else self._pull()
+            if self._spares is not None:
+                self._look_ahead(self._spares)
+            indices = self._ahead.popleft() if self._ahead else self._pull()
         except StopIteration:
             return m.PlanEnded()
         except Exception as error:
@@ -71,47 +76,54 @@ class Planner:
         self._samples += rows if self._batched else 1
         ticket = Ticket(self._epoch, seq, position, indices, self._seed, rows)
         if (self._killers or self._spares is not None) and (rows or not self._batched):
-            ticket = self._provide(ticket, self._listed(indices))
+            ticket = self._provide(ticket)
         return m.Planned(ticket, ranges)
 
     def _pull(self) -> Any:
         if self._late_error is not None:
             raise self._late_error
+        if self._exhausted:
+            raise StopIteration
         indices = next(self._sampler)
         if self._batched and not hasattr(indices, "__len__") and hasattr(indices, "__iter__"):
             indices = list(indices)  # the sampler's code still: it may raise
         return indices
 
-    def _provide(self, ticket: Ticket, listed: list[Any]) -> Ticket:
-        """Add to a ticket what is known of killers, and spares from before it, whatever the number of workers."""
-        excluded = tuple(row for row, index in enumerate(listed) if _contains(self._killers, index))
-        spares: tuple[Any, ...] = ()
+    def _provide(self, ticket: Ticket) -> Ticket:
+        """Add to a ticket what is known of killers, and spares from around it, whatever the number of workers."""
+        listed = self._listed(ticket.indices)
+        excluded = tuple(row for row, index in enumerate(listed) if self._kills(index))
+        spares: list[Any] = []
         if self._spares is not None:
-            if ticket.seq == 0:
-                self._look_ahead()
-            known = self._spares if ticket.seq else (self._listed(self._ahead[0]) if self._ahead else ())
-            spares = tuple(index for index in known if not _contains(self._killers, index))[:_SPARES]
+            spares += self._spares
+            for later in self._ahead:
+                spares += self._listed(later)
             self._spares.extendleft(listed)
-        return ticket._replace(excluded=excluded, spares=spares)
+        kept = (index for index in spares[:_SPARES] if not self._kills(index))
+        return ticket._replace(excluded=excluded, spares=tuple(kept))
 
-    def _look_ahead(self) -> None:
-        """Have the second ticket's indices. What goes wrong now goes wrong again when they are due."""
-        try:
-            self._ahead.append(self._pull())
-        except StopIteration:
-            return
-        except Exception as error:
-            self._late_error = error
+    def _look_ahead(self, before: Collection[Any]) -> None:
+        """Have the next ticket's indices, and as many after them as it lacks spares. What goes wrong is due in its turn."""
+        ahead = self._ahead
+        while len(ahead) < 1 + _SPARES and not self._exhausted and self._late_error is None:
+            known = sum(len(self._listed(later)) for later in itertools.islice(ahead, 1, None))
+            if ahead and len(before) + known >= _SPARES:
+                return
+            try:
+                ahead.append(self._pull())
+            except StopIteration:
+                self._exhausted = True
+            except Exception as error:
+                self._late_error = error
 
     def _listed(self, indices: Any) -> list[Any]:
-        return list(indices) if self._batched else [indices]
+        """A ticket's indices one by one; none for what is no batch."""
+        if not self._batched:
+            return [indices]
+        return list(indices) if _rows_of(indices) else []
 
-
-def _contains(killers: Collection[Any], index: Any) -> bool:
-    try:
-        return index in killers
-    except TypeError:  # an index that cannot be hashed
-        return False
+    def _kills(self, index: Any) -> bool:
+        return bool(self._killers) and key_of(index) in self._killers
 
 
 def _rows_of(indices: Any) -> int:

@@ -17,7 +17,7 @@ from stoker._worker.complaint import explain_collation
 from stoker._worker.context import SlotMemory, current
 from stoker._worker.parts import PartRows, collate_part
 from stoker._worker.seeding import batch_key, generators_kept, range_key, sample_key, seed_all
-from stoker._worker.sift import BadSample, Empty, Envelope, Sifter
+from stoker._worker.sift import TOGETHER, BadSample, Empty, Envelope, Sifter
 from stoker._worker.spec import Order, Resume, WorkerSpec
 from stoker._worker.stream import Abandoned, Stream
 from stoker.errors import SampleStopIteration
@@ -78,9 +78,8 @@ class Maker:
         self._bad: list[BadSample] = []
         self._sifter: Sifter | None = None
         if spec.on_bad_sample != "raise":
-            self._sifter = Sifter(
-                spec.on_bad_sample, spec.dataset, self._getitems, self._before_row, self._reseed
-            )
+            together = self._getitems if spec.auto_collation else None
+            self._sifter = Sifter(spec.on_bad_sample, spec.dataset, together, self._before_row, self._reseed)
             self._bad = self._sifter.bad
         self._stream: Stream | None = None
         if spec.iterable:
@@ -199,7 +198,7 @@ class Maker:
 
     def _before_row(self, order: Order, row: int, at: int) -> None:
         self._at_row(order, at)
-        if self._by_sample:
+        if self._by_sample and at != TOGETHER:
             seed_all(sample_key(order.seed, order.position + row), torch_too=self.torch_is_ours)
 
     def _reseed(self, order: Order) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from inspect import isgenerator
 from typing import Any, NamedTuple
@@ -61,7 +62,7 @@ class Sifter:
     """Fetches rows and sorts out the bad ones. Owner: a maker; called on its thread.
 
     ``before(order, row, at)`` is called before row ``row`` is fetched; ``at`` is what the status page shows. ``reseed`` puts the
-    generators back to where the range began.
+    generators back to where the range began. ``getitems`` is the dataset's ``__getitems__`` where whole batches are fetched.
     """
 
     def __init__(
@@ -114,15 +115,13 @@ class Sifter:
     def _together(self, order: Order, indices: Sequence[Any], first: int) -> list[Any]:
         """With ``__getitems__``: all at once, and one by one only when that fails."""
         assert self._getitems is not None
-        found = []
-        if all(name < TOGETHER for name in order.excluded):
+        found: list[Any] = []
+        if all(name < TOGETHER for name in order.excluded):  # no row, that is
             self._before(order, first, TOGETHER)
-            try:
+            with suppress(Exception):
                 found = list(self._getitems(order.indices))
-            except Exception:
-                found = []
-            self._reseed(order)
         if len(found) != len(indices):
+            self._reseed(order)
             return [self._one(order, index, first + place) for place, index in enumerate(indices)]
         for place, sample in enumerate(found):
             if sample is None:
