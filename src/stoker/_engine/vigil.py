@@ -51,7 +51,7 @@ class Vigil:
             f"DataLoader {self._name!r} has waited {waited_s:.1f} s for batch {self._scheduler.head} ({usual})"
             + (self._whereabouts() or "; no worker is at work"),
             WorkerStalled,
-            stacklevel=6,
+            stacklevel=7,
         )
         return True
 

@@ -20,8 +20,8 @@ _ANSWER_S = 1.0
 _SETTLED_S = 0.02
 
 _CAUSES = {
-    "SIGSEGV": "native code touched memory that is not its own: a decoder or an extension module, often built for "
-    "another version or does not survive fork (try multiprocessing_context='forkserver')",
+    "SIGSEGV": "native code touched memory that is not its own: a decoder or an extension module, one that was "
+    "built for another version, say, or that does not survive fork (try multiprocessing_context='forkserver')",
     "SIGBUS": "a memory-mapped file was shortened while in use, or the file system behind it is full",
     "SIGABRT": "native code gave up on itself (a failed assertion, a damaged heap, an uncaught C++ exception); what it had to "
     "say is on stderr",
