@@ -45,10 +45,6 @@ def test_the_choice_has_everything() -> None:
     assert {each.on_bad_sample for each in chosen if each.raises} == {"raise", "skip", "replace"}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="_executors/making.py drops a ticket's spares: no replacement without worker processes",
-)
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1, "executor": "thread"}], ids=["inline", "thread"])
 def test_a_replacement_does_not_depend_on_the_executor(options: dict[str, Any]) -> None:
     rows: Any = [0, 1, 2, None, 4, 5]

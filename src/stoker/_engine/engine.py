@@ -171,7 +171,10 @@ class Iteration:
         loss = loss._replace(details=where + loss.details)
         if self._scheduler.policy.heal:
             _log.warning(
-                "%s: %s A new worker takes its place.%s", self._ledger.name, loss.reason, loss.details
+                "%s: %s; a new worker takes its place.%s",
+                self._ledger.name,
+                loss.reason.rstrip("."),
+                loss.details,
             )
         return arrival._replace(event=loss)
 

@@ -20,7 +20,7 @@ def carry_out(maker: Maker, task: Task, start: Start, worker: int) -> Arrival:
     part = task.part
     order = Order(
         ticket.epoch, ticket.seq, ticket.position, task.attempt, part.number, part.count, part.start, part.stop,
-        ticket.rows, ticket.seed, start.pipe_seed, task.pull, ticket.indices,
+        ticket.rows, ticket.seed, start.pipe_seed, task.pull, ticket.indices, ticket.excluded, ticket.spares,
     )  # fmt: skip
     key = (ticket.seq, task.attempt, part.number)
     began_ns = _clock()
