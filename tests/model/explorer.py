@@ -15,12 +15,12 @@ from stoker._core.policy import Policy
 from stoker._core.scheduler import Scheduler
 from stoker._core.slots import SlotState
 from stoker._core.story import TicketState
-from stoker._core.types import SlotRef, Task
+from stoker._core.types import SlotRef, Task, Ticket
 from tests.model.ledger import Config, Violation
 from tests.model.world import Step, World
 
 # Not part of what a state can do: the wiring, what never changes, the log, and averages beyond "known or not".
-_UNSEEN = frozenset({"_handlers", "moves", "policy", "config", "slots", "_slots", "ticket"})
+_UNSEEN = frozenset({"_handlers", "moves", "policy", "config", "slots", "_slots"})
 
 _PLAIN = frozenset({int, bool, str, NoneType, frozenset})
 _FROZEN = frozenset({float, tuple, Task, SlotRef, SlotState, TicketState, Policy, Config})
@@ -135,10 +135,13 @@ def _image(value: Any, names: dict[int, int]) -> Any:
         return value
     if kind is SlotRef:
         return names.setdefault(value[0], len(names))
+    if kind is Ticket:  # the rest of it never changes
+        return (value.seq, value.excluded)
     if kind is Task:
         ticket, part, attempt, slot, scratch, worker, pull = value
         return (
-            ticket[1],
+            ticket.seq,
+            ticket.excluded,
             part[0],
             part[1],
             attempt,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stoker._core import messages as m
 from stoker._core.policy import Policy
-from stoker._core.types import Task
+from stoker._core.types import Task, Ticket
 
 Key = tuple[int, int, int]
 """Ticket number, attempt and part: what names a task in claims and in the channel."""
@@ -22,7 +22,8 @@ class Config:
 
     ``streams`` gives each worker's number of batches for an iterable dataset; () means a map-style one with ``tickets``
     tickets. ``hold`` is how many batches the consumer keeps; up to 1 it keeps them as long as it can (which is what
-    endangers slots most), above that it lets go of any of them at any time.
+    endangers slots most), above that it lets go of any of them at any time. ``deadly`` are rows, as (ticket, row), that no worker
+    survives; other deaths (``kills``) happen on the first row of a task.
     """
 
     policy: Policy
@@ -35,6 +36,7 @@ class Config:
     resizes: tuple[int, ...] = ()
     closes: bool = False
     hold: int = 1
+    deadly: tuple[tuple[int, int], ...] = ()
 
 
 def key_of(task: Task) -> Key:
@@ -55,6 +57,7 @@ class Ledger:
         self.latest: dict[int, list[Task]] = {}
         self.accepted: set[Key] = set()
         self.blame: dict[int, int] = {}
+        self.deaths: dict[tuple[int, int], int] = {}
         self.delivered: list[tuple[int, int, int | None, bool]] = []
 
     @property
@@ -91,10 +94,17 @@ class Ledger:
             self.sized |= type(event) is m.BatchReady
             self.void += type(event) is m.SourceEnded
 
-    def died_over(self, key: Key) -> None:
-        """A worker died while its status page named this task."""
-        if self.awaits(key):
-            self.blame[key[0]] = self.blame.get(key[0], 0) + 1
+    def died_over(self, key: Key, row: int) -> None:
+        """A worker died while its status page named this task and row."""
+        if not self.awaits(key):
+            return
+        seq = key[0]
+        if not self.config.policy.sift or row < 0:
+            self.blame[seq] = self.blame.get(seq, 0) + 1
+            return
+        self.deaths[seq, row] = self.deaths.get((seq, row), 0) + 1
+        if self.deaths[seq, row] > self.config.policy.restarts + 1:
+            raise Violation(f"row {row} of ticket {seq} was fetched again after it was found to kill")
 
     def deliver(self, deliver: m.Deliver) -> None:
         """A batch is handed over: once, in its turn, whole, and made of the last attempts."""
@@ -115,11 +125,23 @@ class Ledger:
         blame = self.blame.pop(seq, 0)
         if bool(lost) != (blame > self.config.policy.restarts):
             raise Violation(f"ticket {seq} cost {blame} workers and has {lost} lost parts")
+        self._check_excluded(deliver.ticket, lost)
         self.given_up += lost
         self.delivered.append((seq, tasks[0].pull, tasks[0].worker, bool(lost)))
         # States that differ only in how a delivered ticket came about are one state.
         self.accepted = {key for key in self.accepted if key[0] != seq}
         del self.latest[seq]
+
+    def _check_excluded(self, ticket: Ticket, lost: int) -> None:
+        """Exactly the rows that killed more workers than are restarted are left out, each once."""
+        seq = ticket.seq
+        died = {row: self.deaths.pop((seq, row)) for of, row in list(self.deaths) if of == seq}
+        guilty = sorted(row for row, times in died.items() if times > self.config.policy.restarts)
+        if sorted(ticket.excluded) != guilty:
+            raise Violation(f"ticket {seq} goes without rows {ticket.excluded}, those that kill are {guilty}")
+        missed = [row for of, row in self.config.deadly if of == seq and row not in guilty]
+        if missed and not lost:
+            raise Violation(f"ticket {seq} is delivered with rows {missed}, which nobody survives")
 
     def check_complete(self) -> None:
         """At the regular end: every ticket was delivered, or every stream to its end and in turn."""

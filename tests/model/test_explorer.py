@@ -16,6 +16,10 @@ ANY = Policy(window=3, max_window=3, restarts=0, in_order=False)
 SPLIT = Policy(window=1, max_window=1, restarts=0, split=True)
 BOUND = Policy(window=2, max_window=2, restarts=0, bound=True)
 BOUND_ONE = Policy(window=1, max_window=1, restarts=0, bound=True)
+ANY_SIFT = Policy(window=2, max_window=2, restarts=0, in_order=False, sift=True)
+SIFT = Policy(window=1, max_window=1, restarts=0, sift=True)
+SIFT_AGAIN = Policy(window=1, max_window=1, restarts=1, sift=True)
+SIFT_SPLIT = Policy(window=1, max_window=1, restarts=0, split=True, sift=True)
 BOUND_ANY = Policy(window=2, max_window=2, restarts=0, bound=True, in_order=False)
 
 WORLDS = {
@@ -41,6 +45,18 @@ WORLDS = {
     "resized down and up": Config(TWO, tickets=3, resizes=(1, 2)),
     "resized up, one kill": Config(ONE, tickets=2, workers=1, resizes=(2,), kills=1),
     "resized down, one kill": Config(ONE, tickets=2, resizes=(1,), kills=1),
+    "a row that kills": Config(Policy(2, 2, restarts=0, sift=True), tickets=3, deadly=((1, 0),)),
+    "a row that kills, one restart": Config(SIFT_AGAIN, tickets=2, rows=2, deadly=((0, 1),)),
+    "two rows that kill, another order": Config(ANY_SIFT, tickets=2, rows=3, deadly=((0, 2), (0, 0))),
+    "a row that kills and a kill": Config(
+        SIFT_AGAIN, tickets=2, workers=1, rows=2, kills=1, deadly=((0, 1),)
+    ),
+    "kills alone, with sifting": Config(SIFT_AGAIN, tickets=1, rows=2, kills=2),
+    "split, a row that kills": Config(SIFT_SPLIT, tickets=1, rows=32, deadly=((0, 20),)),
+    "bound, a row that kills": Config(
+        Policy(2, 2, restarts=0, bound=True, sift=True), tickets=3, deadly=((1, 0),)
+    ),
+    "a row that kills, closed early": Config(SIFT, tickets=2, deadly=((0, 0),), closes=True),
     "bound is not resized": Config(BOUND, tickets=2, resizes=(1, 3)),
 }
 
@@ -48,6 +64,7 @@ DYING_OUT = {
     "plain": Config(TWO, tickets=2, kills=2),
     "split": Config(SPLIT, tickets=1, rows=32, kills=2),
     "streams": Config(BOUND, streams=(1, 1), kills=1),
+    "rows that kill": Config(SIFT, tickets=2, rows=2, deadly=((0, 0), (0, 1), (1, 0))),
 }
 
 

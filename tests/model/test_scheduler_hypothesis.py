@@ -19,7 +19,7 @@ from tests.model.world import BATCH_BYTES, Step, World
 
 WORK = ("plan", "end_plan", "receive", "claim", "finish", "fail", "hear")
 CONSUME = ("take", "release", "starve")
-TROUBLE = ("kill", "bury", "drain_and_bury", "spawn", "leave", "resize", "withdraw")
+TROUBLE = ("kill", "fall", "bury", "drain_and_bury", "spawn", "leave", "resize", "withdraw")
 
 TURNS_LIMIT = 10_000
 """Far more turns than any of these worlds has steps."""
@@ -36,6 +36,7 @@ def policies(draw: st.DrawFn) -> Policy:
         bound=bound,
         split=not bound and draw(st.booleans()),
         restarts=draw(st.integers(0, 2)),
+        sift=draw(st.booleans()),
         budget_bytes=BATCH_BYTES * draw(st.sampled_from((0, 0, 1, 3))),
         shared_memory=draw(st.sampled_from((True, True, True, False))),
     )
@@ -48,11 +49,18 @@ def configs(draw: st.DrawFn) -> Config:
     streams: tuple[int, ...] = ()
     if policy.bound and draw(st.booleans()):
         streams = tuple(draw(st.lists(st.integers(0, 8), min_size=workers, max_size=workers)))
+    tickets = draw(st.integers(0, 60))
+    rows = draw(st.sampled_from((1, 16, 33, 64, 128)))
+    deadly: list[tuple[int, int]] = []
+    if policy.sift and tickets and not streams:
+        of = st.tuples(st.integers(0, tickets - 1), st.integers(0, rows - 1))
+        deadly = draw(st.lists(of, max_size=4, unique=True))
     return Config(
         policy,
-        tickets=draw(st.integers(0, 60)),
+        tickets=tickets,
         workers=workers,
-        rows=draw(st.sampled_from((1, 16, 33, 64, 128))),
+        rows=rows,
+        deadly=tuple(deadly),
         streams=streams,
         kills=draw(st.integers(0, 12)),
         fails=draw(st.integers(0, 3)),

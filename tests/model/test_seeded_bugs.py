@@ -17,7 +17,7 @@ from stoker._core.scheduler import Scheduler
 from stoker._core.story import TicketState
 from tests.model.explorer import Counterexample, explore
 from tests.model.ledger import Config, Violation
-from tests.model.test_explorer import BOUND, ONE, SPLIT, TWO
+from tests.model.test_explorer import BOUND, ONE, SIFT, SIFT_AGAIN, SPLIT, TWO
 from tests.model.test_scheduler_hypothesis import SchedulerMachine, check
 
 
@@ -125,9 +125,30 @@ class DeliversAfterClose(Scheduler):
 class NeverGivesUp(Scheduler):
     """Hands a deadly ticket to one worker after the other."""
 
-    def _recover(self, story, event):
-        story.blamed = -1
-        return super()._recover(story, event)
+    def _blame(self, story, task, row):
+        return False
+
+
+class ForgetsTheRow(Scheduler):
+    """Issues a task again as it was, with the row that is to be left out."""
+
+    def _issue_again(self, story, number, slot=None):
+        known, story.ticket = story.ticket, story.tasks[number].ticket
+        try:
+            return super()._issue_again(story, number, slot)
+        finally:
+            story.ticket = known
+
+
+class BlamesTheLast(Scheduler):
+    """Counts the deaths of a whole ticket and blames them on the row of the last."""
+
+    def _blame(self, story, task, row):
+        story.blamed += 1
+        if story.blamed > self.policy.restarts:
+            self._killed[story.ticket.seq] = {row: self.policy.restarts}
+            story.blamed = 0
+        return super()._blame(story, task, row)
 
 
 SMALL: dict[type[Scheduler], Config] = {
@@ -142,10 +163,14 @@ SMALL: dict[type[Scheduler], Config] = {
     CountsWithdrawnTwice: Config(SPLIT, tickets=1, rows=32, kills=1, closes=True),
     DeliversAfterClose: Config(BOUND, streams=(0, 1), closes=True),
     NeverGivesUp: Config(ONE, tickets=1, workers=1, kills=1),
+    ForgetsTheRow: Config(SIFT, tickets=1, workers=1, deadly=((0, 0),)),
+    BlamesTheLast: Config(SIFT_AGAIN, tickets=1, workers=1, rows=2, kills=1, deadly=((0, 1),)),
     RefusesTheHead: Config(Policy(1, 1, budget_bytes=50), tickets=2),
 }
 
-SAMPLED = (ForgetsUnclaimed, ReusesTheSlot, IgnoresTheWindow, OffByOneReorder, ForgetsThePull, NeverGivesUp)
+SAMPLED = (
+    ForgetsUnclaimed, ReusesTheSlot, IgnoresTheWindow, OffByOneReorder, ForgetsThePull, NeverGivesUp, ForgetsTheRow,
+)  # fmt: skip
 
 
 def _name(value: object) -> str:

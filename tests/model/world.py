@@ -1,7 +1,7 @@
 """A nondeterministic world around the real scheduler: channel, workers, parent and consumer, all of them models.
 
     planner ──plan──► Scheduler ──Dispatch──► channel ──receive──► worker ──finish──► outbox ──hear──► Scheduler
-                          │                                          └─kill─► dead ──bury (WorkerLost)──►──┘
+                          │                                    └─kill, fall─► dead ──bury (WorkerLost)──►──┘
                           └──Deliver──► hand-off ──take──► leases ──release──► Scheduler
 
 `steps()` names everything that may happen next and `do()` lets one of it happen, then checks what must hold in every
@@ -39,13 +39,14 @@ class Step(NamedTuple):
 class Worker:
     """A worker process as seen from outside. Idle without a task; ``claimed`` is what its status page says."""
 
-    __slots__ = ("claimed", "outbox", "position", "task")
+    __slots__ = ("claimed", "outbox", "position", "row", "task")
 
     def __init__(self) -> None:
         self.task: Task | None = None
         self.claimed: Key | None = None
         self.outbox: list[m.Event] = []
         self.position = 0
+        self.row = -1
 
 
 class World:
@@ -123,6 +124,8 @@ class World:
                 out.append(Step("leave", number))
         elif worker.claimed is None:
             out.append(Step("claim", number))
+        elif self._deadly_row(worker.task) >= 0:
+            out.append(Step("fall", number))
         else:
             out.append(Step("finish", number))
             if self.fails and not self._at_end(number, worker.task):
@@ -139,7 +142,7 @@ class World:
 
     def _coarse(self) -> bool:
         # Nobody can die any more: a message on its way is then no different from a worker that is slower.
-        return not self.kills and not self.dead
+        return not self.kills and not self.dead and not self.config.deadly
 
     # The planner and the consumer
 
@@ -259,7 +262,24 @@ class World:
 
     def _kill(self, number: int) -> None:
         self.kills -= 1
-        self.dead[number] = self.alive.pop(number)
+        worker = self.dead[number] = self.alive.pop(number)
+        if worker.claimed is not None and worker.task is not None and self.config.policy.sift:
+            part = worker.task.part
+            left = (row for row in range(part.start, part.stop) if row not in worker.task.ticket.excluded)
+            worker.row = next(left, -1)
+
+    def _fall(self, number: int) -> None:
+        worker = self.dead[number] = self.alive.pop(number)
+        assert worker.task is not None
+        worker.row = self._deadly_row(worker.task)
+
+    def _deadly_row(self, task: Task) -> int:
+        """The first row of a task that ends its worker; -1 when there is none, or none any more."""
+        ticket, part = task.ticket, task.part
+        deadly = (
+            row for seq, row in self.config.deadly if seq == ticket.seq and part.start <= row < part.stop
+        )
+        return min((row for row in deadly if row not in ticket.excluded), default=-1)
 
     def _leave(self, number: int) -> None:
         self.leaving -= 1
@@ -277,17 +297,17 @@ class World:
         for event in worker.outbox:
             self.feed(event)
         if worker.claimed is not None:
-            self.ledger.died_over(worker.claimed)
-        self._report_lost(number, worker.claimed, expected=False)
+            self.ledger.died_over(worker.claimed, worker.row)
+        self._report_lost(number, worker.claimed, expected=False, row=worker.row)
 
-    def _report_lost(self, number: int, claimed: Key | None, *, expected: bool) -> None:
+    def _report_lost(self, number: int, claimed: Key | None, *, expected: bool, row: int = -1) -> None:
         for other, worker in (*self.alive.items(), *self.dead.items()):
             if worker.claimed is not None:
                 self.feed(m.Claimed(other, *worker.claimed))
         queued = frozenset(key_of(task) for task in self.channel)
         # A bound channel dies with its worker: what lay in it is issued again, in order, for the replacement.
         self.own[number] = []
-        self.feed(m.WorkerLost(number, claimed, queued, expected, "killed"))
+        self.feed(m.WorkerLost(number, claimed, queued, expected, "killed", row=row))
 
     def _spawn(self, number: int) -> None:
         self.spawning.remove(number)

@@ -133,3 +133,132 @@ def test_an_interrupt_is_not_the_samplers_error() -> None:
     with pytest.raises(KeyboardInterrupt):
         plan.plan()
     assert plan.error is None
+
+
+def test_spares_are_what_was_planned_last_and_at_first_what_comes_next() -> None:
+    plan = planner([[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12], [13]], spares=True)
+    spares = [planned(plan).ticket.spares for _ in range(5)]
+    assert spares == [
+        (4, 5, 6, 7, 8, 9, 10, 11),
+        (3, 2, 1, 7, 8, 9, 10, 11),
+        (6, 5, 4, 3, 2, 1, 10, 11),
+        (9, 8, 7, 6, 5, 4, 3, 2),
+        (12, 11, 10, 9, 8, 7, 6, 5),
+    ]
+    assert isinstance(plan.plan(), m.PlanEnded)
+
+
+def test_spares_without_batches() -> None:
+    plan = planner([1, 2, 3], batched=False, spares=True)
+    assert [planned(plan).ticket.spares for _ in range(3)] == [(2, 3), (1, 3), (2, 1)]
+
+
+def test_spares_are_not_asked_for_unless_they_are_wanted() -> None:
+    pulled: list[int] = []
+
+    def sampler() -> Iterator[list[int]]:
+        for number in range(5):
+            pulled.append(number)
+            yield [number]
+
+    plan = planner(sampler())
+    assert planned(plan).ticket.spares == ()
+    assert pulled == [0]
+
+
+def test_looking_ahead_has_an_end() -> None:
+    """Batches of nothing have no spares to give."""
+    plan = planner(([] for _ in iter(int, 1)), spares=True)
+    assert planned(plan).ticket.indices == []
+
+
+def test_looking_ahead_changes_neither_order_nor_number() -> None:
+    batches = [[1], [2, 3], [], [4], 7]
+    plan = planner(batches, spares=True)
+    tickets = [planned(plan).ticket for _ in batches]
+    assert [ticket.indices for ticket in tickets] == batches
+    assert [ticket.seq for ticket in tickets] == [0, 1, 2, 3, 4]
+    assert tickets[2].spares == (), "a batch without rows needs none"
+
+
+def test_an_error_met_while_looking_ahead_is_due_in_its_turn() -> None:
+    def broken() -> Iterator[list[int]]:
+        yield [1]
+        yield [2]
+        raise KeyError("no such shard")
+
+    plan = planner(broken(), spares=True)
+    assert planned(plan).ticket.spares == (2,)
+    assert plan.error is None
+    assert planned(plan).ticket.indices == [2]
+    assert plan.error is None
+    assert isinstance(plan.plan(), m.PlanEnded)
+    assert isinstance(plan.error, KeyError)
+
+
+def test_an_interrupt_while_looking_ahead_loses_no_ticket() -> None:
+    class Sampler:
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def __iter__(self) -> Iterator[list[int]]:
+            return self
+
+        def __next__(self) -> list[int]:
+            self.calls += 1
+            if self.calls == 2:
+                raise KeyboardInterrupt
+            if self.calls > 4:
+                raise StopIteration
+            return [self.calls]
+
+    plan = planner(Sampler(), spares=True)
+    with pytest.raises(KeyboardInterrupt):
+        plan.plan()
+    tickets = [planned(plan).ticket for _ in range(3)]
+    assert [(ticket.seq, ticket.indices) for ticket in tickets] == [(0, [1]), (1, [3]), (2, [4])]
+
+
+def test_an_ended_sampler_is_not_asked_again() -> None:
+    class Sampler:
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def __iter__(self) -> Iterator[list[int]]:
+            return self
+
+        def __next__(self) -> list[int]:
+            self.calls += 1
+            if self.calls == 2:
+                raise StopIteration
+            return [self.calls]
+
+    plan = planner(Sampler(), spares=True)
+    assert planned(plan).ticket.indices == [1]
+    assert isinstance(plan.plan(), m.PlanEnded)
+
+
+def test_rows_known_to_kill_are_excluded_and_no_spares() -> None:
+    killers = {2, 5}
+    plan = planner([[1, 2, 3], [2, 5]], spares=True, killers=killers)
+    first, second = planned(plan).ticket, planned(plan).ticket
+    assert (first.excluded, first.spares) == ((1,), ())
+    assert (second.excluded, second.spares) == ((0, 1), (3, 1))
+
+
+def test_a_killer_learned_on_the_way_counts_from_the_next_ticket_on() -> None:
+    killers: set[int] = set()
+    plan = planner([[1], [1], [1]], killers=killers)
+    assert planned(plan).ticket.excluded == ()
+    killers.add(1)
+    assert planned(plan).ticket.excluded == (0,)
+
+
+@pytest.mark.parametrize("indices", [torch.tensor([4, 5]), np.array([4, 5])], ids=["tensor", "array"])
+def test_killers_are_known_whatever_kind_of_integer_names_them(indices: Any) -> None:
+    assert planned(planner([indices], killers={5})).ticket.excluded == (1,)
+
+
+def test_a_killer_without_batches_is_row_nought() -> None:
+    plan = planner([3, [1, 2]], batched=False, killers={3, "[1, 2]"})
+    assert [planned(plan).ticket.excluded for _ in range(2)] == [(0,), (0,)]
