@@ -195,7 +195,7 @@ def sums(method: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("outer", "inner"), [("fork", "fork"), ("fork", "spawn"), ("spawn", "fork"), ("spawn", "forkserver")]
+    ("outer", "inner"), [("fork", "fork"), ("fork", "spawn"), ("fork", "forkserver"), ("spawn", "forkserver")]
 )
 def test_a_loader_inside_a_pool(outer: str, inner: str) -> None:
     """Row 46: torch says ``daemonic processes are not allowed to have children``."""
