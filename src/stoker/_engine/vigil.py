@@ -62,11 +62,9 @@ class Vigil:
             self._executor.sightings(),
             key=lambda each: (each.epoch != self._epoch, each.seq != head, -each.since_ns),
         )
-        text = "".join(
-            self._described(each, stack=each.seq == head or len(seen) == 1) for each in seen[:_SHOWN]
-        )
-        if seen and not any(each.seq == head for each in seen):
-            text += self._stack(seen[0].worker)
+        awaited = [each for each in seen if each.epoch == self._epoch and each.seq == head]
+        telling = awaited or seen[:1]
+        text = "".join(self._described(each, stack=each in telling) for each in seen[:_SHOWN])
         if len(seen) > _SHOWN:
             text += f"\n  and {len(seen) - _SHOWN} more workers are busy"
         for worker, pid in self._executor.starting()[:_SHOWN]:
