@@ -6,6 +6,7 @@ import logging
 import traceback
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from stoker._core import messages as m
@@ -15,6 +16,7 @@ from stoker._executors import alarm
 from stoker._executors.base import HEAP, Arrival, Sighting, Start
 from stoker._executors.making import carry_out
 from stoker._worker.maker import COLLATING, EPOCH, NO_ROW, PHASE, ROW, Maker, Watch
+from stoker._worker.seeding import generators_kept
 from stoker._worker.spec import Resume, WorkerSpec
 from stoker.errors import WorkerTimeout
 
@@ -68,9 +70,11 @@ class InlineExecutor:
                 )
             return carry_out(self._maker, task, self._start, 0)
         self._page[ROW], self._page[PHASE] = NO_ROW, 0
+        # Outside the limit once more: the alarm may cut the maker off in the middle of putting them back.
+        keep = nullcontext() if self._maker.spec.rng == "torch" else generators_kept()
         try:
-            with alarm.limit(timeout_s):
-                arrival = carry_out(self._maker, task, self._start, 0)
+            with keep:
+                arrival = alarm.within(timeout_s, lambda: carry_out(self._maker, task, self._start, 0))
         except alarm.TimeUp as up:  # between our own lines
             return self._failed(task, self._timed_out(task, up, timeout_s))
         event = arrival.event
@@ -106,6 +110,9 @@ class InlineExecutor:
 
     def stack(self, worker: int) -> list[str]:
         return []
+
+    def dismiss(self, epoch: int) -> None:
+        return None
 
     def starting(self) -> list[tuple[int, int]]:
         return []

@@ -27,6 +27,8 @@ class Failure:
 
 def pack(error: BaseException, worker: int) -> Failure:
     """Describe an exception for another process. Never raises. Called in the worker, on the thread that caught it."""
+    if type(error).__name__ == "BdbQuit":  # by name: the module is loaded only where there was a breakpoint
+        error.add_note("stoker: breakpoint() has no terminal in a worker; use num_workers=0 to debug")
     try:
         trace = "".join(traceback.format_exception(error))
     except Exception as trouble:
