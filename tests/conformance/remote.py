@@ -109,6 +109,9 @@ class RemoteExecutor:
     def stack(self, worker: int) -> list[str]:
         return []
 
+    def dismiss(self, epoch: int) -> None:
+        return None
+
     def starting(self) -> list[tuple[int, int]]:
         return []
 

@@ -113,20 +113,7 @@ def test_a_dataset_of_300_tensors(method: str) -> None:
     assert [row[0] for batch in loader for row in batch.tolist()] == list(range(300))
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "fork",
-        "spawn",
-        pytest.param(
-            "forkserver",
-            marks=pytest.mark.xfail(
-                raises=ValueError,
-                reason="the fork server passes 256 descriptors on, a shared tensor needs one",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_dataset_of_300_shared_tensors(method: str) -> None:
     """Row 20: tensors that the user shared arrive, and stay shared."""
     dataset = Tensors(300)

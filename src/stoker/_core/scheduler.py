@@ -371,9 +371,22 @@ class Scheduler:
             return f"{event.reason}: before it could take any work"
         if died >= DEATHS_LIMIT:
             return f"{event.reason}: {died} workers died without one batch delivered between them"
-        if died and not self.policy.heal and event.claimed is None:
+        if died and not self.policy.heal and not self._owes(event.claimed):
             return event.reason
         return ""
+
+    def _owes(self, claimed: tuple[int, int, int] | None) -> bool:
+        """Whether what a lost worker was on is still to be done: it may have died just after its result."""
+        if claimed is None:
+            return False
+        seq, attempt, part = claimed
+        story = self._stories.get(seq)
+        return (
+            story is not None
+            and story.state is _D
+            and story.results[part] is None
+            and story.tasks[part].attempt == attempt
+        )
 
     def _recover(self, story: Story, event: m.WorkerLost) -> list[m.Command]:
         commands: list[m.Command] = []

@@ -19,7 +19,7 @@ from stoker._transports.arena import Arena, Region
 from stoker._worker.failure import Failure, unpack
 from stoker._worker.maker import collate_samples
 from stoker._worker.parts import PartRows, join_placed, samples_of
-from stoker._worker.sift import Envelope
+from stoker._worker.sift import Envelope, killer
 from stoker._worker.spec import BadSampleMode, Resume
 from stoker.errors import WorkerDied
 
@@ -107,6 +107,7 @@ class Handoff:
         if failure is not None:
             if main is not None:
                 self._slots.release(main)
+            self._note_killers(deliver.ticket)
             raise failure
         assert main is not None
         nbytes = max(part.nbytes for part in parts)
@@ -127,6 +128,13 @@ class Handoff:
             indices = [index for row, index in enumerate(indices) if row not in missing]
         with torch.no_grad():  # a batch from a worker has no graph, however it was made
             return collate_samples(default_collate, samples, indices, own=True)
+
+    def _note_killers(self, ticket: Ticket) -> None:
+        """What was learned at the cost of workers is kept, although no batch comes to tell of it."""
+        if ticket.excluded and self._mode != "raise":
+            indices: Any = ticket.indices if ticket.rows else [ticket.indices]
+            bad = [killer(index, row) for row, index in enumerate(indices) if row in ticket.excluded]
+            self.ledger.note_bad(bad, self._mode)
 
     def _judge(self, layouts: set[int]) -> None:
         """Parts came as samples: settle on their layout if they have one and it is the first, else there is no use in splitting.

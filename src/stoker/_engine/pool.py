@@ -56,8 +56,11 @@ class Pool:
         self.budget_bytes = 0
         if plan.kind == "process":
             self.budget_bytes = plan.budget_bytes or psutil.virtual_memory().available // 4
-        self.arena: Arena | None = Arena() if plan.kind == "process" else None
+        self.arena: Arena | None = None
         try:
+            if plan.kind == "process":
+                with descriptors.may_run_out("the arena"):
+                    self.arena = Arena()
             self.executor = _executor(plan, self.arena)
         except BaseException:
             if self.arena is not None:

@@ -31,11 +31,12 @@ class Vigil:
     def left_s(self) -> float | None:
         """How long to wait before asking ``check`` again. Who makes batches himself has to keep the timeout himself."""
         deadline = self._timeout_s if self._timeout_s > 0 else None
-        if self._executor.eager:
-            if not self._patience_s:
-                self._patience_s = patience_s(self._scheduler.median_ns())
-            deadline = self._patience_s if deadline is None else min(deadline, self._patience_s)
-        return None if deadline is None else max(0.001, self._began + deadline - monotonic())
+        if not self._executor.eager:
+            return deadline
+        if not self._patience_s:
+            self._patience_s = patience_s(self._scheduler.median_ns())
+        deadline = self._patience_s if deadline is None else min(deadline, self._patience_s)
+        return max(0.001, self._began + deadline - monotonic())
 
     def check(self) -> bool:
         """Raise WorkerTimeout when it is time for that; warn, and return True, when the wait has become odd."""
@@ -47,9 +48,13 @@ class Vigil:
         usual_ns = self._scheduler.median_ns()
         usual = f"recent ones took {usual_ns / 1e9:.2g} s" if usual_ns else "none has arrived yet"
         self._patience_s *= 2
+        whereabouts = self._whereabouts() or "; no worker is at work"
+        self._executor.dismiss(
+            self._epoch
+        )  # whoever hangs in an epoch that is over keeps nobody waiting: it is replaced
         warnings.warn(
             f"DataLoader {self._name!r} has waited {waited_s:.1f} s for batch {self._scheduler.head} ({usual})"
-            + (self._whereabouts() or "; no worker is at work"),
+            + whereabouts,
             WorkerStalled,
             stacklevel=7,
         )

@@ -92,6 +92,10 @@ class Executor(Protocol):
         """The Python stack of a worker, innermost frame first, or why there is none. For messages: it may take a second."""
         ...
 
+    def dismiss(self, epoch: int) -> None:
+        """End workers that are still on work of another epoch than this one. For waits that have lasted long enough."""
+        ...
+
     def starting(self) -> list[tuple[int, int]]:
         """(worker, pid) of those that have not come up yet."""
         ...

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
+from collections.abc import Sequence
 
 from stoker._executors import descriptors
-from stoker._worker.wire import MAX_TASK_BYTES
+from stoker._worker.wire import MAX_TASK_BYTES, PARCEL_FDS
 
 
 class TaskChannel:
@@ -118,6 +119,15 @@ def lifeline() -> tuple[int, int]:
     parent_fd = parent.detach()
     descriptors.keep_private(parent_fd)
     return parent_fd, worker.detach()
+
+
+def parcel(fds: Sequence[int]) -> int:
+    """A descriptor from which ``open_parcel`` takes these: multiprocessing passes at most 256 to a process."""
+    ours, theirs = _message_sockets("a parcel of descriptors")
+    with ours:
+        for at in range(0, len(fds), PARCEL_FDS):
+            socket.send_fds(ours, [b"!"], fds[at : at + PARCEL_FDS])
+    return theirs.detach()
 
 
 def note_sockets() -> tuple[socket.socket, int]:

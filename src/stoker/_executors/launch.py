@@ -29,7 +29,7 @@ import psutil
 from stoker._executors import descriptors
 from stoker.errors import StartRefused
 
-_PRELOAD = ["numpy", "torch", "stoker._worker.main"]
+_PRELOAD = ["stoker._worker.preload"]
 _SOCKET_PATH_BYTES = 107
 """What the kernel takes as the path of a socket, without the closing zero."""
 

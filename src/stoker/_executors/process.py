@@ -24,7 +24,7 @@ from stoker._core import messages as m
 from stoker._core.types import Receipt, SlotRef, Spans, Task
 from stoker._executors import descriptors, inquest, launch
 from stoker._executors.base import HEAP, Arrival, Sighting, Start
-from stoker._executors.channels import ResultPipe, TaskChannel, lifeline, note_sockets
+from stoker._executors.channels import ResultPipe, TaskChannel, lifeline, note_sockets, parcel
 from stoker._transports.arena import Arena
 from stoker._worker import hygiene, main, notes, stacks, status, wire
 from stoker._worker.maker import note_indices
@@ -81,9 +81,10 @@ class ProcessExecutor:
             self._note_socket, self._note_fd = note_sockets()
             undo.callback(os.close, self._note_fd)
             undo.callback(self._note_socket.close)
-            self._status = status.StatusPage.create()
-            undo.callback(self._status.close)
-            self._poll = select.epoll()
+            with descriptors.may_run_out("a pool"):
+                self._status = status.StatusPage.create()
+                undo.callback(self._status.close)
+                self._poll = select.epoll()
             undo.pop_all()
         self._notes = notes.NoteReader(self._note_socket)
         self._control = self._status.control
@@ -124,6 +125,8 @@ class ProcessExecutor:
         self._status.clear(worker)
         stacks.forget(self._status.fd, worker)
         channel = self._channel(worker)
+        shipped = [] if self._shipment is None else self._shipment.fds
+        parcel_fd = parcel(shipped) if len(shipped) > wire.PARCEL_FDS else -1
         ours, theirs = lifeline()
         boot = main.Boot(
             worker=worker,
@@ -140,7 +143,8 @@ class ProcessExecutor:
             spec=self._spec if fork else None,
             resume=self._resumes.get(worker),
             shipment_fd=-1 if self._shipment is None else self._shipment.fd,
-            shipment_fds=[] if self._shipment is None else self._shipment.fds,
+            shipment_fds=shipped,
+            parcel_fd=parcel_fd,
         )
         try:
             process = launch.start(self._context, main.run, boot)
@@ -149,6 +153,8 @@ class ProcessExecutor:
             raise
         finally:
             os.close(theirs)
+            if parcel_fd >= 0:
+                os.close(parcel_fd)
         self._all[worker] = process
         try:
             member = _Member(process, ours, launch.watch(process))
@@ -265,6 +271,13 @@ class ProcessExecutor:
             return ["(it is still starting)"]
         frames = inquest.stack_of(member.pidfd, self._status.fd, worker)
         return frames or [f"(no stack: {inquest.state_of(pid) or 'it does not answer'})"]
+
+    def dismiss(self, epoch: int) -> None:
+        for worker, member in self._members.items():
+            row = self._status.row(worker)
+            if row[status.PHASE] != status.IDLE and row[status.W_EPOCH] != epoch and member.pidfd >= 0:
+                member.leaving = True
+                _send_signal(member, signal.SIGKILL)
 
     def starting(self) -> list[tuple[int, int]]:
         return [

@@ -138,6 +138,9 @@ class ThreadExecutor:
         frames = [each for each in traceback.extract_stack(frame) if "stoker" not in each.filename.split("/")]
         return [f'File "{each.filename}", line {each.lineno} in {each.name}' for each in reversed(frames)]
 
+    def dismiss(self, epoch: int) -> None:
+        return None
+
     def starting(self) -> list[tuple[int, int]]:
         return []
 

@@ -22,6 +22,7 @@ def reset_signals() -> None:
         except (OSError, ValueError):
             continue
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked while it started; now it is ignored
     signal.set_wakeup_fd(-1)
 
 

@@ -53,24 +53,39 @@ class Boot:
     resume: Resume | None = None
     shipment_fd: int = -1
     shipment_fds: list[int] = field(default_factory=list)
+    parcel_fd: int = -1
+    """Where the shipment's descriptors are taken from when they are too many to be passed one by one."""
 
     def __reduce__(self) -> Any:
         """For spawn and forkserver: duplicate every descriptor for the child. Called while the process is spawned."""
         fds = [self.task_fd, self.result_fd, self.lifeline_fd, self.note_fd, self.arena_fd, self.status_fd]
-        fds += [self.shipment_fd, *self.shipment_fds]
+        parcelled = self.parcel_fd >= 0
+        fds += [self.shipment_fd, *([self.parcel_fd] if parcelled else self.shipment_fds)]
         passed = [reduction.DupFd(fd) for fd in fds]
-        rest = (self.stride, self.reserve, self.base_seed, self.levels, self.resume)
+        rest = (self.stride, self.reserve, self.base_seed, self.levels, self.resume, parcelled)
         return _arrive, (self.worker, passed, rest)
 
 
 def _arrive(worker: int, passed: list[Any], rest: tuple[Any, ...]) -> Boot:
     fds = [item.detach() for item in passed]
-    stride, reserve, base_seed, levels, resume = rest
+    stride, reserve, base_seed, levels, resume, parcelled = rest
     task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd, shipment_fd, *shipment_fds = fds
+    if parcelled:
+        shipment_fds = _open_parcel(*shipment_fds)
     return Boot(
         worker, task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd, stride, reserve, base_seed, levels,
         None, resume, shipment_fd, shipment_fds,
     )  # fmt: skip
+
+
+def _open_parcel(fd: int) -> list[int]:
+    fds: list[int] = []
+    with socket.socket(fileno=fd) as parcel:
+        while True:
+            data, found, _, _ = socket.recv_fds(parcel, 1, wire.PARCEL_FDS)
+            if not data:
+                return fds
+            fds += found
 
 
 def run(boot: Boot) -> None:

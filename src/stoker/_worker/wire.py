@@ -18,6 +18,10 @@ INLINE_BYTES = 1024
 """Indices up to this many pickled bytes travel inside the message. Larger ones would shrink the channel's depth."""
 
 
+PARCEL_FDS = 200
+"""Descriptors per message, where many have to reach a worker; the kernel takes 253 at most."""
+
+
 class ResultKind(enum.IntEnum):
     """What a result header speaks of."""
 
