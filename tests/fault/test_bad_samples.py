@@ -11,7 +11,7 @@ import json
 import logging
 import pickle
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import Dataset, IterableDataset, SubsetRandomSampler, get_worker_info
+from torch.utils.data import Dataset, SubsetRandomSampler, get_worker_info
 
 from stoker import DataLoader
 from stoker._core.grid import row_ranges
-from stoker.errors import NoGoodSample, WorkerDied
+from stoker.errors import NoGoodSample
 from tests.fault.datasets import Marks, die
 from tests.fault.rows import steps, told
 
@@ -257,105 +257,6 @@ def test_replacing_keeps_sizes_and_number_and_names_nothing_new() -> None:
         assert seen <= set(chosen) - set(bad)
 
 
-# Samples that kill
-
-DEADLY = {3: "kill", 9: "exit", 10: "raise", 30: "kill", 31: "none"}
-
-
-@pytest.mark.parametrize("mode", ["skip", "replace"])
-@pytest.mark.parametrize("restarts", [0, 1, 2])
-@pytest.mark.parametrize("split", [True, False], ids=["split", "unsplit"])
-def test_samples_that_kill_are_left_out_after_so_many_deaths(
-    mode: str, restarts: int, split: bool, tmp_path: Path
-) -> None:
-    """Row 25, and samples that crash: each costs ``restarts`` + 1 workers and nothing else changes."""
-    dataset = Bad(40, DEADLY, tmp_path)
-    torch.manual_seed(SEED)
-    arguments: dict[str, Any] = {
-        "batch_size": 20, "num_workers": 2, "on_bad_sample": mode, "restarts": restarts, "split_batches": split,
-    }  # fmt: skip
-    with DataLoader(dataset, **arguments) as loader:
-        made = list(loader)
-        stats = loader.stats()
-    assert indices_of(made) == model(in_batches(40, 20), set(DEADLY), mode)
-    deaths = {index: dataset.deaths(index) for index in (3, 9, 30)}
-    assert all(restarts < count for count in deaths.values())
-    assert stats["worker_deaths"] == dataset.deaths()
-    if not split:
-        assert deaths == dict.fromkeys(deaths, restarts + 1)
-    kinds = {index: record["kind"] for index, record in stats["bad_samples"]["indices"].items()}
-    assert kinds == {3: "killed", 9: "killed", 10: "error", 30: "killed", 31: "none"}
-
-
-@pytest.mark.parametrize(
-    "way", [WAYS[name] for name in ("two workers", "three workers, unsplit", "forkserver")]
-)
-@pytest.mark.parametrize(
-    "shape", ["batches of 4", "batches of 20, split", "shuffled", "by sample", "samples alone"]
-)
-def test_what_killers_leave_is_the_same_for_all_workers(
-    way: dict[str, Any], shape: str, tmp_path: Path
-) -> None:
-    made = []
-    for number, arguments in enumerate(({"num_workers": 1}, way)):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        made.append(
-            epoch(Bad(40, DEADLY, folder), on_bad_sample="replace", restarts=0, **SHAPES[shape], **arguments)
-        )
-    assert same(*made)
-
-
-@pytest.mark.parametrize("mode", ["skip", "replace"])
-def test_one_killer_in_a_batch_that_is_fetched_at_once(mode: str, tmp_path: Path) -> None:
-    """``__getitems__`` does not say who it was: the batch is fetched one by one then."""
-    dataset = BadTogether(12, {5: "kill"}, tmp_path)
-    made = epoch(dataset, batch_size=4, num_workers=2, on_bad_sample=mode, restarts=1)
-    assert indices_of(made) == model(in_batches(12, 4), {5}, mode)
-    assert dataset.deaths() == 4, "two for the batch, two for the row"
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_spares_that_kill_do_not_stand_in(workers: int, tmp_path: Path) -> None:
-    dataset = Bad(6, {0: "kill", 1: "kill", 2: "exit"}, tmp_path)
-    made = epoch(dataset, batch_size=1, num_workers=workers, on_bad_sample="replace", restarts=0)
-    assert indices_of(made) == [[3], [3], [3], [3], [4], [5]]
-
-
-def test_a_batch_of_killers_only_is_no_batch(tmp_path: Path) -> None:
-    dataset = Bad(6, {2: "kill", 3: "exit"}, tmp_path)
-    with DataLoader(dataset, batch_size=2, num_workers=2, on_bad_sample="skip", restarts=0) as loader:
-        assert indices_of(list(loader)) == [[0, 1], [4, 5]]
-        assert loader.stats()["empty_batches"] == 1
-
-
-@pytest.mark.parametrize("persistent", [False, True], ids=["new workers", "persistent"])
-@pytest.mark.parametrize("mode", ["skip", "replace"])
-def test_a_killer_is_remembered(mode: str, persistent: bool, tmp_path: Path) -> None:
-    dataset = Bad(40, DEADLY, tmp_path)
-    with DataLoader(
-        dataset, batch_size=10, num_workers=2, on_bad_sample=mode, restarts=1, persistent_workers=persistent
-    ) as loader:
-        first = indices_of(list(loader))
-        deaths = dataset.deaths()
-        assert indices_of(list(loader)) == first
-        assert dataset.deaths() == deaths
-        assert loader.stats()["bad_samples"]["indices"][3]["times"] == 2
-
-
-@pytest.mark.parametrize("size", [1, 40])
-def test_a_dataset_that_always_crashes_ends_in_one_error(size: int, tmp_path: Path) -> None:
-    dataset = Bad(200, dict.fromkeys(range(200), "exit"), tmp_path)
-    with DataLoader(dataset, batch_size=size, num_workers=1, on_bad_sample="skip", restarts=0) as loader:
-        iterator = iter(loader)
-        with pytest.raises(WorkerDied, match="30 workers died without one batch delivered between them"):
-            next(iterator)
-        with pytest.raises(StopIteration):
-            next(iterator)
-        assert loader.stats()["worker_deaths"] == 30
-    assert dataset.deaths() == 30
-
-
 # Datasets that are bad as a whole, and errors that are not a sample's
 
 
@@ -482,130 +383,10 @@ def test_indices_that_are_tensors_are_one_index_in_every_epoch(tmp_path: Path) -
             return super().__getitem__(int(index))
 
     dataset = ByTensor(8, {1: "raise", 6: "kill"}, tmp_path)
-    arguments: dict[str, Any] = {"batch_sampler": Tensors(), "num_workers": 2, "on_bad_sample": "skip"}
+    arguments: dict[str, Any] = {"batch_sampler": Tensors(), "num_workers": 1, "on_bad_sample": "skip"}
     with DataLoader(dataset, restarts=0, **arguments) as loader:
         for _ in range(2):
             assert indices_of(list(loader)) == [[0, 2, 3], [4, 5, 7]]
         found = json.loads(json.dumps(loader.stats()))["bad_samples"]["indices"]
     assert {index: record["times"] for index, record in found.items()} == {"1": 2, "6": 2}
     assert dataset.deaths() == 1
-
-
-# Streams
-
-
-class Source:
-    """Goes on after it raised: number 3 of every ten is torn, number 5 is None."""
-
-    def __init__(self, numbers: Sequence[int]) -> None:
-        self.numbers = iter(numbers)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> int | None:
-        number = next(self.numbers)
-        if number % 10 == 3:
-            raise ValueError(f"record {number} is torn")
-        return None if number % 10 == 5 else number
-
-
-def generated(numbers: Sequence[int]) -> Iterator[int]:
-    for number in numbers:
-        if number == 4:
-            raise ValueError("record 4 is torn")
-        yield number
-
-
-class Stream(IterableDataset[Any]):
-    """Each worker's share of ``count`` numbers, read by ``make``."""
-
-    def __init__(self, make: Callable[[Sequence[int]], Iterator[Any]], count: int) -> None:
-        self.make = make
-        self.count = count
-
-    def __iter__(self) -> Iterator[Any]:
-        info = get_worker_info()
-        first, step = (0, 1) if info is None else (info.id, info.num_workers)
-        return self.make(range(first, self.count, step))
-
-
-@pytest.mark.parametrize("mode", ["skip", "replace"])
-@pytest.mark.parametrize("way", [{}, {"num_workers": 1}, {"num_workers": 2}, INLINE_OR_THREAD["thread"]])
-def test_an_iterator_goes_on_behind_bad_samples_and_batches_stay_full(mode: str, way: dict[str, Any]) -> None:
-    """Row 18: skipping one bad record does not end the stream."""
-    with DataLoader(Stream(Source, 40), batch_size=4, on_bad_sample=mode, **way) as loader:
-        batches = [batch.tolist() for batch in loader]
-        bad = loader.stats()["bad_samples"]
-    assert sorted(number for batch in batches for number in batch) == [
-        number for number in range(40) if number % 10 not in (3, 5)
-    ]
-    assert all(len(batch) == 4 for batch in batches)
-    assert bad["count"] == 8
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_stream_without_batches_goes_on_too(workers: int) -> None:
-    """Row 18."""
-    with DataLoader(Stream(Source, 20), batch_size=None, on_bad_sample="skip", num_workers=workers) as loader:
-        assert sorted(loader) == [number for number in range(20) if number % 10 not in (3, 5)]
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("size", [3, None])
-def test_a_generator_that_raises_is_named(workers: int, size: int | None) -> None:
-    """Row 18: a generator dies after raising; the error says why it cannot be skipped."""
-    with DataLoader(
-        Stream(generated, 20), batch_size=size, on_bad_sample="skip", num_workers=workers
-    ) as loader:
-        errors = [step for step in steps(loader) if isinstance(step, Exception)]
-    assert [str(error).splitlines()[0] for error in errors] == ["record 4 is torn"]
-    assert isinstance(errors[0], ValueError)
-    assert "a generator ends when it raises" in told(errors[0])
-    assert f"sample {4 if workers == 0 else 2} of the stream" in told(errors[0])
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_stream_of_errors_alone_ends_in_one(workers: int) -> None:
-    class Broken:
-        def __init__(self, numbers: Sequence[int]) -> None:
-            pass
-
-        def __iter__(self) -> Iterator[Any]:
-            return self
-
-        def __next__(self) -> Any:
-            raise OSError("the store is gone")
-
-    with (
-        DataLoader(Stream(Broken, 1), batch_size=2, on_bad_sample="skip", num_workers=workers) as loader,
-        pytest.raises(OSError, match="the store is gone") as caught,
-    ):
-        next(iter(loader))
-    assert "1000 samples of the stream were bad" in told(caught.value)
-
-
-# The default
-
-
-@pytest.mark.parametrize("way", [{}, {"num_workers": 1}, {"num_workers": 2}, INLINE_OR_THREAD["thread"]])
-def test_by_default_a_none_names_its_index(way: dict[str, Any]) -> None:
-    """Row 25: which sample was it?"""
-    with DataLoader(Bad(12, {7: "none"}), batch_size=4, **way) as loader:
-        first, error, last = steps(loader)
-    assert indices_of([first, last]) == [[0, 1, 2, 3], [8, 9, 10, 11]]
-    assert isinstance(error, TypeError)
-    assert "dataset index 7" in told(error)
-    assert "None" in told(error)
-
-
-def without_none(samples: list[Any]) -> list[int]:
-    return [sample["index"] for sample in samples if sample is not None]
-
-
-@pytest.mark.parametrize("way", [{}, {"num_workers": 2}, INLINE_OR_THREAD["thread"]])
-def test_by_default_a_collation_that_drops_none_keeps_working(way: dict[str, Any]) -> None:
-    """Row 25: how people help themselves today."""
-    with DataLoader(Bad(6, {4: "none"}), batch_size=3, collate_fn=without_none, **way) as loader:
-        assert list(loader) == [[0, 1, 2], [3, 5]]
-        assert loader.stats()["bad_samples"]["count"] == 0

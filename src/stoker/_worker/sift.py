@@ -96,7 +96,7 @@ class Sifter:
 
     def _one(self, order: Order, index: Any, row: int) -> Any:
         if row in order.excluded:
-            self.bad.append(BadSample(index, row, "killed", "killed every worker that fetched it"))
+            self.bad.append(killer(index, row))
             return _BAD
         self._before(order, row, row)
         return self._try(index, row)
@@ -193,6 +193,11 @@ def good_samples(
             in_a_row = 0
             samples.append(sample)
     return samples
+
+
+def killer(index: Any, row: int) -> BadSample:
+    """A row that is excluded because it kills."""
+    return BadSample(index, row, "killed", "killed every worker that fetched it")
 
 
 def key_of(index: Any) -> Any:
