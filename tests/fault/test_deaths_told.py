@@ -216,14 +216,7 @@ def test_under_every_start_method(method: str) -> None:
     "work",
     [
         4000,
-        pytest.param(
-            0,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="quick rows are fetched a range at a time, and the status page then names the first of the range "
-                "as if it were certain (_worker/maker.py, _rows)",
-            ),
-        ),
+        0,
     ],
     ids=["slow rows", "quick rows"],
 )
@@ -285,10 +278,6 @@ def test_a_death_in_collation_blames_no_index(restarts: int) -> None:
     assert "in fatal_collation" in text
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="WorkerLost does not carry the phase: _executors/process.py (_inquire) and _engine/engine.py (_mourn)",
-)
 def test_a_death_in_collation_says_so() -> None:
     text = the_error(loader_of(Fatal(be_killed, -1), collate_fn=fatal_collation, restarts=0))
     assert "the collation of batch 5" in text
@@ -320,11 +309,6 @@ def test_a_streams_worker_is_told_by_its_batch(restarts: int) -> None:
     iterator._shutdown_workers()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="every further ticket of that worker winds its stream forward into the same death: a ticket of a stream that is "
-    "given up has to end the stream (_core/scheduler.py, _give_up)",
-)
 def test_a_stream_that_always_kills_ends() -> None:
     """A dataset that always crashes ends in one error, not in a loop, also for who goes on after it."""
     iterator = iter(loader_of(FatalStream(be_killed, 27), restarts=0))

@@ -78,7 +78,6 @@ def on_the_accelerator(index: int) -> torch.Tensor:
     )
 
 
-@pytest.mark.xfail(reason="the error of a worker that uses the accelerator names no fix yet")
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_an_accelerator_used_in_a_forked_worker(num_workers: int) -> None:
     """Row 22: the error says what to do in the dataset."""
@@ -115,17 +114,11 @@ def torn() -> Exception:
     return DecodeError("photos/5.jpg", offset=17)
 
 
-LOST = pytest.mark.xfail(
-    reason="what OSError keeps outside of __dict__ is lost when its __init__ was not called"
-)
-
-
 @pytest.mark.parametrize(
     ("make_error", "names"),
     [
         (not_found, ("errno", "strerror", "filename")),
-        (busy, ("code", "msg", "reason", "url")),
-        pytest.param(busy, ("filename",), marks=LOST),
+        (busy, ("code", "msg", "reason", "url", "filename")),
         (undecodable, ("encoding", "object", "start", "end", "reason")),
         (torn, ("path", "offset")),
     ],

@@ -34,7 +34,7 @@ class WorkerLost(NamedTuple):
     ``claimed`` is the (seq, attempt, part) it was working on, if any. ``queued`` are the tasks found untouched in the
     channel and put back there. ``expected`` is true for a worker that was told to leave, ``started`` is false for one that
     died before it could take tasks. ``reason`` and ``details`` are for people: how it ended, and what is known of why. ``row`` is
-    the row of the claimed ticket it was fetching, -1 when it was not fetching one or that is not known.
+    the row of the claimed ticket it was fetching, -1 when it was not fetching one (but ``collating``, say) or that is not known.
     """
 
     worker: int
@@ -45,6 +45,7 @@ class WorkerLost(NamedTuple):
     started: bool = True
     row: int = -1
     details: str = ""
+    collating: bool = False
 
 
 class Planned(NamedTuple):

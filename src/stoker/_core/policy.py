@@ -34,7 +34,8 @@ class Policy:
     """What the scheduler may do in one iteration. Fixed at its start.
 
     ``window`` bounds tickets planned but not taken; with ``max_window`` above it, the window deepens while the consumer
-    waits and a worker idles. ``bound`` ties tickets to workers round-robin (iterable datasets, ``rng="torch"``).
+    waits and a worker idles. ``bound`` ties tickets to workers round-robin (iterable datasets, ``rng="torch"``); ``streams`` tells
+    that they are pulled from an iterable dataset, each worker's from its own stream.
     ``budget_bytes`` bounds what is made and not taken; 0 means unbounded. ``restarts`` is how often a ticket that killed its
     worker is tried again; without ``heal`` the death of a worker that was on no ticket ends the run too, as in torch. With
     ``sift`` a row that killed its worker that often is excluded and its ticket made without it.
@@ -44,6 +45,7 @@ class Policy:
     max_window: int
     in_order: bool = True
     bound: bool = False
+    streams: bool = False
     split: bool = False
     restarts: int = 2
     heal: bool = True

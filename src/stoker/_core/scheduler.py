@@ -201,6 +201,8 @@ class Scheduler:
             del self._streams[place]
             if place < self._turn:
                 self._turn -= 1
+            if not self._streams:
+                self._plan_ended = True
 
     def _plan_over(self, event: m.PlanEnded) -> list[m.Command]:
         self._plan_ended = True
@@ -255,8 +257,6 @@ class Scheduler:
         if story is None:
             return []
         self._end_stream(event.worker)
-        if not self._streams:
-            self._plan_ended = True
         story.move(_V, "source ended")
         self._drop(story)
         if self.finished:
@@ -403,6 +403,8 @@ class Scheduler:
                 continue
             if task.worker is not None and task.worker != event.worker:
                 continue
+            if self.policy.streams and event.worker not in self._streams:
+                return commands + self._void(story)
             writer_dead = key == event.claimed
             worn_out = writer_dead and self._blame(story, task, event.row)
             if self.finished or worn_out:
@@ -478,6 +480,8 @@ class Scheduler:
         task = story.tasks[number]
         if task.worker is not None:
             self._load[task.worker] -= 1
+            if self.policy.streams:  # the same sample would kill whoever goes on from here
+                self._end_stream(task.worker)
         if task.scratch is not None:
             self._slots.retire(task.scratch)
         # The rows' slot of a split ticket goes with the other parts' results, if there are any and no unknown writer.
@@ -485,6 +489,20 @@ class Scheduler:
         if task.slot is not None and (not writer_dead or all(type(r) is m.Lost for r in story.results)):
             self._slots.retire(task.slot)
         return [] if story.open_parts else self._make_ready(story)
+
+    def _void(self, story: Story) -> list[m.Command]:
+        """A ticket of a stream that has ended with its worker: nothing comes of it."""
+        task = story.tasks[0]
+        self._tasks_out -= 1
+        if task.worker is not None:
+            self._load[task.worker] -= 1
+        if task.slot is not None:
+            self._slots.retire(task.slot)
+        story.move(_V, "its stream was given up")
+        self._drop(story)
+        if self.finished:
+            return []
+        return [*self._reorder.put(story.ticket.seq, None), *self._finish_if_done()]
 
     def _split_refused(self, event: m.SplitRefused) -> list[m.Command]:
         self.splitting = False

@@ -167,7 +167,7 @@ class Iteration:
         ticket = self._scheduler.ticket(loss.claimed[0]) if loss.claimed is not None else None
         where = "\n  it was on no batch" if loss.started else "\n  it had not started yet"
         if ticket is not None:
-            where = f"\n  worker {loss.worker} was on {place(ticket, loss.row)}"
+            where = f"\n  worker {loss.worker} was on {place(ticket, loss.row, collating=loss.collating)}"
         loss = loss._replace(details=where + loss.details)
         if self._scheduler.policy.heal:
             _log.warning(

@@ -201,7 +201,6 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
         own_collate=collate.is_default(it._collate_fn) and changed is None,
         collate_map=changed,
         on_bad_sample=options.on_bad_sample,  # type: ignore[arg-type]
-        exact_rows=options.restarts == 0,
     )
     choice = hazards.Choice(None)
     if options.executor == "process":
@@ -222,6 +221,7 @@ def _policy(it: Any, options: Options, pool: Pool, *, bound: bool, split: bool) 
         max_window=max(1, deepest),
         in_order=it._in_order,
         bound=bound,
+        streams=pool.plan.spec.iterable,
         split=split,
         restarts=options.restarts,
         heal=options.restarts > 0 or options.on_bad_sample != "raise",

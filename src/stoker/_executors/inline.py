@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import traceback
 from collections import deque
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ from stoker._worker.maker import COLLATING, EPOCH, NO_ROW, PHASE, ROW, Maker, Wa
 from stoker._worker.seeding import generators_kept
 from stoker._worker.spec import Resume, WorkerSpec
 from stoker.errors import WorkerTimeout
+
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+_FRAMES = 16
 
 
 class InlineExecutor:
@@ -89,9 +93,11 @@ class InlineExecutor:
 
     def _timed_out(self, task: Task, up: alarm.TimeUp, timeout_s: float) -> WorkerTimeout:
         """What torch would say with workers. The stack of the code that took too long is in the text, as for a worker."""
-        frames = traceback.extract_tb(up.__traceback__)[-9:-1]  # the last one is the alarm's own
+        frames = traceback.extract_tb(up.__traceback__)[:-1]  # the last one is the alarm's own
+        users = next((at for at, frame in enumerate(frames) if not frame.filename.startswith(_PACKAGE)), 0)
         stack = [
-            f'File "{frame.filename}", line {frame.lineno} in {frame.name}' for frame in reversed(frames)
+            f'File "{frame.filename}", line {frame.lineno} in {frame.name}'
+            for frame in reversed(frames[max(users, len(frames) - _FRAMES) :])
         ]
         where = place(task.ticket, self._page[ROW], collating=self._page[PHASE] == COLLATING)
         return WorkerTimeout(

@@ -417,15 +417,16 @@ class ProcessExecutor:
             self._all.pop(worker, None)
         return arrivals
 
-    def _inquire(self, worker: int, member: _Member) -> tuple[str, bool, int, str]:
-        """What is known of a worker's end: (epitaph, whether it had started, the row it was fetching, details)."""
+    def _inquire(self, worker: int, member: _Member) -> tuple[str, bool, int, str, bool]:
+        """What is known of a worker's end: (epitaph, whether it had started, the row it was fetching, details, collating)."""
         process = member.process
         peak_bytes = inquest.reap(process)
         row = self._status.row(worker)
         at = row[status.ROW] if row[status.PHASE] == status.WORKING else status.NO_ROW
         cause = inquest.cause_of(process, self._judge, row[status.RESIDENT_BYTES], peak_bytes)
         last_words = stacks.last_words(stacks.read(self._status.fd, worker))
-        return inquest.epitaph(process), member.started, at, inquest.details(cause, last_words)
+        collating = row[status.PHASE] == status.COLLATING
+        return inquest.epitaph(process), member.started, at, inquest.details(cause, last_words), collating
 
     def _forget(self, member: _Member) -> None:
         if member.pidfd >= 0:

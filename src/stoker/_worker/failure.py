@@ -13,6 +13,9 @@ import cloudpickle
 
 from stoker.errors import WorkerFailure, WorkerTraceback
 
+_OUTSIDE = ("errno", "strerror", "filename", "filename2")
+"""What an OSError keeps outside of its ``__dict__``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -27,16 +30,20 @@ class Failure:
 
 def pack(error: BaseException, worker: int) -> Failure:
     """Describe an exception for another process. Never raises. Called in the worker, on the thread that caught it."""
-    if type(error).__name__ == "BdbQuit":  # by name: the module is loaded only where there was a breakpoint
-        error.add_note("stoker: breakpoint() has no terminal in a worker; use num_workers=0 to debug")
-    try:
-        trace = "".join(traceback.format_exception(error))
-    except Exception as trouble:
-        trace = f"<traceback of {type(error).__name__} could not be formatted: {trouble!r}>"
     try:
         text = str(error)
     except Exception:
         text = "<no text>"
+    if type(error).__name__ == "BdbQuit":  # by name: the module is loaded only where there was a breakpoint
+        error.add_note("stoker: breakpoint() has no terminal in a worker; use num_workers=0 to debug")
+    if "in forked subprocess" in text:
+        error.add_note(
+            "stoker: the dataset uses the accelerator inside a worker: return CPU tensors and move the batch in the training loop"
+        )
+    try:
+        trace = "".join(traceback.format_exception(error))
+    except Exception as trouble:
+        trace = f"<traceback of {type(error).__name__} could not be formatted: {trouble!r}>"
     return Failure(_payload(error), type(error).__name__, text, trace, worker)
 
 
@@ -65,6 +72,9 @@ def _payload(error: BaseException) -> bytes | None:
         except Exception:
             continue
         attributes[key] = value
+    if isinstance(error, OSError):
+        named = {name: getattr(error, name, None) for name in _OUTSIDE}
+        attributes |= {name: value for name, value in named.items() if isinstance(value, str | bytes | int)}
     resembling: bytes | None = None
     for how in (_by_reduce, _by_parts):
         for dumps in (pickle.dumps, cloudpickle.dumps):
@@ -103,5 +113,10 @@ def _rebuild(maker: Any, args: tuple[Any, ...], call: bool, attributes: dict[str
         error.args = args
     if not isinstance(error, BaseException):
         raise TypeError("not an exception")
-    error.__dict__.update(attributes)
-    return error
+    rebuilt: BaseException = error
+    for name, value in attributes.items():
+        if name in _OUTSIDE and isinstance(rebuilt, OSError):
+            setattr(rebuilt, name, value)
+        else:
+            rebuilt.__dict__[name] = value
+    return rebuilt

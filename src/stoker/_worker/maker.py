@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import repeat
-from operator import getitem
 from typing import Any
 
 import torch
@@ -27,8 +25,8 @@ from stoker.errors import SampleStopIteration
 class Watch:
     """Where a maker says which row it is on, and learns that nobody waits any more. Words of a status page, or plain lists.
 
-    ``here[ROW]`` is written before every row, or before every range of rows when they are quick, and ``here[PHASE]`` before
-    collation; when ``there[EPOCH]`` is no longer the order's epoch the maker gives up.
+    ``here[ROW]`` is written before every row and ``here[PHASE]`` before collation; when ``there[EPOCH]`` is no longer the order's
+    epoch the maker gives up.
     """
 
     here: Any
@@ -40,8 +38,9 @@ PHASE = 6
 COLLATING = 2
 NO_ROW = -1
 EPOCH = 0
+_NOWHERE = [0] * 16
 _SLOW_ROW_NS = 20_000
-"""Rows that take less are fetched a range at a time: looking after each would cost a fifth of a small batch."""
+"""For rows that take less it is looked up once a range whether anybody waits: each time would cost a fifth of a small batch."""
 
 _clock = time.monotonic_ns
 
@@ -146,20 +145,16 @@ class Maker:
                 note_indices(error, indices)
                 raise
         samples: list[Any] = []
-        singly = self._singly or order.attempt > 0 or self.spec.exact_rows
         began_ns = _clock()
         try:
             for number, (first, last) in enumerate(row_ranges(rows)):
                 if last > start and first < stop:
                     self._seed_range(order, number)
                     chunk = indices[first - start : last - start]
-                    if singly:
+                    if self._singly:
                         self._fetch_singly(order, chunk, first, samples)
                     else:
-                        self._at_row(order, first)
-                        samples.extend(map(getitem, repeat(self.dataset), chunk))
-                        if len(samples) != last - start:  # StopIteration ended the map, not the rows
-                            raise StopIteration
+                        self._fetch_quickly(order, chunk, first, samples)
         except StopIteration as error:
             raise _silent_end(indices[len(samples)]) from error
         except Abandoned:
@@ -171,8 +166,17 @@ class Maker:
             self._singly = _clock() - began_ns > _SLOW_ROW_NS * len(samples)
         return samples
 
+    def _fetch_quickly(self, order: Order, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
+        """Rows of a few microseconds: the status page names each, whether anybody waits is looked up once."""
+        self._at_row(order, row)
+        dataset, here = self.dataset, self.watch.here if self.watch is not None else _NOWHERE
+        for index in chunk:
+            here[ROW] = row
+            samples.append(dataset[index])
+            row += 1
+
     def _fetch_singly(self, order: Order, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
-        """One row at a time: slow rows, so that the status page is exact and work for nobody ends soon; and repeated tasks."""
+        """Slow rows: work for nobody ends after one of them."""
         dataset = self.dataset
         for index in chunk:
             self._at_row(order, row)

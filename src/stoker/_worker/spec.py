@@ -17,7 +17,6 @@ class WorkerSpec:
     ``auto_collation`` is torch's word for "a batch of samples is collated"; without it one sample is converted.
     ``own_collate`` tells that ``collate_fn`` is torch's ``default_collate``, the only one whose rows may be split.
     ``collate_map`` holds what the user added to torch's collate map in the parent, for workers that do not inherit it.
-    ``exact_rows`` asks that the status page names every row, however quick rows are.
     """
 
     dataset: Any
@@ -32,7 +31,6 @@ class WorkerSpec:
     own_collate: bool
     collate_map: dict[Any, Any] | None = None
     on_bad_sample: BadSampleMode = "raise"
-    exact_rows: bool = False
 
 
 class Resume(NamedTuple):
