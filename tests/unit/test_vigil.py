@@ -26,9 +26,13 @@ class Workers:
         self.seen: list[Sighting] = []
         self.up: list[tuple[int, int]] = []
         self.asked: list[int] = []
+        self.dismissed: list[int] = []
 
     def sightings(self) -> list[Sighting]:
         return self.seen
+
+    def dismiss(self, epoch: int) -> None:
+        self.dismissed.append(epoch)
 
     def starting(self) -> list[tuple[int, int]]:
         return self.up
@@ -217,6 +221,15 @@ def test_who_makes_batches_himself_is_not_warned(clock: Clock) -> None:
     watch.workers.eager = False
     assert watch.vigil.left_s() is None
     assert watch.after(1000) == (False, [])
+
+
+def test_who_makes_batches_himself_gets_the_whole_timeout(clock: Clock) -> None:
+    """He keeps it himself, and tells it as the user gave it."""
+    workers = cast(Any, Workers())
+    workers.eager = False
+    watch = Vigil(workers, cast(Any, Schedule()), EPOCH, "train", 2)
+    clock.now_s += 0.1
+    assert watch.left_s() == 2
 
 
 def test_time_to_wait_is_never_nothing(clock: Clock) -> None:

@@ -10,6 +10,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+_AGAIN_S = 1.0
+"""It rings again: what is raised in a finalizer or a weak reference's callback goes nowhere. Code that cleans up has this long."""
+
 
 class TimeUp(BaseException):
     """Raised inside the limited code. No Exception: a dataset that catches those must not catch this."""
@@ -38,7 +41,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 
     previous = signal.signal(signal.SIGALRM, ring)
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_REAL, seconds, max(seconds, _AGAIN_S))
         return work()
     finally:
         armed = False
