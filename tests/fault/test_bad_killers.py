@@ -188,3 +188,10 @@ def test_a_loader_that_learned_of_killers_may_be_told_to_raise_again(tmp_path: P
         error = steps(loader)[1]
     assert isinstance(error, WorkerDied)
     assert "dataset index 3 (row 0 of batch 1)" in str(error)
+
+
+@pytest.mark.parametrize("mode", ["skip", "replace"])
+def test_killers_among_batches_that_are_bound_to_workers(mode: str, tmp_path: Path) -> None:
+    dataset = Bad(40, DEADLY, tmp_path)
+    made = epoch(dataset, batch_size=10, num_workers=2, rng="torch", on_bad_sample=mode, restarts=1)
+    assert indices_of(made) == model(in_batches(40, 10), set(DEADLY), mode)

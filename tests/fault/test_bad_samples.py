@@ -280,6 +280,23 @@ def test_nothing_to_replace_with_is_an_error_that_names_the_indices(workers: int
     assert "dataset index 3: ValueError: row 3 is torn" in str(second)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sampler_that_breaks_is_heard_after_the_batches_before_it(workers: int) -> None:
+    """The planner looks ahead for samples that could stand in; what it meets there is due later."""
+
+    class Broken:
+        def __iter__(self) -> Iterator[list[int]]:
+            yield [0, 1]
+            yield [2, 3]
+            raise LookupError("no more shards")
+
+    arguments: dict[str, Any] = {"batch_sampler": Broken(), "on_bad_sample": "replace"}
+    with DataLoader(Bad(4, {0: "raise", 1: "none"}), num_workers=workers, **arguments) as loader:
+        first, second, error = steps(loader)
+    assert indices_of([first, second]) == [[2, 2], [2, 3]]
+    assert isinstance(error, LookupError)
+
+
 def refuse(samples: list[Any]) -> Any:
     if any(sample["index"] == 4 for sample in samples):
         raise LookupError("cannot collate 4")
