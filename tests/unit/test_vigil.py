@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -23,6 +24,7 @@ class Workers:
     eager = True
 
     def __init__(self) -> None:
+        self.workers: list[Any] = []
         self.seen: list[Sighting] = []
         self.up: list[tuple[int, int]] = []
         self.asked: list[int] = []
@@ -190,6 +192,20 @@ def test_workers_that_have_not_started(clock: Clock) -> None:
 def test_nobody_at_work(clock: Clock) -> None:
     _, [said] = Watch(clock).after(31)
     assert said.endswith("; no worker is at work")
+
+
+def test_idle_workers_are_named_only_when_something_keeps_them_from_working(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Watch(clock)
+    watch.workers.workers = [SimpleNamespace(pid=pid) for pid in (9000, 9001, 9002, None)]
+    watch.workers.seen = [on(0, 7)]
+    monkeypatch.setattr(vigil, "state_of", lambda pid: "it is stopped" if pid != 9002 else "")
+    _, [said] = watch.after(31)
+    assert said.splitlines()[3:] == ["  a worker (pid 9001) takes no work: it is stopped"]
+    watch.workers.seen = [on(0, 3)]
+    _, [said] = watch.after(60)
+    assert "takes no work" not in said
 
 
 @pytest.mark.parametrize("timeout_s", [5, 0.5])

@@ -9,6 +9,7 @@ from stoker._core.place import place
 from stoker._core.policy import patience_s
 from stoker._core.scheduler import Scheduler
 from stoker._executors.base import Executor, Sighting
+from stoker._executors.inquest import state_of
 from stoker.errors import WorkerStalled, WorkerTimeout
 
 _SHOWN = 4
@@ -74,7 +75,13 @@ class Vigil:
             text += f"\n  and {len(seen) - _SHOWN} more workers are busy"
         for worker, pid in self._executor.starting()[:_SHOWN]:
             text += f"\n  worker {worker} (pid {pid}) has not started yet{self._stack(worker)}"
-        return text
+        return text if awaited else text + self._hindered({each.pid for each in seen})
+
+    def _hindered(self, busy: set[int]) -> str:
+        """Workers on nothing that the system keeps from taking the awaited batch: stopped ones, say."""
+        pids = [handle.pid for handle in self._executor.workers if handle.pid and handle.pid not in busy]
+        states = ((pid, state_of(pid)) for pid in pids)
+        return "".join(f"\n  a worker (pid {pid}) takes no work: {state}" for pid, state in states if state)
 
     def _described(self, seen: Sighting, *, stack: bool) -> str:
         ticket = self._scheduler.ticket(seen.seq) if seen.epoch == self._epoch else None
