@@ -407,3 +407,17 @@ def test_indices_that_are_tensors_are_one_index_in_every_epoch(tmp_path: Path) -
         found = json.loads(json.dumps(loader.stats()))["bad_samples"]["indices"]
     assert {index: record["times"] for index, record in found.items()} == {"1": 2, "6": 2}
     assert dataset.deaths() == 1
+
+
+class Columns(Bad):
+    """Makes batches of its own kind."""
+
+    def __getitems__(self, indices: Sequence[int]) -> dict[str, torch.Tensor]:
+        return {"index": torch.tensor(indices)}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("mode", ["skip", "replace"])
+def test_batches_of_a_dataset_s_own_kind_are_left_alone(mode: str, workers: int) -> None:
+    arguments: dict[str, Any] = {"batch_size": 2, "on_bad_sample": mode, "num_workers": workers}
+    assert indices_of(epoch(Columns(4, {}), collate_fn=dict, **arguments)) == [[0, 1], [2, 3]]

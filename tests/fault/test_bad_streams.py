@@ -86,6 +86,23 @@ def test_a_generator_that_raises_is_named(workers: int, size: int | None) -> Non
     assert f"sample {4 if workers == 0 else 2} of the stream" in told(errors[0])
 
 
+def through_map(numbers: Sequence[int]) -> Iterator[int]:
+    return map(int, generated(numbers))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_generator_inside_of_something_else_is_suspected(
+    workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Row 18: nobody can see that ``map`` reads from a generator; that its end follows an error can be seen."""
+    with DataLoader(
+        Stream(through_map, 20), batch_size=3, on_bad_sample="skip", num_workers=workers
+    ) as loader:
+        list(loader)
+    assert "ended right after its sample" in caplog.text
+    assert "the rest of it is not read" in caplog.text
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stream_of_errors_alone_ends_in_one(workers: int) -> None:
     class Broken:

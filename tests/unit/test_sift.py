@@ -147,6 +147,14 @@ def _strict(dataset: Rows) -> Callable[[list[int]], list[int | None]]:
     return getitems
 
 
+@pytest.mark.parametrize("whole", [{"x": [1, 2]}, torch.arange(2), None], ids=["dict", "tensor", "None"])
+def test_a_batch_of_the_dataset_s_own_kind_is_left_as_it_is(whole: Any) -> None:
+    bench = Bench("skip", Rows(), together=True)
+    bench.sifter._getitems = lambda indices: whole
+    assert bench.rows([1, 2]) is whole
+    assert bench.bad() == []
+
+
 @pytest.mark.parametrize(
     ("excluded", "left"), [((TOGETHER,), [10, 20, 30]), ((1,), [10, 30]), ((TOGETHER, 1), [10, 30])]
 )
@@ -232,6 +240,20 @@ def test_a_generator_cannot_go_on_and_its_error_says_so() -> None:
     with pytest.raises(ValueError, match="torn") as caught:
         good_samples(stream(), 4, [], source.count)
     assert "sample 1 of the stream came out of a generator" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("last", [ValueError("torn"), None], ids=["error", "none"])
+def test_a_stream_that_ends_with_an_error_is_reported(last: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Row 18: a generator inside of another iterator ends unseen."""
+    source = Source([1, ValueError("torn"), 2, last])
+    assert good_samples(source, 5, [], source.count) == [1, 2]
+    said = [record.getMessage() for record in caplog.records]
+    if last is None:
+        assert said == []
+    else:
+        assert [text.partition(":")[0] for text in said] == [
+            "the stream ended right after its sample 3 raised"
+        ]
 
 
 def test_a_stream_of_errors_ends_in_one() -> None:

@@ -189,10 +189,14 @@ class Maker:
         self, order: Order, sifter: Sifter, indices: Sequence[Any], start: int, stop: int
     ) -> list[Any]:
         """Fetch rows one at a time without the bad ones. What is left of a batch is returned; nothing left raises Empty."""
-        rows = order.rows or len(indices)
+        if self._getitems is not None:
+            self._seed_range(order, 0)
+            found = sifter.rows(order, indices, 0)
+            if type(found) is list and not found:
+                raise Empty
+            return found  # type: ignore[no-any-return]  # as the dataset gave it, like without sifting
         samples: list[Any] = []
-        ranges = row_ranges(rows) if self._getitems is None else ((0, rows),)
-        for number, (first, last) in enumerate(ranges):
+        for number, (first, last) in enumerate(row_ranges(order.rows or len(indices))):
             if last > start and first < stop:
                 self._seed_range(order, number)
                 samples += sifter.rows(order, indices[first - start : last - start], first)

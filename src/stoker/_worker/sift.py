@@ -11,6 +11,7 @@ one worker too many comes back among the ``excluded`` of its order, by the same 
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -24,6 +25,7 @@ from stoker._worker.spec import BadSampleMode, Order, Resume
 from stoker._worker.status import NO_ROW
 from stoker.errors import NoGoodSample
 
+_log = logging.getLogger("stoker")
 _BAD = object()
 TOGETHER = -2
 """In the place of a row: all of them at once. Excluded: they are fetched one by one, which shows who kills."""
@@ -80,10 +82,15 @@ class Sifter:
         self._reseed = reseed
         self.bad: list[BadSample] = []
 
-    def rows(self, order: Order, indices: Sequence[Any], first: int) -> list[Any]:
-        """The usable samples of one range, which begins at row ``first``. In mode "replace" there are as many as indices."""
+    def rows(self, order: Order, indices: Sequence[Any], first: int) -> Any:
+        """The usable samples of one range, which begins at row ``first``. In mode "replace" there are as many as indices.
+
+        A list, unless the dataset's ``__getitems__`` makes batches of its own kind: those are left as they are.
+        """
         if self._getitems is not None:
             found = self._together(order, indices, first)
+            if type(found) is not list:
+                return found
         else:
             found = [self._one(order, index, first + place) for place, index in enumerate(indices)]
         if self._mode == "skip":
@@ -112,14 +119,17 @@ class Sifter:
             return _BAD
         return sample
 
-    def _together(self, order: Order, indices: Sequence[Any], first: int) -> list[Any]:
+    def _together(self, order: Order, indices: Sequence[Any], first: int) -> Any:
         """With ``__getitems__``: all at once, and one by one only when that fails."""
         assert self._getitems is not None
-        found: list[Any] = []
+        found: Any = []
         if all(name < TOGETHER for name in order.excluded):  # no row, that is
             self._before(order, first, TOGETHER)
             with suppress(Exception):
-                found = list(self._getitems(order.indices))
+                found = self._getitems(order.indices)
+        if not isinstance(found, list | tuple):
+            return found
+        found = list(found)
         if len(found) != len(indices):
             self._reseed(order)
             return [self._one(order, index, first + place) for place, index in enumerate(indices)]
@@ -159,11 +169,18 @@ def good_samples(
     """
     samples: list[Any] = []
     in_a_row = 0
+    failed = False
     while len(samples) < wanted:
         number = seen()
         try:
             sample = next(stream)
         except StopIteration:
+            if failed:
+                _log.warning(
+                    "the stream ended right after its sample %d raised: if it reads from a generator, that one ended with "
+                    "the error, and the rest of it is not read",
+                    number - 1,
+                )
             break
         except Exception as error:
             if isgenerator(stream):
@@ -173,6 +190,7 @@ def good_samples(
                     "called again."
                 )
                 raise
+            failed = True
             in_a_row += 1
             bad.append(BadSample(number, len(samples), "error", _told(error)))
             if in_a_row >= _IN_A_ROW:
@@ -181,6 +199,7 @@ def good_samples(
                 )
                 raise
             continue
+        failed = False
         if sample is None:
             in_a_row += 1
             bad.append(BadSample(number, len(samples), "none", "is None"))
