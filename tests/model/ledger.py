@@ -53,6 +53,7 @@ class Ledger:
         self.taken = 0
         self.void = 0
         self.given_up = 0
+        self.stopped: dict[int, int] = {}
         self.sized = False
         self.latest: dict[int, list[Task]] = {}
         self.accepted: set[Key] = set()
@@ -101,10 +102,23 @@ class Ledger:
         seq = key[0]
         if not self.config.policy.sift or row < 0:
             self.blame[seq] = self.blame.get(seq, 0) + 1
+            if self.config.policy.streams and self.blame[seq] > self.config.policy.restarts:
+                self._stop_stream(seq)
             return
         self.deaths[seq, row] = self.deaths.get((seq, row), 0) + 1
         if self.deaths[seq, row] > self.config.policy.restarts + 1:
             raise Violation(f"row {row} of ticket {seq} was fetched again after it was found to kill")
+
+    def _stop_stream(self, seq: int) -> None:
+        """A ticket of a stream is given up, and with it all later ones of that stream: nobody would get past it."""
+        [task] = self.latest[seq]
+        assert task.worker is not None
+        self.stopped[task.worker] = task.pull
+        for other, [later] in list(self.latest.items()):
+            if later.worker == task.worker and other > seq and self.awaits(key_of(later)):
+                del self.latest[other]
+                self.void += 1
+                self.given_up += 1
 
     def deliver(self, deliver: m.Deliver) -> None:
         """A batch is handed over: once, in its turn, whole, and made of the last attempts."""
@@ -150,7 +164,11 @@ class Ledger:
             if sorted(seq for seq, *_ in self.delivered) != list(range(self.config.tickets)):
                 raise Violation(f"delivered {self.delivered} of {self.config.tickets} tickets")
             return
-        expected = sorted((pull, worker) for worker, size in enumerate(streams) for pull in range(size))
+        expected = sorted(
+            (pull, worker)
+            for worker, size in enumerate(streams)
+            for pull in range(min(size, self.stopped.get(worker, size) + 1))
+        )
         made = [
             (pull, worker)
             for _, pull, worker, lost in self.delivered

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stoker._core import scheduler
@@ -15,12 +17,13 @@ TWO = Policy(window=2, max_window=2, restarts=0)
 ANY = Policy(window=3, max_window=3, restarts=0, in_order=False)
 SPLIT = Policy(window=1, max_window=1, restarts=0, split=True)
 BOUND = Policy(window=2, max_window=2, restarts=0, bound=True)
-BOUND_ONE = Policy(window=1, max_window=1, restarts=0, bound=True)
+STREAMS = Policy(window=2, max_window=2, restarts=0, bound=True, streams=True)
+STREAMS_ONE = Policy(window=1, max_window=1, restarts=0, bound=True, streams=True)
 ANY_SIFT = Policy(window=2, max_window=2, restarts=0, in_order=False, sift=True)
 SIFT = Policy(window=1, max_window=1, restarts=0, sift=True)
 SIFT_AGAIN = Policy(window=1, max_window=1, restarts=1, sift=True)
 SIFT_SPLIT = Policy(window=1, max_window=1, restarts=0, split=True, sift=True)
-BOUND_ANY = Policy(window=2, max_window=2, restarts=0, bound=True, in_order=False)
+STREAMS_ANY = Policy(window=2, max_window=2, restarts=0, bound=True, streams=True, in_order=False)
 
 WORLDS = {
     "one worker, one kill, one failure": Config(ONE, tickets=4, workers=1, kills=1, fails=1),
@@ -36,11 +39,14 @@ WORLDS = {
     "split, two kills": Config(SPLIT, tickets=1, rows=32, kills=2),
     "split, one failure, two tickets at once": Config(Policy(2, 2, split=True), tickets=3, rows=32, fails=1),
     "split, closed early": Config(SPLIT, tickets=1, rows=32, kills=1, closes=True),
-    "streams": Config(BOUND, streams=(2, 1), kills=1),
-    "streams, one empty, wide window": Config(Policy(3, 3, bound=True), streams=(0, 3)),
-    "streams in any order": Config(BOUND_ANY, streams=(1, 0), kills=1),
-    "streams, closed early": Config(BOUND, streams=(1, 1), closes=True),
-    "streams, closed early, one kill": Config(BOUND_ONE, streams=(1, 0), kills=1, closes=True),
+    "streams": Config(STREAMS, streams=(2, 1), kills=1),
+    "streams, one empty, wide window": Config(Policy(3, 3, bound=True, streams=True), streams=(0, 3)),
+    "streams in any order": Config(STREAMS_ANY, streams=(1, 0), kills=1),
+    "streams, wide window, one kill": Config(
+        replace(STREAMS, window=4, max_window=4), streams=(2, 1), kills=1
+    ),
+    "streams, closed early": Config(STREAMS, streams=(1, 1), closes=True),
+    "streams, closed early, one kill": Config(STREAMS_ONE, streams=(1, 0), kills=1, closes=True),
     "bound, map-style": Config(BOUND, tickets=3, kills=1),
     "resized down and up": Config(TWO, tickets=3, resizes=(1, 2)),
     "resized up, one kill": Config(ONE, tickets=2, workers=1, resizes=(2,), kills=1),
@@ -63,7 +69,7 @@ WORLDS = {
 DYING_OUT = {
     "plain": Config(TWO, tickets=2, kills=2),
     "split": Config(SPLIT, tickets=1, rows=32, kills=2),
-    "streams": Config(BOUND, streams=(1, 1), kills=1),
+    "streams": Config(STREAMS, streams=(1, 1), kills=1),
     "rows that kill": Config(SIFT, tickets=2, rows=2, deadly=((0, 0), (0, 1), (1, 0))),
 }
 

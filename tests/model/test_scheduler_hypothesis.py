@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -49,6 +51,7 @@ def configs(draw: st.DrawFn) -> Config:
     streams: tuple[int, ...] = ()
     if policy.bound and draw(st.booleans()):
         streams = tuple(draw(st.lists(st.integers(0, 8), min_size=workers, max_size=workers)))
+        policy = replace(policy, streams=True)
     tickets = draw(st.integers(0, 60))
     rows = draw(st.sampled_from((1, 16, 33, 64, 128)))
     deadly: list[tuple[int, int]] = []

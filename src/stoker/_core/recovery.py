@@ -26,7 +26,7 @@ class Recovery:
     _slots: SlotTable
     _target: int
     _workers: dict[int, bool]
-    _streams: list[int]
+    _stopped: set[int]
     _stories: dict[int, Story]
     _reorder: Reorder[m.Deliver]
     _tasks_out: int
@@ -108,7 +108,7 @@ class Recovery:
                 continue
             if task.worker is not None and task.worker != event.worker:
                 continue
-            if self.policy.streams and event.worker not in self._streams:
+            if event.worker in self._stopped:
                 return commands + self._void(story)
             writer_dead = key == event.claimed
             worn_out = writer_dead and self._blame(story, task, event.row)
@@ -187,6 +187,7 @@ class Recovery:
             self._load[task.worker] -= 1
             if self.policy.streams:  # the same sample would kill whoever goes on from here
                 self._end_stream(task.worker)
+                self._stopped.add(task.worker)
         if task.scratch is not None:
             self._slots.retire(task.scratch)
         # The rows' slot of a split ticket goes with the other parts' results, if there are any and no unknown writer.
@@ -201,10 +202,8 @@ class Recovery:
         self._tasks_out -= 1
         if task.worker is not None:
             self._load[task.worker] -= 1
-        if task.slot is not None:
-            self._slots.retire(task.slot)
         story.move(_V, "its stream was given up")
-        self._drop(story)
+        self._drop(story)  # its slots are free: a bound task is known to the dead worker only
         if self.finished:
             return []
         return [*self._reorder.put(story.ticket.seq, None), *self._finish_if_done()]

@@ -71,6 +71,7 @@ class Scheduler(Recovery):
         self._starving = False
         self._deaths_in_a_row = 0
         self._stillborn = 0
+        self._stopped: set[int] = set()
         self._killed: dict[int, dict[int, int]] = {}
         self._handlers: dict[type, Callable[[Any], list[m.Command]]] = {
             m.Planned: self._planned,
