@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from torch.utils.data import IterableDataset, get_worker_info
 
 from stoker import DataLoader
+from stoker.errors import NoGoodSample
 from tests.fault.rows import steps, told
 from tests.fault.test_bad_samples import Bad, indices_of
 
@@ -144,3 +146,27 @@ def test_by_default_a_collation_that_drops_none_keeps_working(way: dict[str, Any
     with DataLoader(Bad(6, {4: "none"}), batch_size=3, collate_fn=without_none, **way) as loader:
         assert list(loader) == [[0, 1, 2], [3, 5]]
         assert loader.stats()["bad_samples"]["count"] == 0
+
+
+def test_an_endless_sampler_of_bad_samples_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stoker._engine.engine.EMPTY_LIMIT", 20)
+    rows: Any = [None]
+    loader = DataLoader(rows, batch_sampler=itertools.repeat([0]), on_bad_sample="skip")
+    with pytest.raises(NoGoodSample, match="20 batches in a row"):
+        next(iter(loader))
+
+
+def test_samples_of_streams_are_told_apart_by_worker() -> None:
+    loader = DataLoader(Gappy(), batch_size=None, num_workers=2, on_bad_sample="skip")
+    assert len(list(loader)) == 4
+    assert set(loader.stats()["bad_samples"]["indices"]) == {
+        "sample 1 of worker 0's stream",
+        "sample 1 of worker 1's stream",
+    }
+
+
+class Gappy(IterableDataset[Any]):
+    """Three samples of which the second is None, the same in every worker."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([0, None, 2])

@@ -43,7 +43,11 @@ def complaint(samples: Sequence[Any], indices: Sequence[Any] | None = (70, 71, 7
             "sample['image']: samples have different shapes",
             ["dataset index 70: array of shape (2, 2), float64", "dataset index 71: array of shape (2, 3)"],
         ),
-        ([1, None, 2], "sample: is None", ["dataset index 71: NoneType None"]),
+        (
+            [1, None, 2],
+            "sample: is None (on_bad_sample='skip' or 'replace' would do without such samples)",
+            ["dataset index 71: NoneType None"],
+        ),
         ([(1, 2), (3, None)], "sample[1]: is None", ["dataset index 71: NoneType None"]),
         (
             [{"a": 1}, {"b": 1}],
@@ -102,7 +106,8 @@ def test_further_args_stay() -> None:
 def test_an_error_without_words_gets_some() -> None:
     error = RuntimeError()
     explain_collation(error, [1, None], [5, 6])
-    assert str(error) == "sample: is None\n  dataset index 6: NoneType None"
+    assert str(error).startswith("sample: is None (on_bad_sample=")
+    assert str(error).endswith("\n  dataset index 6: NoneType None")
 
 
 class Nasty:

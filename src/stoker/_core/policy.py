@@ -19,6 +19,9 @@ DEEPEN_LIMIT = 16
 DEATHS_LIMIT = 30
 """Deaths without one delivered batch between them after which the run ends."""
 
+EMPTY_LIMIT = 1000
+"""Batches in a row of which no sample was good (``on_bad_sample="skip"``) after which it is an error."""
+
 PATIENCE_S = 30.0
 """A wait for one batch below this is never worth a warning."""
 

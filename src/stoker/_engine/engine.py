@@ -14,7 +14,7 @@ from typing import Any
 
 from stoker._core import messages as m
 from stoker._core.place import place
-from stoker._core.policy import Policy
+from stoker._core.policy import EMPTY_LIMIT, Policy
 from stoker._core.scheduler import Scheduler
 from stoker._engine.handoff import NOTHING
 from stoker._engine.ledger import Ledger
@@ -22,7 +22,7 @@ from stoker._engine.pool import Pool
 from stoker._engine.vigil import Vigil
 from stoker._executors.base import Arrival
 from stoker._plan.planner import Planner
-from stoker.errors import Interrupted, LoaderClosed, WorkerDied
+from stoker.errors import Interrupted, LoaderClosed, NoGoodSample, WorkerDied
 
 _STARVED = m.Starved()
 _log = logging.getLogger("stoker")
@@ -57,8 +57,14 @@ class Iteration:
 
     def next(self) -> Any:
         """The next batch. Raises StopIteration at the end, or what the dataset, sampler or a worker's death led to."""
+        empty = 0
         while (batch := self._next()) is NOTHING:
             self._ledger.empty_batches += 1
+            empty += 1
+            if empty >= EMPTY_LIMIT:  # the sampler may be endless
+                raise NoGoodSample(
+                    f"every sample of {empty} batches in a row was bad; loader.stats() has the reasons"
+                )
         self._ledger.batches += 1
         return batch
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker._worker.sift import BadSample, key_of
+from stoker._worker.sift import BadSample, StreamPlace, key_of
 
 _log = logging.getLogger("stoker")
 _KEPT = 10_000
@@ -50,7 +50,8 @@ class Ledger:
             if len(self.bad) >= _KEPT:
                 continue
             self.bad[key] = BadRecord(1, kind, reason)
-            _log.warning("%s: dataset index %r is bad (%s): %s", self.name, index, reason, _DONE[mode])
+            what = index if isinstance(index, StreamPlace) else f"dataset index {index!r}"
+            _log.warning("%s: %s is bad (%s): %s", self.name, what, reason, _DONE[mode])
             if len(self.bad) == _KEPT:
                 _log.warning("%s: %d samples are bad; further ones are only counted", self.name, _KEPT)
 

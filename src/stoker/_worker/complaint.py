@@ -43,7 +43,8 @@ def _odd_one(values: Sequence[Any], path: Path) -> tuple[Path, str, list[int]] |
     first = values[0]
     for row, value in enumerate(values):
         if value is None:
-            return path, "is None", [row]
+            whole = " (on_bad_sample='skip' or 'replace' would do without such samples)" if not path else ""
+            return path, f"is None{whole}", [row]
     kinds = [row for row, value in enumerate(values) if _kind(value) != _kind(first)]
     if kinds:
         return path, "samples are of different types", [0, *kinds]

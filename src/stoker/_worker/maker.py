@@ -83,7 +83,9 @@ class Maker:
         self._stream: Stream | None = None
         if spec.iterable:
             bad = None if self._sifter is None else self._bad
-            self._stream = Stream(spec, self._before_pull, bad, keeps_state=keeps_state, resume=resume)
+            self._stream = Stream(
+                spec, worker, self._before_pull, bad, keeps_state=keeps_state, resume=resume
+            )
         self._tells = self._stream is not None or self._sifter is not None
         self.dataset = spec.dataset
 

@@ -38,12 +38,16 @@ _IN_A_ROW = 1000
 
 
 class BadSample(NamedTuple):
-    """A sample that could not be used: "error", "none" or "killed". Streams have no indices: ``index`` then counts samples."""
+    """A sample that could not be used: "error", "none" or "killed". ``index`` is a StreamPlace for a sample of a stream."""
 
     index: Any  # hides tuple.index, which nobody needs here
     row: int
     kind: str
     reason: str
+
+
+class StreamPlace(str):
+    """Stands for the index of a sample of a stream, which has none."""
 
 
 class Empty(Exception):

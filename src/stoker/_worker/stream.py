@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import IterDataPipe
 from torch.utils.data.graph_settings import apply_random_seed
 
-from stoker._worker.sift import BadSample, good_samples
+from stoker._worker.sift import BadSample, StreamPlace, good_samples
 from stoker._worker.spec import Order, Resume, WorkerSpec
 
 
@@ -39,6 +39,7 @@ class Stream:
     def __init__(
         self,
         spec: WorkerSpec,
+        worker: int,
         before: Callable[[Order, int], None],
         bad: list[BadSample] | None,
         *,
@@ -46,6 +47,7 @@ class Stream:
         resume: Resume | None,
     ) -> None:
         self._spec = spec
+        self._worker = worker
         self._dataset = spec.dataset
         self._before = before
         self._bad = bad
@@ -131,7 +133,10 @@ class Stream:
         batched = self._spec.auto_collation
         wanted = len(order.indices) if batched else 1
         if self._bad is not None:
-            samples = good_samples(self._iterator, wanted, self._bad, self._count)
+            try:
+                samples = good_samples(self._iterator, wanted, self._bad, self._count)
+            finally:
+                self._bad[:] = [each._replace(index=self._place(each.index)) for each in self._bad]
         else:
             samples = list(itertools.islice(self._iterator, wanted))
         if len(samples) < wanted:
@@ -139,6 +144,9 @@ class Stream:
             if not samples or self._spec.drop_last:
                 raise StreamEnded
         return samples if batched else samples[0]
+
+    def _place(self, number: int) -> StreamPlace:
+        return StreamPlace(f"sample {number} of worker {self._worker}'s stream")
 
     def _count(self) -> int:
         self._sampled += 1
