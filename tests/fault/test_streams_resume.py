@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import random
@@ -146,16 +147,6 @@ class Unsendable(Stateful):
         return {"done": self.done, "file": open(os.devnull)}
 
 
-own_iterator = pytest.param(
-    OwnIterator,
-    marks=pytest.mark.xfail(
-        strict=True,
-        reason="the state is loaded before iter(), which begins anew here: a dataset that is its own iterator has to be put "
-        "there after it (_worker/stream.py, _open)",
-    ),
-)
-
-
 def loader_of(dataset: Any, **options: Any) -> Any:
     seed_everything(5)
     return stoker.DataLoader(
@@ -210,7 +201,7 @@ def test_under_other_start_methods(method: str, tmp_path: Path) -> None:
     assert sorted(values(found)) == list(range(COUNT))
 
 
-@pytest.mark.parametrize("kind", [Stateful, StatefulIterator, own_iterator], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Stateful, StatefulIterator], ids=lambda kind: kind.__name__)
 def test_what_was_delivered_is_not_read_again(kind: Any, tmp_path: Path) -> None:
     readings = Readings(tmp_path)
     iterator = iter(loader_of(kind(readings)))
@@ -228,6 +219,38 @@ def test_what_was_delivered_is_not_read_again(kind: Any, tmp_path: Path) -> None
     for deaths, until in enumerate(delivered):
         assert all(counted[value] <= 1 + deaths for value in until)
     assert all(counted[value] == 1 for value in delivered[0])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.xfail(
+    strict=True,
+    reason="islice() calls iter() on the iterator for every batch; torch calls next() alone. list(map(next, "
+    "repeat(iterator, wanted))) does that (_worker/stream.py, _pull)",
+)
+def test_a_dataset_that_is_its_own_iterator_is_read_once(workers: int, tmp_path: Path) -> None:
+    """``def __iter__(self): self.position = 0; return self`` is what many people write."""
+    options: dict[str, Any] = {} if workers else {"multiprocessing_context": None}
+    loader = loader_of(OwnIterator(Readings(tmp_path)), num_workers=workers, **options)
+    found = list(itertools.islice(loader, 2 * COUNT // 5))
+    assert sorted(values(found)) == list(range(COUNT))
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="the state is loaded before iter(), which begins anew here: a dataset that is its own iterator has to be put there "
+    "after it: `if resume.of_iterator or iterator is dataset` (_worker/stream.py, _open)",
+)
+def test_a_dataset_that_is_its_own_iterator_goes_on_where_it_stood(tmp_path: Path) -> None:
+    readings = Readings(tmp_path)
+    iterator = iter(loader_of(OwnIterator(readings)))
+    found = [next(iterator) for _ in range(6)]
+    delivered = values(found)
+    kill(iterator, 0)
+    found += list(itertools.islice(iterator, 2 * COUNT // 5))
+    iterator._shutdown_workers()
+    assert sorted(values(found)) == list(range(COUNT))
+    counted = readings.counted()
+    assert all(counted[value] == 1 for value in delivered)
 
 
 def test_without_a_state_the_stream_is_read_again(tmp_path: Path) -> None:
