@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import IterableDataset
 
 import stoker
 from stoker._core import policy
@@ -393,6 +394,36 @@ def test_without_workers_the_trainers_randomness_does_not_move() -> None:
     loader = inline(Rows(sleep_long), generator=torch.Generator().manual_seed(1))
     steps(loader)
     assert torch.equal(before, torch.get_rng_state())
+
+
+class Stream(IterableDataset[int]):
+    """Forty values; the one at 13 takes too long. ``generator`` says how they come."""
+
+    def __init__(self, generator: bool) -> None:
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        values = (self.value(number) for number in range(40))
+        return values if self.generator else map(self.value, range(40))
+
+    def value(self, number: int) -> int:
+        if number == 13:
+            sleep_long()
+        return number
+
+
+@pytest.mark.timeout(120, method="thread")
+@pytest.mark.usefixtures("unlimited")
+@pytest.mark.parametrize("generator", [True, False], ids=["generator", "iterator"])
+def test_without_workers_a_stream_that_ends_with_the_timeout_says_so(generator: bool) -> None:
+    found = steps(inline(Stream(generator)))
+    errors = [str(step) for step in found if isinstance(step, Exception)]
+    assert len(errors) == 1
+    assert "this process was on batch 1\n" in errors[0]
+    assert "in sleep_long" in errors[0]
+    assert ("this stream has no further samples" in errors[0]) is generator
+    rows = [row for step in found if not isinstance(step, Exception) for row in step.tolist()]
+    assert rows == (list(range(10)) if generator else [*range(10), *range(14, 40)])
 
 
 def log_of(caplog: pytest.LogCaptureFixture) -> list[str]:

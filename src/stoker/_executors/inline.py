@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import traceback
@@ -100,11 +101,11 @@ class InlineExecutor:
             for frame in reversed(frames[max(users, len(frames) - _FRAMES) :])
         ]
         where = place(task.ticket, self._page[ROW], collating=self._page[PHASE] == COLLATING)
-        return WorkerTimeout(
-            "\n    ".join(
-                [f"DataLoader timed out after {timeout_s:g} seconds\n  this process was on {where}", *stack]
-            )
-        )
+        lines = [f"DataLoader timed out after {timeout_s:g} seconds\n  this process was on {where}", *stack]
+        text = "\n    ".join(lines)
+        if self._maker.spec.iterable and _cut_a_generator(up):
+            text += "\n  a generator ends when it is interrupted: this stream has no further samples"
+        return WorkerTimeout(text)
 
     def withdraw(self) -> list[Arrival]:
         back = [_withdrawn(task) for task in self._tasks]
@@ -135,3 +136,11 @@ class InlineExecutor:
 
 def _withdrawn(task: Task) -> Arrival:
     return Arrival(task.ticket.epoch, m.Withdrawn(task.ticket.seq, task.attempt, task.part.number))
+
+
+def _cut_a_generator(up: alarm.TimeUp) -> bool:
+    """Whether the alarm went through a generator of the user's."""
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(up.__traceback__)]
+    return any(
+        code.co_flags & inspect.CO_GENERATOR for code in codes if not code.co_filename.startswith(_PACKAGE)
+    )
