@@ -294,9 +294,6 @@ def test_the_timeout_names_worker_index_and_stack(options: dict[str, Any], gate:
     assert rows + rest_of(iterator) == list(range(100))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_executors/thread.py (stack) leaves out every file below a folder of that name"
-)
 def test_a_users_project_may_be_called_stoker(gate: Gate) -> None:
     """The stack of a thread is the user's own, wherever it lies."""
     scope: dict[str, Any] = {"pass_through": pass_through}

@@ -222,11 +222,6 @@ def test_what_was_delivered_is_not_read_again(kind: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.xfail(
-    strict=True,
-    reason="islice() calls iter() on the iterator for every batch; torch calls next() alone. list(map(next, "
-    "repeat(iterator, wanted))) does that (_worker/stream.py, _pull)",
-)
 def test_a_dataset_that_is_its_own_iterator_is_read_once(workers: int, tmp_path: Path) -> None:
     """``def __iter__(self): self.position = 0; return self`` is what many people write."""
     options: dict[str, Any] = {} if workers else {"multiprocessing_context": None}
@@ -235,11 +230,6 @@ def test_a_dataset_that_is_its_own_iterator_is_read_once(workers: int, tmp_path:
     assert sorted(values(found)) == list(range(COUNT))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the state is loaded before iter(), which begins anew here: a dataset that is its own iterator has to be put there "
-    "after it: `if resume.of_iterator or iterator is dataset` (_worker/stream.py, _open)",
-)
 def test_a_dataset_that_is_its_own_iterator_goes_on_where_it_stood(tmp_path: Path) -> None:
     readings = Readings(tmp_path)
     iterator = iter(loader_of(OwnIterator(readings)))

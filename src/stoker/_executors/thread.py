@@ -5,6 +5,7 @@ The dataset is shared by all threads, not copied. Global generators belong to th
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from stoker._worker.maker import COLLATING, EPOCH, NO_ROW, PHASE, ROW, Maker, Wa
 from stoker._worker.spec import Resume, WorkerSpec
 
 CLOSE_S = 1.5
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 class ThreadHandle:
@@ -135,8 +137,12 @@ class ThreadExecutor:
         frame = sys._current_frames().get(handle.ident or -1) if handle is not None else None
         if frame is None:
             return ["(its thread has ended)"]
-        frames = [each for each in traceback.extract_stack(frame) if "stoker" not in each.filename.split("/")]
-        return [f'File "{each.filename}", line {each.lineno} in {each.name}' for each in reversed(frames)]
+        users: list[str] = []
+        for each in reversed(traceback.extract_stack(frame)):
+            if users and each.filename.startswith(_PACKAGE):  # from here on down it is always the same
+                break
+            users.append(f'File "{each.filename}", line {each.lineno} in {each.name}')
+        return users
 
     def dismiss(self, epoch: int) -> None:
         return None

@@ -103,7 +103,7 @@ class Stream:
         if self._keeps_state:
             self._stateful = next((part for part in (iterator, dataset) if _is_stateful(part)), None)
         if resume is not None:
-            if resume.of_iterator:
+            if resume.of_iterator or iterator is dataset:  # its __iter__ may have begun anew
                 iterator.load_state_dict(pickle.loads(resume.state))
             self._pulled = resume.pulled
 
@@ -138,7 +138,8 @@ class Stream:
             finally:
                 self._bad[:] = [each._replace(index=self._place(each.index)) for each in self._bad]
         else:
-            samples = list(itertools.islice(self._iterator, wanted))
+            # next() alone, as torch does: an iterator whose __iter__ begins anew must not be asked for it again.
+            samples = list(map(next, itertools.repeat(self._iterator, wanted)))
         if len(samples) < wanted:
             self._ended = True
             if not samples or self._spec.drop_last:
