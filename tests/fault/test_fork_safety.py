@@ -320,7 +320,8 @@ def stalled(dataset: Any, **options: Any) -> str:
     with stoker.DataLoader(
         dataset, num_workers=1, multiprocessing_context="fork", timeout=TIMEOUT_S, **options
     ) as loader:
-        with pytest.raises(WorkerStalled) as caught:
+        with warnings.catch_warnings(), pytest.raises(WorkerStalled) as caught:
+            warnings.simplefilter("error", WorkerStalled)
             next(iter(loader))
         return str(caught.value)
 
