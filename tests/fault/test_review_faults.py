@@ -37,7 +37,6 @@ def kill(worker: Any) -> None:
     worker.join()
 
 
-@pytest.mark.xfail(strict=True, reason="the pool is kept without the workers that were not replaced")
 def test_persistent_workers_are_there_again_after_a_run_that_was_given_up() -> None:
     with stoker.DataLoader(
         Made(int), num_workers=1, persistent_workers=True, restarts=0, timeout=OPEN_S
@@ -49,7 +48,6 @@ def test_persistent_workers_are_there_again_after_a_run_that_was_given_up() -> N
         assert values(loader) == list(range(12))
 
 
-@pytest.mark.xfail(strict=True, reason="the pool is kept without the workers that could not start")
 def test_persistent_workers_that_could_not_start_may_start_later(tmp_path: Path) -> None:
     marks = Marks(tmp_path)
 
@@ -86,7 +84,6 @@ class Threaded(Made):
         return index
 
 
-@pytest.mark.xfail(strict=True, reason="the process waits for its threads, and the parent for the process")
 @pytest.mark.parametrize("how", ["exit", "interrupt"])
 def test_a_worker_that_leaves_does_not_wait_for_its_threads(how: str, tmp_path: Path) -> None:
     loader = stoker.DataLoader(Threaded(tmp_path, how), batch_size=2, num_workers=2, timeout=OPEN_S)
@@ -120,7 +117,6 @@ class Wide(Made):
         return 64
 
 
-@pytest.mark.xfail(strict=True, reason="slots of dead workers are retired with all their memory")
 def test_the_memory_of_what_died_is_given_back(tmp_path: Path) -> None:
     nbytes = 1 << 20
     dataset = Wide(lambda index: torch.full((nbytes,), index, dtype=torch.uint8))
@@ -145,7 +141,6 @@ def stop_fork_server() -> None:
     process.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]
 
 
-@pytest.mark.xfail(strict=True, reason="the fork server is taken for alive although nobody can reach it")
 def test_a_fork_server_whose_socket_vanished_is_started_anew() -> None:
     loader = stoker.DataLoader(Made(int), num_workers=1, multiprocessing_context="forkserver")
     iterator = iter(loader)
@@ -158,7 +153,6 @@ def test_a_fork_server_whose_socket_vanished_is_started_anew() -> None:
         stop_fork_server()
 
 
-@pytest.mark.xfail(strict=True, reason="multiprocessing says 255 when the server took the exit status along")
 def test_a_death_after_that_of_the_fork_server_is_not_blamed_on_the_dataset(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -182,7 +176,6 @@ class Refusing(logging.Handler):
         raise RuntimeError("a handler that fails")
 
 
-@pytest.mark.xfail(strict=True, reason="the error of the handler cuts the loop off")
 @pytest.mark.parametrize("mode", ["raise", "skip"])
 def test_a_log_handler_that_fails_costs_no_batch(
     mode: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -233,12 +226,10 @@ INTERRUPTED_END = """
 """
 
 
-@pytest.mark.xfail(strict=True, reason="a close that was interrupted is never finished")
 def test_an_impatient_interrupt_while_workers_end_leaves_none(tmp_path: Path) -> None:
     assert said(run(INTERRUPTED_END, folder=tmp_path)) == ["gone"]
 
 
-@pytest.mark.xfail(strict=True, reason="the accounts are taken for whole before the batch is opened")
 def test_an_interrupt_while_a_batch_is_opened_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     iterator = iter(stoker.DataLoader(Made(int), num_workers=1))
     assert next(iterator).item() == 0
@@ -256,7 +247,6 @@ def test_an_interrupt_while_a_batch_is_opened_is_not_silent(monkeypatch: pytest.
         iterator._shutdown_workers()
 
 
-@pytest.mark.xfail(strict=True, reason="what the last death says is written before it is known what follows")
 def test_nobody_is_said_to_take_the_place_of_the_last(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -285,14 +275,10 @@ CLOSED_STDOUT = """
 """
 
 
-@pytest.mark.xfail(strict=True, reason="the arena becomes descriptor 1, and what is printed lands in batches")
 def test_what_is_printed_without_stdout_lands_in_nothing_of_ours(tmp_path: Path) -> None:
     assert run(CLOSED_STDOUT, folder=tmp_path).stderr.splitlines()[-1] == os.devnull
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the signal that asks for a stack ends a worker that could not prepare for it"
-)
 def test_a_worker_that_cannot_leave_stacks_is_not_asked_for_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -32,9 +32,9 @@ class ForgetsUnclaimed(Scheduler):
 class ReusesTheSlot(Scheduler):
     """Frees the slot of a task that is issued again, although somebody may still write to it."""
 
-    def _issue_again(self, story, number, slot=None):
+    def _issue_again(self, story, number, slot=None, *, writer_dead=False):
         with mock.patch.object(self._slots, "retire", self._slots.release):
-            return super()._issue_again(story, number, slot)
+            return super()._issue_again(story, number, slot, writer_dead=writer_dead)
 
 
 class RefusesTheHead(Scheduler):
@@ -81,10 +81,10 @@ class OffByOneReorder(Scheduler):
 class LeaksScratch(Scheduler):
     """Takes another scratch slot for a part that is issued again and forgets the first."""
 
-    def _issue_again(self, story, number, slot=None):
+    def _issue_again(self, story, number, slot=None, *, writer_dead=False):
         if story.tasks[number].scratch is not None:
             self._slots.acquire()
-        return super()._issue_again(story, number, slot)
+        return super()._issue_again(story, number, slot, writer_dead=writer_dead)
 
 
 class KeepsTheSharedSlot(Scheduler):
@@ -98,9 +98,9 @@ class KeepsTheSharedSlot(Scheduler):
 class ForgetsThePull(Scheduler):
     """Issues a bound task again without saying how far the stream had come."""
 
-    def _issue_again(self, story, number, slot=None):
+    def _issue_again(self, story, number, slot=None, *, writer_dead=False):
         story.tasks[number] = story.tasks[number]._replace(pull=0)
-        return super()._issue_again(story, number, slot)
+        return super()._issue_again(story, number, slot, writer_dead=writer_dead)
 
 
 class CountsWithdrawnTwice(Scheduler):
@@ -132,10 +132,10 @@ class NeverGivesUp(Scheduler):
 class ForgetsTheRow(Scheduler):
     """Issues a task again as it was, with the row that is to be left out."""
 
-    def _issue_again(self, story, number, slot=None):
+    def _issue_again(self, story, number, slot=None, *, writer_dead=False):
         known, story.ticket = story.ticket, story.tasks[number].ticket
         try:
-            return super()._issue_again(story, number, slot)
+            return super()._issue_again(story, number, slot, writer_dead=writer_dead)
         finally:
             story.ticket = known
 

@@ -110,8 +110,10 @@ def test_it_waits_no_longer_than_the_nearer_of_timeout_and_patience(clock: Clock
 def test_slow_batches_are_given_more_time(clock: Clock) -> None:
     watch = Watch(clock)
     watch.schedule.usual_ns = 10e9
-    assert watch.vigil.left_s() == policy.PATIENCE_MEDIANS * 10
-    assert watch.after(199) == (False, [])
+    assert watch.vigil.left_s() == policy.PATIENCE_S
+    assert watch.after(policy.PATIENCE_S) == (False, [])
+    assert watch.vigil.left_s() == policy.PATIENCE_MEDIANS * 10 - policy.PATIENCE_S
+    assert watch.after(199 - policy.PATIENCE_S) == (False, [])
     odd, [said] = watch.after(2)
     assert odd
     assert "has waited 201.0 s for batch 3 (recent ones took 10 s)" in said

@@ -35,6 +35,7 @@ class WorkerLost(NamedTuple):
     channel and put back there. ``expected`` is true for a worker that was told to leave, ``started`` is false for one that
     died before it could take tasks. ``reason`` and ``details`` are for people: how it ended, and what is known of why. ``row`` is
     the row of the claimed ticket it was fetching, -1 when it was not fetching one (but ``collating``, say) or that is not known.
+    ``refused`` tells that the system would not start it: others, if there are any, go on without.
     """
 
     worker: int
@@ -46,6 +47,7 @@ class WorkerLost(NamedTuple):
     row: int = -1
     details: str = ""
     collating: bool = False
+    refused: bool = False
 
 
 class Planned(NamedTuple):

@@ -55,6 +55,9 @@ class Recovery:
             self.deaths += 1
             self._deaths_in_a_row += 1
             self._stillborn = 0 if event.started else self._stillborn + 1
+            if event.refused and self._workers and not self.policy.bound:
+                self._target = len(self._workers)
+                self._stillborn = 0
         hopeless = self._hopeless(event)
         if hopeless:
             if not self.finished:
@@ -72,10 +75,11 @@ class Recovery:
     def _hopeless(self, event: m.WorkerLost) -> str:
         """Why no further worker is started, or nothing when one is."""
         died, restarts = self._deaths_in_a_row, self.policy.restarts
+        reason = event.reason.rstrip(".")
         if self._stillborn > restarts:
-            return f"{event.reason}: before it could take any work"
+            return f"{reason}: before it could take any work"
         if died >= DEATHS_LIMIT:
-            return f"{event.reason}: {died} workers died without one batch delivered between them"
+            return f"{reason}: {died} workers died without one batch delivered between them"
         if died and not self.policy.heal and not self._owes(event.claimed):
             return event.reason
         return ""
@@ -120,7 +124,9 @@ class Recovery:
         if anew:
             return commands + self._make_anew(story, story.tasks[again[0]].slot)
         for number in again:
-            commands += self._issue_again(story, number)
+            task = story.tasks[number]
+            alone = (story.ticket.seq, task.attempt, number) == event.claimed or task.worker is not None
+            commands += self._issue_again(story, number, writer_dead=alone)
         return commands
 
     def _blame(self, story: Story, task: Task, row: int) -> bool:
@@ -140,8 +146,14 @@ class Recovery:
             story.ticket = ticket._replace(excluded=(*ticket.excluded, row))
         return False
 
-    def _issue_again(self, story: Story, number: int, slot: SlotRef | None = None) -> list[m.Command]:
-        """One task once more; ``slot`` is where a split ticket's rows go from now on, when that has changed."""
+    def _issue_again(
+        self, story: Story, number: int, slot: SlotRef | None = None, *, writer_dead: bool = False
+    ) -> list[m.Command]:
+        """One task once more; ``slot`` is where a split ticket's rows go from now on, when that has changed.
+
+        What it was written to is free again if its only writer is dead; otherwise nobody uses it any more.
+        """
+        give_back = self._slots.release if writer_dead else self._slots.retire
         old = story.tasks[number]
         story.claims.pop(number, None)
         story.attempts += 1
@@ -149,10 +161,10 @@ class Recovery:
         story.move(_D, f"part {number} issued again")
         slot, scratch = slot or old.slot, old.scratch
         if scratch is not None:
-            self._slots.retire(scratch)
+            give_back(scratch)
             scratch = self._slots.acquire()
         elif slot is not None:
-            self._slots.retire(slot)
+            give_back(slot)
             slot = self._slots.acquire()
         task = Task(story.ticket, old.part, old.attempt + 1, slot, scratch, old.worker, old.pull)
         story.tasks[number] = task

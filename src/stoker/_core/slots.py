@@ -38,6 +38,7 @@ class SlotTable:
         self._free: list[int] = []
         self._holds: dict[int, set[int]] = {}
         self._let_go_later: set[int] = set()
+        self._retired: list[int] = []
         self.leased = 0
 
     def __len__(self) -> int:
@@ -101,7 +102,13 @@ class SlotTable:
         if self._states[ref.index] is SlotState.LEASED:
             self.leased -= 1
         self._move(ref, SlotState.RETIRED)
+        self._retired.append(ref.index)
         self._let_go_later.discard(ref.index)
+
+    def forget_retired(self) -> list[int]:
+        """Slots retired since the last call: their memory may be given back."""
+        retired, self._retired = self._retired, []
+        return retired
 
     def hold_leased(self, holder: int) -> None:
         """A foreign fork happened: what is leased now is read by another process too, until ``forget_worker(holder)``."""

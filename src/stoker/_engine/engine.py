@@ -7,7 +7,6 @@ Everything happens on the thread that calls ``next``; between calls the workers 
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import deque
 from typing import Any
@@ -25,7 +24,6 @@ from stoker._plan.planner import Planner
 from stoker.errors import Interrupted, LoaderClosed, NoGoodSample, WorkerDied
 
 _STARVED = m.Starved()
-_log = logging.getLogger("stoker")
 
 
 class Iteration:
@@ -81,8 +79,13 @@ class Iteration:
         handoff = self._pool.handoff
         if self._pool.executor.eager:
             self._fill()
+        try:
+            batch = handoff.open(deliver)
+        except BaseException as error:
+            # What the worker raised costs its batch only. An interrupt of ours has lost one: that must not go unnoticed.
+            self._torn = not isinstance(error, Exception) and not _failed(deliver)
+            raise
         self._torn = False
-        batch = handoff.open(deliver)
         if handoff.misfit and scheduler.splitting:
             scheduler.handle(m.SplitRefused())
         return batch
@@ -127,12 +130,18 @@ class Iteration:
             if self._scheduler.finished:
                 self._finish()
             self._carry_out(self._scheduler.handle(_STARVED))
-            arrivals = executor.wait(vigil.left_s())
+            try:
+                arrivals = executor.wait(vigil.left_s())
+            except (OSError, ValueError):
+                if pool.closed:  # by another thread, under our hands
+                    self._refuse()
+                raise
             self._torn = True
             for arrival in arrivals:
                 if type(arrival.event) is m.WorkerLost:
-                    arrival = self._mourn(arrival, arrival.event)
-                self._carry_out(pool.route(arrival))
+                    self._mourn(arrival, arrival.event)
+                else:
+                    self._carry_out(pool.route(arrival))
             executor.torn = False
             if not self._ready:
                 self._torn = False
@@ -159,30 +168,31 @@ class Iteration:
             elif isinstance(command, m.Deliver):
                 self._ready.append(command)
             elif isinstance(command, m.Spawn):
-                self._carry_out(self._pool.spawn(command.worker))
+                refused = self._pool.spawn(command.worker)
+                if refused is not None:
+                    self._mourn(Arrival(-1, refused), refused)
             elif isinstance(command, m.Retire):
                 self._pool.executor.retire(command.worker)
             else:
                 self._abort = command
 
-    def _mourn(self, arrival: Arrival, loss: m.WorkerLost) -> Arrival:
-        """Count and log a death, and say in its details where it happened: the scheduler forgets tickets, errors come later."""
+    def _mourn(self, arrival: Arrival, loss: m.WorkerLost) -> None:
+        """Hear of a loss. Its details say where it happened: the scheduler forgets tickets, and errors come later."""
         if loss.expected:
-            return arrival
+            self._carry_out(self._pool.route(arrival))
+            return
         self._ledger.deaths += 1
         ticket = self._scheduler.ticket(loss.claimed[0]) if loss.claimed is not None else None
         where = "\n  it was on no batch" if loss.started else "\n  it had not started yet"
         if ticket is not None:
             where = f"\n  worker {loss.worker} was on {place(ticket, loss.row, collating=loss.collating)}"
         loss = loss._replace(details=where + loss.details)
+        commands = self._pool.route(arrival._replace(event=loss))
         if self._scheduler.policy.heal:
-            _log.warning(
-                "%s: %s; a new worker takes its place.%s",
-                self._ledger.name,
-                loss.reason.rstrip("."),
-                loss.details,
-            )
-        return arrival._replace(event=loss)
+            again = any(type(command) is m.Spawn for command in commands)
+            follows = "; a new worker takes its place" if again else ""
+            self._ledger.warn(f"{loss.reason.rstrip('.')}{follows}.{loss.details}")
+        self._carry_out(commands)
 
     def _finish(self) -> None:
         """Nothing more comes: say why."""
@@ -192,7 +202,12 @@ class Iteration:
             planner.error = None
         self.close()
         if abort is not None and abort.reason:
+            self._pool.close()  # it has lost workers that nobody replaces
             raise WorkerDied(abort.reason + abort.details)
         if error is not None:
             raise error
         raise StopIteration
+
+
+def _failed(deliver: m.Deliver) -> bool:
+    return any(type(result) is m.BatchFailed for result in deliver.results)

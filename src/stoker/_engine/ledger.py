@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,9 +52,14 @@ class Ledger:
                 continue
             self.bad[key] = BadRecord(1, kind, reason)
             what = index if isinstance(index, StreamPlace) else f"dataset index {index!r}"
-            _log.warning("%s: %s is bad (%s): %s", self.name, what, reason, _DONE[mode])
+            self.warn(f"{what} is bad ({reason}): {_DONE[mode]}")
             if len(self.bad) == _KEPT:
-                _log.warning("%s: %d samples are bad; further ones are only counted", self.name, _KEPT)
+                self.warn(f"{_KEPT} samples are bad; further ones are only counted")
+
+    def warn(self, text: str) -> None:
+        """Log a warning. What a handler of the user's raises is not the trainer's fault and costs no batch."""
+        with suppress(Exception):
+            _log.warning("%s: %s", self.name, text)
 
     def stats(self) -> dict[str, Any]:
         """A fresh, plain dict of all counts."""

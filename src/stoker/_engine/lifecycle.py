@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
+from contextlib import suppress
 from typing import Protocol
 
 
@@ -48,7 +49,8 @@ class launching:
 
 def _close_all() -> None:
     for pool in list(_open):
-        pool.close()
+        with suppress(KeyboardInterrupt):  # the impatient get what they want: its workers were ended at once
+            pool.close()
 
 
 def _before() -> None:

@@ -22,7 +22,6 @@ from stoker._executors.process import ProcessExecutor
 from stoker._executors.thread import ThreadExecutor
 from stoker._transports.arena import Arena
 from stoker._worker.spec import WorkerSpec
-from stoker.errors import StartRefused
 from stoker.share.shipment import Shipment
 
 _TRIM_AT = 32
@@ -59,6 +58,7 @@ class Pool:
         self.arena: Arena | None = None
         try:
             if plan.kind == "process":
+                descriptors.occupy_standard()
                 with descriptors.may_run_out("the arena"):
                     self.arena = Arena()
             self.executor = _executor(plan, self.arena)
@@ -136,14 +136,16 @@ class Pool:
         self.reclaim()
         self._trim()
 
-    def spawn(self, worker: int) -> list[m.Command]:
-        """Start a replacement or an addition. One that the system refuses counts as lost before it started."""
+    def spawn(self, worker: int) -> m.WorkerLost | None:
+        """Start a replacement or an addition. One that the system refuses is lost before it started."""
+        if self.closed:
+            return None
         try:
             with lifecycle.launching():
                 self.executor.spawn(worker)
-        except StartRefused as error:
-            return self.route(Arrival(-1, m.WorkerLost(worker, reason=str(error), started=False)))
-        return []
+        except OSError as error:
+            return m.WorkerLost(worker, reason=str(error), started=False, refused=True)
+        return None
 
     def route(self, arrival: Arrival) -> list[m.Command]:
         """Give an arrival to the iteration it belongs to; the commands of the one that is running."""
@@ -200,6 +202,9 @@ class Pool:
         if self.arena is not None:
             for index in self.slots.coldest(self.keep_slots):
                 self.arena.trim(index)
+            for index in self.slots.forget_retired():
+                self.arena.trim(index)  # whoever may still write there writes for nobody
+                self.arena.unmap(index)
 
     def leases(self) -> int:
         """How many slots the user reads from. Called around forks, on the forking thread."""
@@ -236,12 +241,14 @@ class Pool:
         if self.closed or os.getpid() != self.owner_pid:
             return
         self.closed = True
-        self.executor.close()
-        for fd in self._child_fds.values():
-            descriptors.close_private(fd)
-        self._child_fds.clear()
-        if self.arena is not None:
-            self.arena.close()
+        try:
+            self.executor.close()
+        finally:
+            for fd in self._child_fds.values():
+                descriptors.close_private(fd)
+            self._child_fds.clear()
+            if self.arena is not None:
+                self.arena.close()
 
     def __del__(self, _getpid: Callable[[], int] = os.getpid) -> None:
         if getattr(self, "owner_pid", None) == _getpid():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from time import monotonic
 
+from stoker._core import policy
 from stoker._core.place import place
-from stoker._core.policy import patience_s
 from stoker._core.scheduler import Scheduler
 from stoker._executors.base import Executor, Sighting
 from stoker._executors.inquest import state_of
@@ -35,7 +35,7 @@ class Vigil:
         if not self._executor.eager:
             return deadline
         if not self._patience_s:
-            self._patience_s = patience_s(self._scheduler.median_ns())
+            self._patience_s = policy.PATIENCE_S
         deadline = self._patience_s if deadline is None else min(deadline, self._patience_s)
         return max(0.001, self._began + deadline - monotonic())
 
@@ -43,16 +43,21 @@ class Vigil:
         """Raise WorkerTimeout when it is time for that; warn, and return True, when the wait has become odd."""
         waited_s = monotonic() - self._began
         if self._timeout_s > 0 and waited_s >= self._timeout_s:
-            raise WorkerTimeout(f"DataLoader timed out after {self._timeout_s} seconds{self._whereabouts()}")
+            where = self._whereabouts() or "; no worker is at work"
+            raise WorkerTimeout(f"DataLoader timed out after {self._timeout_s} seconds{where}")
         if not self._executor.eager or waited_s < self._patience_s:
             return False
         usual_ns = self._scheduler.median_ns()
+        if waited_s < (
+            patience_s := policy.patience_s(usual_ns)
+        ):  # known only now: a median is no matter of every wait
+            self._patience_s = patience_s
+            return False
         usual = f"recent ones took {usual_ns / 1e9:.2g} s" if usual_ns else "none has arrived yet"
         self._patience_s *= 2
         whereabouts = self._whereabouts() or "; no worker is at work"
-        self._executor.dismiss(
-            self._epoch
-        )  # whoever hangs in an epoch that is over keeps nobody waiting: it is replaced
+        # Whoever hangs in an epoch that is over keeps nobody waiting: it is replaced.
+        self._executor.dismiss(self._epoch)
         warnings.warn(
             f"DataLoader {self._name!r} has waited {waited_s:.1f} s for batch {self._scheduler.head} ({usual})"
             + whereabouts,

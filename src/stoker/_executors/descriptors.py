@@ -45,6 +45,13 @@ def ensure_spare(count: int) -> None:
             os.close(fd)
 
 
+def occupy_standard() -> None:
+    """Where a standard stream is closed (``>&-``), let nothing of ours take its number: what is printed would land there."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+
+
 @contextmanager
 def may_run_out(what: str) -> Iterator[None]:
     """Turn the bare error of a descriptor that could not be had into one with the numbers."""

@@ -71,6 +71,8 @@ def cause_of(process: Any, judge: OomJudge, last_bytes: int, peak_bytes: int) ->
     code = process.exitcode
     if code is None:
         return "its exit status was collected by other code of this program"
+    if _status_lost(process):
+        return "its exit status is lost: the fork server that started it is gone"
     if code >= 0:
         return "code of the dataset (or a library it uses) ended the process: sys.exit, os._exit, or an error in C code"
     name = _signal_name(-code)
@@ -86,7 +88,13 @@ def epitaph(process: Any) -> str:
         name = _signal_name(-code)
         described = (signal.strsignal(-code) or name).split(":")[0]
         return f"DataLoader worker (pid {process.pid}) is killed by signal: {described} ({name})."
-    return f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly with exit code {code}"
+    said = "" if _status_lost(process) else f" with exit code {code}"
+    return f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly{said}"
+
+
+def _status_lost(process: Any) -> bool:
+    """multiprocessing says 255 for a process whose fork server has ended before it."""
+    return process.exitcode == 255 and getattr(process._popen, "method", "") == "forkserver"
 
 
 def details(cause: str, last_words: list[str]) -> str:

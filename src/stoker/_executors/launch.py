@@ -152,7 +152,12 @@ def _serves_us(server: Any) -> bool:
     except ChildProcessError:
         ended = server._forkserver_pid
     if not ended:
-        return True
+        if os.path.exists(server._forkserver_address):
+            return True
+        os.kill(
+            server._forkserver_pid, signal.SIGKILL
+        )  # a cleaner took its socket: nobody can reach it any more
+        os.waitpid(server._forkserver_pid, 0)
     os.close(server._forkserver_alive_fd)
     server._forkserver_address = server._forkserver_alive_fd = server._forkserver_pid = None
     return False

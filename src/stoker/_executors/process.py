@@ -65,6 +65,7 @@ class ProcessExecutor:
             raise RuntimeError(
                 f"worker processes of stoker need Linux, and this is {sys.platform}: use executor='thread' or num_workers=0"
             )
+        self._judge = inquest.OomJudge()
         self._spec = spec
         self._context = context
         self._arena = arena
@@ -97,7 +98,6 @@ class ProcessExecutor:
         self._refused: list[Arrival] = []
         self._shipment = shipment
         self._start = Start(0, 0)
-        self._judge = inquest.OomJudge()
         self._resumes: dict[int, Resume] = {}
         self.torn = False
         self._closed = False
@@ -267,8 +267,11 @@ class ProcessExecutor:
         if member is None or member.pidfd < 0:
             return []
         pid = member.process.pid
-        if self._status.row(worker)[status.PID] != pid:
+        row = self._status.row(worker)
+        if row[status.PID] != pid:
             return ["(it is still starting)"]
+        if not row[status.ARMED]:
+            return []
         frames = inquest.stack_of(member.pidfd, self._status.fd, worker)
         return frames or [f"(no stack: {inquest.state_of(pid) or 'it does not answer'})"]
 
@@ -300,7 +303,15 @@ class ProcessExecutor:
         self.withdraw()
         for channel in self._channels():
             channel.hang_up()
-        self._end_processes()
+        try:
+            self._end_processes()
+        except BaseException:  # somebody is impatient: no more patience with workers either
+            self._kill_all()
+            raise
+        finally:
+            self._give_back()
+
+    def _give_back(self) -> None:
         self._notes.drain()
         for channel in self._channels():
             channel.close()
@@ -444,6 +455,15 @@ class ProcessExecutor:
                 if member.pidfd >= 0:
                     _send_signal(member, how)
             self._await_ends(patience_s)
+        for member in self._members.values():
+            member.process.join(1.0)
+            self._forget(member)
+        self._members.clear()
+
+    def _kill_all(self) -> None:
+        for member in self._members.values():
+            if member.pidfd >= 0:
+                _send_signal(member, signal.SIGKILL)
         for member in self._members.values():
             member.process.join(1.0)
             self._forget(member)

@@ -122,6 +122,10 @@ class Arena:
         if index < self._slots:
             memory.punch(self.fd, index * self.stride, self.stride)
 
+    def unmap(self, index: int) -> None:
+        """Forget our mapping of a slot that is not used any more. Leases keep theirs."""
+        self._mappings.pop(index, None)
+
     def resident_bytes(self) -> int:
         """Bytes that the arena really occupies."""
         return os.fstat(self.fd).st_blocks * 512

@@ -22,7 +22,9 @@ def reset_signals() -> None:
         except (OSError, ValueError):
             continue
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked while it started; now it is ignored
+    signal.pthread_sigmask(
+        signal.SIG_SETMASK, ()
+    )  # the parent's thread may block some; SIGINT was blocked by us
     signal.set_wakeup_fd(-1)
 
 

@@ -11,11 +11,13 @@ import gc
 import os
 import pickle
 import socket
+import sys
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import reduction
-from typing import Any
+from typing import Any, NoReturn
 
 from stoker._transports.base import Receipt
 from stoker._transports.writer import ArenaWriter, SlotWriter
@@ -95,7 +97,9 @@ def run(boot: Boot) -> None:
     hygiene.name_process(boot.worker)
     page = status.StatusPage(boot.status_fd)
     stack_file = stacks.StackFile(boot.status_fd, boot.worker)
-    page.row(boot.worker)[status.PID] = os.getpid()  # from here on the parent may ask for our stack
+    row = page.row(boot.worker)
+    row[status.ARMED] = stack_file.armed
+    row[status.PID] = os.getpid()  # from here on the parent may ask for our stack
     note_socket = socket.socket(fileno=boot.note_fd)
     sender = notes.NoteSender(note_socket, boot.worker, page.control)
     notes.forward(sender, boot.levels)
@@ -109,15 +113,24 @@ def run(boot: Boot) -> None:
         loop.prepare()
         gc.freeze()  # what is there now is shared with the parent: a collection would touch, and so copy, its pages
         loop.serve()
-    except KeyboardInterrupt:
-        pass  # the parent raises it; one traceback is enough
-    except BaseException:  # SystemExit of a sample too: what ends this process is told by the parent
+    except BrokenPipeError:
+        _leave(0)  # nobody listens any more
+    except BaseException as error:  # SystemExit of a sample too: the parent tells what ended this process
         stack_file.leave(traceback.format_exc())
-        raise
+        sender.last()
+        _leave(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
     finally:
         sender.last()
         for held in (channel, note_socket):
             held.detach()  # the process ends; a warning about open sockets would only travel to the parent
+
+
+def _leave(code: int) -> NoReturn:
+    """End now. The regular way would wait for threads and processes that the dataset has started, perhaps without end."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(code & 0xFF)
 
 
 class _Loop:

@@ -11,6 +11,7 @@ import faulthandler
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import Any
 
 _REGION_BYTES = 1 << 20
@@ -24,7 +25,9 @@ SIGNAL = getattr(signal, "SIGRTMAX", 64) - 6
 
 
 class StackFile:
-    """A worker's own region. Made in the worker, before user code runs."""
+    """A worker's own region. Made in the worker, before user code runs. ``armed``: whether it answers to ``SIGNAL``."""
+
+    armed = False
 
     def __init__(self, status_fd: int, worker: int) -> None:
         self._fd = -1
@@ -36,12 +39,14 @@ class StackFile:
         options: dict[str, Any] = {"c_stack": True} if sys.version_info >= (3, 14) else {}
         faulthandler.enable(file=self._fd, all_threads=True, **options)
         faulthandler.register(SIGNAL, file=self._fd, all_threads=True, chain=False)
+        self.armed = True
 
     def leave(self, text: str) -> None:
         """Leave a traceback for the parent: this process ends because of it."""
         if self._fd >= 0:
             told = text.replace("\0", "").encode(errors="backslashreplace")[-_ENOUGH_BYTES:]
-            os.write(self._fd, f"{_EXCEPTION}\n".encode() + told)
+            with suppress(OSError):  # the dataset may have closed all descriptors
+                os.write(self._fd, f"{_EXCEPTION}\n".encode() + told)
 
 
 def read(status_fd: int, worker: int) -> str:

@@ -34,6 +34,8 @@ ROW = 5
 PHASE = 6
 SINCE_NS = 7
 RESIDENT_BYTES = 8
+ARMED = 9
+"""Set when the worker answers to the signal that asks for its stack; others would die of it."""
 
 # Phases
 IDLE = 0
