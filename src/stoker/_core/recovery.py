@@ -5,6 +5,8 @@ A part of the scheduler, in a room of its own. Its clauses are in the scheduler'
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from stoker._core import messages as m
 from stoker._core.policy import DEATHS_LIMIT, Policy
 from stoker._core.reorder import Reorder
@@ -15,7 +17,7 @@ from stoker._core.types import SlotRef, Task
 _D, _V = TicketState.DISPATCHED, TicketState.VOID
 
 
-class Recovery:
+class Recovery(ABC):
     """The scheduler's answers to WorkerLost. Its state is the scheduler's."""
 
     policy: Policy
@@ -35,17 +37,21 @@ class Recovery:
     _stillborn: int
     _killed: dict[int, dict[int, int]]
 
+    @abstractmethod
     def _make_ready(self, story: Story) -> list[m.Command]:
-        raise NotImplementedError
+        """All parts are in."""
 
+    @abstractmethod
     def _drop(self, story: Story) -> list[m.Command]:
-        raise NotImplementedError
+        """Forget a ticket that will not be delivered."""
 
+    @abstractmethod
     def _end_stream(self, worker: int) -> None:
-        raise NotImplementedError
+        """No more tickets are bound to this worker."""
 
+    @abstractmethod
     def _finish_if_done(self) -> list[m.Command]:
-        raise NotImplementedError
+        """The end, if nothing is open and nothing comes."""
 
     def _worker_lost(self, event: m.WorkerLost) -> list[m.Command]:
         self._workers.pop(event.worker, None)

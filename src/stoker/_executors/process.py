@@ -25,6 +25,7 @@ from stoker._core.types import Receipt, SlotRef, Spans, Task
 from stoker._executors import descriptors, inquest, launch
 from stoker._executors.base import HEAP, Arrival, Sighting, Start
 from stoker._executors.channels import ResultPipe, TaskChannel, lifeline, note_sockets, parcel
+from stoker._executors.member import Member
 from stoker._transports.arena import Arena
 from stoker._worker import hygiene, main, notes, stacks, status, wire
 from stoker._worker.maker import note_indices
@@ -37,19 +38,6 @@ GRACE_S = 1.0
 _clock = time.monotonic_ns
 _READY = int(wire.ResultKind.READY)
 _RESULTS = (_READY, int(wire.ResultKind.FAILED))
-
-
-class _Member:
-    """A worker process and the descriptors that go with it."""
-
-    __slots__ = ("leaving", "lifeline_fd", "pidfd", "process", "started")
-
-    def __init__(self, process: Any, lifeline_fd: int, pidfd: int) -> None:
-        self.process = process
-        self.lifeline_fd = lifeline_fd
-        self.pidfd = pidfd
-        self.leaving = False
-        self.started = False
 
 
 class ProcessExecutor:
@@ -91,7 +79,7 @@ class ProcessExecutor:
         self._control = self._status.control
         self._poll.register(self._results.read_fd, select.EPOLLIN)
         self._poll.register(self._note_socket.fileno(), select.EPOLLIN)
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, Member] = {}
         self._by_pidfd: dict[int, int] = {}
         self._all: dict[int, Any] = {}
         self._lost_at_start: list[int] = []
@@ -157,7 +145,7 @@ class ProcessExecutor:
                 os.close(parcel_fd)
         self._all[worker] = process
         try:
-            member = _Member(process, ours, launch.watch(process))
+            member = Member(process, ours, launch.watch(process))
         except BaseException:
             descriptors.close_private(ours)  # ends the process: nobody could tell when it dies
             process.join()
@@ -280,7 +268,7 @@ class ProcessExecutor:
             row = self._status.row(worker)
             if row[status.PHASE] != status.IDLE and row[status.W_EPOCH] != epoch and member.pidfd >= 0:
                 member.leaving = True
-                _send_signal(member, signal.SIGKILL)
+                member.send_signal(signal.SIGKILL)
 
     def starting(self) -> list[tuple[int, int]]:
         return [
@@ -428,7 +416,7 @@ class ProcessExecutor:
             self._all.pop(worker, None)
         return arrivals
 
-    def _inquire(self, worker: int, member: _Member) -> tuple[str, bool, int, str, bool]:
+    def _inquire(self, worker: int, member: Member) -> tuple[str, bool, int, str, bool]:
         """What is known of a worker's end: (epitaph, whether it had started, the row it was fetching, details, collating)."""
         process = member.process
         peak_bytes = inquest.reap(process)
@@ -439,7 +427,7 @@ class ProcessExecutor:
         collating = row[status.PHASE] == status.COLLATING
         return inquest.epitaph(process), member.started, at, inquest.details(cause, last_words), collating
 
-    def _forget(self, member: _Member) -> None:
+    def _forget(self, member: Member) -> None:
         if member.pidfd >= 0:
             self._poll.unregister(member.pidfd)
             del self._by_pidfd[member.pidfd]
@@ -452,8 +440,7 @@ class ProcessExecutor:
         self._await_ends(GRACE_S)
         for how, patience_s in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 1.0)):
             for member in self._members.values():
-                if member.pidfd >= 0:
-                    _send_signal(member, how)
+                member.send_signal(how)
             self._await_ends(patience_s)
         for member in self._members.values():
             member.process.join(1.0)
@@ -462,8 +449,7 @@ class ProcessExecutor:
 
     def _kill_all(self) -> None:
         for member in self._members.values():
-            if member.pidfd >= 0:
-                _send_signal(member, signal.SIGKILL)
+            member.send_signal(signal.SIGKILL)
         for member in self._members.values():
             member.process.join(1.0)
             self._forget(member)
@@ -494,12 +480,3 @@ def _place(message: bytes) -> tuple[int, int, int]:
     """Where a task stands in the line."""
     task = wire.TaskHeader._make(wire.unpack_task(message))
     return task.epoch, task.seq, task.part
-
-
-def _send_signal(member: _Member, number: int) -> None:
-    """Signal a worker that has not been seen dead; by descriptor, so that nobody else's process can be hit."""
-    with contextlib.suppress(ProcessLookupError):
-        if hasattr(signal, "pidfd_send_signal"):
-            signal.pidfd_send_signal(member.pidfd, number)
-        else:
-            os.kill(member.process.pid, number)

@@ -1,0 +1,31 @@
+"""A worker process as its executor knows it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import Any
+
+
+class Member:
+    """A worker process and the descriptors that go with it."""
+
+    __slots__ = ("leaving", "lifeline_fd", "pidfd", "process", "started")
+
+    def __init__(self, process: Any, lifeline_fd: int, pidfd: int) -> None:
+        self.process = process
+        self.lifeline_fd = lifeline_fd
+        self.pidfd = pidfd
+        self.leaving = False
+        self.started = False
+
+    def send_signal(self, number: int) -> None:
+        """Signal it if it has not been seen dead; by descriptor, so that nobody else's process can be hit."""
+        if self.pidfd < 0:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if hasattr(signal, "pidfd_send_signal"):
+                signal.pidfd_send_signal(self.pidfd, number)
+            else:
+                os.kill(self.process.pid, number)
