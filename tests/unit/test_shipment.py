@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
+from stoker._share.shipment import Shipment, unpack
 from stoker._worker.spec import WorkerSpec
 from stoker.errors import UnsendableError
-from stoker.share.shipment import Shipment, unpack
 
 SPAWN = multiprocessing.get_context("spawn")
 Ship = Callable[[Any], Any]

@@ -20,9 +20,9 @@ from stoker._executors.base import Arrival, Executor, Start
 from stoker._executors.inline import InlineExecutor
 from stoker._executors.process import ProcessExecutor
 from stoker._executors.thread import ThreadExecutor
+from stoker._share.shipment import Shipment
 from stoker._transports.arena import Arena
 from stoker._worker.spec import WorkerSpec
-from stoker.share.shipment import Shipment
 
 _TRIM_AT = 32
 """Leases that end at once make it worth looking for memory to give back; it is also done at the end of an iteration."""

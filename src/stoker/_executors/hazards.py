@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import torch
 
 from stoker._metrics import memory
+from stoker._share.shipment import Shipment
 from stoker._worker.spec import WorkerSpec
 from stoker.errors import UnsendableError
-from stoker.share.shipment import Shipment
 
 _TASKS = Path("/proc/self/task")
 _log = logging.getLogger("stoker")

@@ -26,11 +26,11 @@ from stoker._executors import descriptors, inquest, launch
 from stoker._executors.base import HEAP, Arrival, Sighting, Start
 from stoker._executors.channels import ResultPipe, TaskChannel, lifeline, note_sockets, parcel
 from stoker._executors.member import Member
+from stoker._share.shipment import Shipment
 from stoker._transports.arena import Arena
 from stoker._worker import hygiene, main, notes, stacks, status, wire
 from stoker._worker.maker import note_indices
 from stoker._worker.spec import Resume, WorkerSpec
-from stoker.share.shipment import Shipment
 
 GRACE_S = 1.0
 """How long busy workers may take to finish their current sample when the pool closes."""

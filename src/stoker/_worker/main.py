@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing import reduction
 from typing import Any, NoReturn
 
+from stoker._share import shipment
 from stoker._transports.base import Receipt
 from stoker._transports.writer import ArenaWriter, SlotWriter
 from stoker._worker import collate, context, failure, hygiene, notes, seeding, stacks, status, wire
@@ -26,7 +27,6 @@ from stoker._worker.maker import Maker, Watch, collate_samples, note_indices
 from stoker._worker.spec import Order, Resume, WorkerSpec
 from stoker._worker.stream import Abandoned, StreamEnded
 from stoker.errors import UnsendableError
-from stoker.share import shipment
 
 _clock = time.monotonic_ns
 _IDLE_SPELL_NS = 100_000
