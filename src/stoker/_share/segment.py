@@ -1,0 +1,171 @@
+"""A segment: packed data in one nameless, sealed file that every process maps for itself.
+
+    share() ── SegmentWriter.put … seal ──► Segment ── fork: inherited · spawn, forkserver: its descriptor travels ──► Segment
+
+The mapping is private: a write that gets past the read-only views of Python (through torch, say) copies a page of the writer's and
+reaches nobody else. The file has no name, so it is gone with the last process that maps it, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from multiprocessing import reduction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_ALIGN = 64
+_MADV_POPULATE_READ = 22
+_NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
+_live: weakref.WeakValueDictionary[tuple[int, int], Segment] = weakref.WeakValueDictionary()
+
+
+class Place(NamedTuple):
+    """Where something lies in a segment."""
+
+    at: int
+    nbytes: int
+
+
+class SegmentWriter:
+    """Collects packed data in a file that nobody else sees yet. One thread; end it with ``seal`` or ``close``."""
+
+    def __init__(self) -> None:
+        self._fd = anonymous_file("stoker-share", sealing=True)
+        self._end = 0
+
+    @property
+    def nbytes(self) -> int:
+        """What has been written so far."""
+        return self._end
+
+    def put(self, chunks: Iterable[Any]) -> Place:
+        """Write buffers one behind the other."""
+        start = cursor = -(-self._end // _ALIGN) * _ALIGN
+        for chunk in chunks:
+            view = memoryview(chunk)
+            if view.nbytes:
+                cursor += write_at(self._fd, view.cast("B"), cursor)
+        self._end = cursor
+        return Place(start, cursor - start)
+
+    def array(self, values: np.ndarray[Any, Any]) -> Place:
+        """Write a C-contiguous array."""
+        return self.put((values.reshape(-1).view(np.uint8),))
+
+    def seal(self) -> Segment:
+        """The finished segment: from now on no process can change the file."""
+        os.ftruncate(self._fd, max(self._end, _ALIGN))
+        if hasattr(fcntl, "F_ADD_SEALS"):
+            seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+            with suppress(OSError):  # a real file, where there is no memfd
+                fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, seals)
+        fd, self._fd = self._fd, -1
+        segment = adopt(fd)
+        with suppress(OSError, ValueError):
+            # The kernel counts pages that one process alone has mapped as that process's own.
+            segment.madvise(_MADV_POPULATE_READ)
+        return segment
+
+    def close(self) -> None:
+        """Give everything up. Idempotent; nothing after ``seal``."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class Segment(mmap.mmap):
+    """The mapped file; owner of its descriptor. Whatever is built over its memory keeps it. Any thread."""
+
+    fd: int
+    nbytes: int
+    address: int
+
+    def __reduce__(self) -> Any:
+        """While a process is being started: the descriptor goes along. By value a segment never travels."""
+        return _arrived, (reduction.DupFd(self.fd),)
+
+    def words(self, place: Place, kind: str) -> memoryview:
+        """Numbers of one format (as ``struct`` names them), read-only."""
+        return memoryview(self).toreadonly()[place.at : place.at + place.nbytes].cast(kind)  # type: ignore[call-overload, no-any-return]
+
+    def array(
+        self, place: Place, dtype: np.dtype[Any], shape: tuple[int, ...], order: str = "C"
+    ) -> np.ndarray[Any, Any]:
+        """A read-only array."""
+        array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, self, place.at, order=order)  # type: ignore[call-overload]
+        array.flags.writeable = False
+        return array
+
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
+        fd = getattr(self, "fd", -1)
+        if fd >= 0:
+            self.fd = -1
+            _close(fd)
+
+
+def adopt(fd: int) -> Segment:
+    """The segment in this file, mapped once per process. The descriptor is ours from now on."""
+    try:
+        found = os.fstat(fd)
+        key = (found.st_dev, found.st_ino)
+        segment = _live.get(key)
+        if segment is not None and segment.fd >= 0:
+            os.close(fd)
+            return segment
+        extra: dict[str, Any] = {} if sys.version_info < (3, 13) else {"trackfd": False}
+        segment = Segment(
+            fd,
+            found.st_size,
+            flags=mmap.MAP_PRIVATE | _NO_RESERVE,
+            prot=mmap.PROT_READ | mmap.PROT_WRITE,
+            **extra,
+        )
+    except BaseException:
+        os.close(fd)
+        raise
+    segment.fd = fd
+    segment.nbytes = found.st_size
+    segment.address = np.frombuffer(segment, np.uint8).ctypes.data
+    _live[key] = segment
+    return segment
+
+
+def find(address: int, nbytes: int) -> tuple[Segment, int] | None:
+    """The segment that holds these bytes of this process, and where in it."""
+    for segment in list(_live.values()):
+        at = address - segment.address
+        if 0 <= at and at + nbytes <= segment.nbytes:
+            return segment, at
+    return None
+
+
+def anonymous_file(name: str, *, sealing: bool = False) -> int:
+    """A new file without a name: memory where the system has memfd, else an unlinked temporary file. The caller's to close."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name, os.MFD_CLOEXEC | (os.MFD_ALLOW_SEALING if sealing else 0))
+    fd, path = tempfile.mkstemp(prefix=f"{name}-")
+    os.unlink(path)
+    return fd
+
+
+def write_at(fd: int, data: bytes | memoryview, at: int) -> int:
+    """Write all of it; how many bytes that were."""
+    view = memoryview(data).cast("B")
+    nbytes = view.nbytes
+    while view.nbytes:
+        written = os.pwrite(fd, view[: 1 << 30], at)
+        view = view[written:]
+        at += written
+    return nbytes
+
+
+def _arrived(passed: Any) -> Segment:
+    return adopt(passed.detach())
