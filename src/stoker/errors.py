@@ -4,6 +4,8 @@
     ├── StokerError                    base of what only stoker raises
     │   ├── IllegalMove                a scheduler event that cannot happen; carries the ticket's story
     │   ├── UnsendableError            a batch, sample or dataset part that cannot travel; names its path
+    │   │   └── CannotShare            an item that ``stoker.share`` cannot pack
+    │   ├── SharedReadOnly             a write to something that ``stoker.share`` made (a TypeError and a ValueError)
     │   ├── NoGoodSample               ``on_bad_sample="replace"`` found nothing to put in a bad sample's place
     │   ├── Interrupted                next() after an exception came in the middle of the iterator's accounts
     │   └── LoaderClosed               next() on an iterator whose loader was closed
@@ -32,6 +34,23 @@ class IllegalMove(StokerError):
 
 class UnsendableError(StokerError, TypeError):
     """Something cannot be serialised. The message names it by its path, for example ``batch['meta'][3]``."""
+
+
+class CannotShare(UnsendableError):
+    """An item cannot be packed. ``steps`` lead to it from the container: a row, then keys or places within the item."""
+
+    def __init__(self, text: str, steps: tuple[object, ...] = ()) -> None:
+        super().__init__(text)
+        self.steps = steps
+
+    @property
+    def path(self) -> str:
+        """The steps as they would be written behind the container's name."""
+        return "".join(f"[{step!r}]" for step in self.steps)
+
+
+class SharedReadOnly(StokerError, TypeError, ValueError):
+    """Shared data was about to be changed. The message says how to get a private copy."""
 
 
 class NoGoodSample(StokerError, RuntimeError):

@@ -97,10 +97,10 @@ class Segment(mmap.mmap):
         return memoryview(self).toreadonly()[place.at : place.at + place.nbytes].cast(kind)  # type: ignore[call-overload, no-any-return]
 
     def array(
-        self, place: Place, dtype: np.dtype[Any], shape: tuple[int, ...], order: str = "C"
+        self, place: Place, dtype: np.dtype[Any], shape: tuple[int, ...], order: Any = "C"
     ) -> np.ndarray[Any, Any]:
         """A read-only array."""
-        array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, self, place.at, order=order)  # type: ignore[call-overload]
+        array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, self, place.at, order=order)
         array.flags.writeable = False
         return array
 
@@ -142,7 +142,7 @@ def find(address: int, nbytes: int) -> tuple[Segment, int] | None:
     """The segment that holds these bytes of this process, and where in it."""
     for segment in list(_live.values()):
         at = address - segment.address
-        if 0 <= at and at + nbytes <= segment.nbytes:
+        if at >= 0 and at + nbytes <= segment.nbytes:
             return segment, at
     return None
 

@@ -3,6 +3,7 @@
 cloudpickle carries lambdas, local classes and what lives in ``__main__`` or a notebook by value. Large buffers (arrays,
 tensor storages)
 lie out of band in the same memfd; a reader maps them copy-on-write, so N readers cost one copy and a reader's writes stay its own.
+What lies in a segment already (``stoker.share``) is not written again: the segment's descriptor goes along.
 multiprocessing's locks, queues and shared tensors travel as they would to one spawned process: their descriptors are recorded
 here and handed to each child by whoever starts it.
 """
@@ -14,21 +15,32 @@ import mmap
 import os
 import pickle
 import struct
-import tempfile
 from collections.abc import Sequence
 from multiprocessing import context, reduction
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
 import torch
 
+from stoker._share import segment as segments
+from stoker._share.segment import Segment, anonymous_file, write_at
 from stoker.errors import UnsendableError
 
 _context: Any = context
 _HEADER = struct.Struct("<QQ")
+_PLACE = struct.Struct("<qQQ")
+_HERE = -1
 _ALIGN = 4096
 _inherited: list[int] = []
+
+
+class _Place(NamedTuple):
+    """Where a buffer lies: in the shipment's own file (``_HERE``) or in that of its descriptors which this number names."""
+
+    file: int
+    at: int
+    nbytes: int
 
 
 class _ShippedFd:
@@ -122,15 +134,52 @@ class Shipment:
         self.fd = -1
         try:
             views = [buffer.raw() for buffer in buffers]
-            nbytes = stream.tell() + sum(view.nbytes for view in views)
+            found = [_in_segment(view) for view in views]
+            nbytes = stream.tell() + sum(
+                view.nbytes for view, known in zip(views, found, strict=True) if known is None
+            )
             if limit_bytes is not None and nbytes > limit_bytes:
                 raise UnsendableError(
                     f"the dataset takes {nbytes >> 20} MiB and a copy of it may take {limit_bytes >> 20} MiB here"
                 )
-            self.fd = _write(stream.getbuffer(), views)
+            self.fd = self._write(stream.getbuffer(), views, found)
         except BaseException:
             self.close()
             raise
+
+    def _write(
+        self,
+        root: memoryview,
+        views: Sequence[memoryview],
+        found: Sequence[tuple[Segment, int] | None],
+    ) -> int:
+        places = []
+        files: dict[int, int] = {}
+        cursor = _HEADER.size + _PLACE.size * len(views) + len(root)
+        for view, known in zip(views, found, strict=True):
+            if known is None:
+                cursor = -(-cursor // _ALIGN) * _ALIGN
+                places.append(_Place(_HERE, cursor, view.nbytes))
+                cursor += view.nbytes
+                continue
+            segment, at = known
+            if segment.fd not in files:
+                files[segment.fd] = len(self.fds)
+                self.fds.append(os.dup(segment.fd))
+            places.append(_Place(files[segment.fd], at, view.nbytes))
+        fd = anonymous_file("stoker-shipment")
+        try:
+            os.ftruncate(fd, cursor)
+            head = _HEADER.pack(len(views), len(root)) + b"".join(_PLACE.pack(*place) for place in places)
+            write_at(fd, head, 0)
+            write_at(fd, root, len(head))
+            for place, view in zip(places, views, strict=True):
+                if place.file == _HERE:
+                    write_at(fd, view, place.at)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
 
     def close(self) -> None:
         """Close our descriptors; readers keep theirs. Idempotent."""
@@ -147,49 +196,24 @@ def unpack(fd: int, fds: Sequence[int]) -> Any:
     mapping = mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     view = memoryview(mapping)
     count, root_bytes = _HEADER.unpack_from(view, 0)
-    places = [struct.unpack_from("<QQ", view, _HEADER.size + 16 * number) for number in range(count)]
-    start = _HEADER.size + 16 * count
+    start = _HEADER.size + _PLACE.size * count
+    places = [_Place(*fields) for fields in _PLACE.iter_unpack(view[_HEADER.size : start])]
     _inherited[:] = fds
-    return pickle.loads(view[start : start + root_bytes], buffers=[view[at : at + n] for at, n in places])
+    files = {
+        place.file: memoryview(segments.adopt(os.dup(fds[place.file])))
+        for place in places
+        if place.file != _HERE
+    }
+    files[_HERE] = view
+    buffers = [files[place.file][place.at : place.at + place.nbytes] for place in places]
+    return pickle.loads(view[start : start + root_bytes], buffers=buffers)
 
 
-def _write(root: memoryview, buffers: Sequence[memoryview]) -> int:
-    places = []
-    cursor = _HEADER.size + 16 * len(buffers) + len(root)
-    for buffer in buffers:
-        cursor = -(-cursor // _ALIGN) * _ALIGN
-        places.append((cursor, buffer.nbytes))
-        cursor += buffer.nbytes
-    fd = _anonymous_file()
-    try:
-        os.ftruncate(fd, cursor)
-        head = _HEADER.pack(len(buffers), len(root)) + b"".join(
-            struct.pack("<QQ", *place) for place in places
-        )
-        _pwrite(fd, head, 0)
-        _pwrite(fd, root, len(head))
-        for (at, _), buffer in zip(places, buffers, strict=True):
-            _pwrite(fd, buffer, at)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _anonymous_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("stoker-shipment", os.MFD_CLOEXEC)
-    fd, path = tempfile.mkstemp(prefix="stoker-shipment-")
-    os.unlink(path)
-    return fd
-
-
-def _pwrite(fd: int, data: bytes | memoryview, at: int) -> None:
-    view = memoryview(data).cast("B")
-    while view.nbytes:
-        written = os.pwrite(fd, view[: 1 << 30], at)
-        view = view[written:]
-        at += written
+def _in_segment(view: memoryview) -> tuple[Segment, int] | None:
+    """The segment that a buffer lies in already, and where."""
+    if not view.nbytes:
+        return None
+    return segments.find(np.frombuffer(view, np.uint8).ctypes.data, view.nbytes)
 
 
 def _named(obj: object, error: Exception) -> Exception:
