@@ -155,7 +155,7 @@ def test_the_reading_side_of_a_list() -> None:
     assert (list_.index(PATHS[7]), list_.count(PATHS[7])) == (7, 1)
     assert list(reversed(list_)) == PATHS[::-1]
     assert sorted(list_, reverse=True) == sorted(PATHS, reverse=True)
-    assert list_ + ["x"] == [*PATHS, "x"]
+    assert list_ + ["x"] == [*PATHS, "x"]  # noqa: RUF005
     assert ["x"] + list_ == ["x", *PATHS]  # noqa: RUF005
     assert list_[:2] * 2 == PATHS[:2] * 2
     assert list_ != PATHS[:-1]
@@ -214,7 +214,7 @@ def test_keys_that_are_equal_are_found_whatever_their_type() -> None:
 
 def test_a_hash_does_not_depend_on_the_process() -> None:
     # Python's own differs with PYTHONHASHSEED: these are pinned.
-    assert stable_hash("stoker") == 3176706906
+    assert stable_hash("stoker") == 2975913125
     assert stable_hash(("a", 1, None)) == stable_hash(("a", 1.0, None))
 
 

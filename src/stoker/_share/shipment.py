@@ -199,12 +199,9 @@ def unpack(fd: int, fds: Sequence[int]) -> Any:
     start = _HEADER.size + _PLACE.size * count
     places = [_Place(*fields) for fields in _PLACE.iter_unpack(view[_HEADER.size : start])]
     _inherited[:] = fds
-    files = {
-        place.file: memoryview(segments.adopt(os.dup(fds[place.file])))
-        for place in places
-        if place.file != _HERE
-    }
-    files[_HERE] = view
+    files = {_HERE: view}
+    for number in {place.file for place in places} - {_HERE}:
+        files[number] = memoryview(segments.adopt(fds[number]))
     buffers = [files[place.file][place.at : place.at + place.nbytes] for place in places]
     return pickle.loads(view[start : start + root_bytes], buffers=buffers)
 
