@@ -8,6 +8,7 @@ import pickle
 import random
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,13 +127,17 @@ def test_slices_are_those_of_the_list(items: list[Any], cut: slice) -> None:
         ([None, None], "one value"),
         ([None, 3], "int8 or None"),
         (list(zip(PATHS, range(200), strict=True)), "tuples of (strings by folder, uint8)"),
-        ([{"box": [1.0, 2.0], "id": 1}] * 5, "dicts of (lists of (float64, float64), int8)"),
+        (
+            [{"box": [1.0, 2.0], "id": row} for row in range(5)],
+            "dicts of (lists of (float64, float64), int8)",
+        ),
         ([[1], [2, 3]], "lists of int8"),
         ([{1, 2}, {3}], "sets of int8"),
         ([np.float32(1)] * 2, "numpy float32"),
         ([np.zeros((2, 3)), np.ones((1, 3))], "arrays of float64"),
         ([torch.zeros(2, dtype=torch.bfloat16)], "tensors of bfloat16"),
         ([Point(1, 2)], "pickled"),
+        ([Path(path) for path in PATHS], "PosixPath of strings by folder"),
     ],
 )
 def test_layouts(items: list[Any], expected: str) -> None:
@@ -278,6 +283,21 @@ def test_a_decoded_item_is_the_readers_own() -> None:
     list_ = shared([{"a": [1]}, {"a": [2]}])
     list_[0]["a"].append(5)
     assert list_[0] == {"a": [1]}
+
+
+def test_what_all_items_refer_to_is_written_once() -> None:
+    names = [f"class {number}" for number in range(1000)]
+    items = [(path, names) for path in PATHS]
+    writer = SegmentWriter()
+    packed = pack(items, writer)
+    assert packed.nbytes < 40_000
+    assert packed.open(writer.seal()) == items
+
+
+def test_a_list_that_holds_itself_is_packed_too() -> None:
+    items: list[Any] = [1]
+    items.append(items)
+    assert shared(items)[1][1][0] == 1
 
 
 def test_copies_are_the_thing_itself_and_pickles_are_plain() -> None:

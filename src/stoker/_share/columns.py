@@ -7,6 +7,7 @@ import itertools
 import pickle
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
 from types import FunctionType, NoneType
 from typing import Any
 
@@ -26,6 +27,7 @@ _FIELDS = 16
 """Tuples, lists and dicts of up to this many fields become one column per field."""
 
 _CHOICES = 4096
+_ATOMS = {str, int, float, bool, bytes}
 _INTEGERS = (("b", 8), ("B", 8), ("h", 16), ("H", 16), ("i", 32), ("I", 32))
 
 
@@ -36,6 +38,8 @@ def column(items: Sequence[Any], writer: SegmentWriter, depth: int = 0) -> Layou
         return layouts.Constants(None)
     if NoneType in kinds:
         return _optionals(items, writer, depth)
+    if not kinds <= _ATOMS and (repeated := _repeated(items, writer, depth)) is not None:
+        return repeated
     if len(kinds) > 1 or depth > _DEPTH:
         return _pickled(items, writer)
     layout = _of_kind(kinds.pop(), items, writer, depth)
@@ -54,6 +58,8 @@ def _of_kind(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: int
         return layouts.Numbers(writer.array(np.array(items, np.bool_)), "?")
     if kind is bytes:
         return _bytes(iter(items), len(items), writer)
+    if issubclass(kind, PurePath) and kind.__module__.startswith("pathlib"):
+        return layouts.Made(kind, _strings([str(item) for item in items], writer))
     if kind in (tuple, list, set, frozenset):
         return _sequences(kind, items, writer, depth)
     if kind is dict:
@@ -174,6 +180,24 @@ def _optionals(items: Sequence[Any], writer: SegmentWriter, depth: int) -> Layou
     return layouts.Optionals(others, _codes(where, writer))
 
 
+def _repeated(items: Sequence[Any], writer: SegmentWriter, depth: int) -> Layout | None:
+    """Each object once, where few are met often: a list that all samples refer to must not be written for each of them."""
+    numbers: dict[int, int] = {}
+    limit = len(items) // 4
+    for item in items:
+        if id(item) not in numbers:
+            if len(numbers) >= limit:
+                return None
+            numbers[id(item)] = len(numbers)
+    codes = np.fromiter((numbers[id(item)] for item in items), np.int64, len(items))
+    first = np.unique(codes, return_index=True)[1]
+    try:
+        once = column([items[row] for row in first], writer, depth)
+    except CannotShare as error:
+        raise _moved(error, int(first[_row(error)])) from error
+    return layouts.Choices(once, _codes(codes, writer))
+
+
 def _sequences(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: int) -> Layout:
     lengths = np.fromiter(map(len, items), np.int64, len(items))
     width = int(lengths[0])
@@ -191,7 +215,7 @@ def _sequences(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: i
 
 def _dicts(items: Sequence[dict[Any, Any]], writer: SegmentWriter, depth: int) -> Layout | None:
     keys = tuple(items[0])
-    if len(keys) > _FIELDS or not all(type(key) in (str, int) for key in keys):
+    if len(keys) > _FIELDS or not all(type(key) is str for key in keys):
         return None
     if not all(map(keys.__eq__, map(tuple, items))):
         return None
@@ -261,7 +285,7 @@ def _pickled(items: Iterable[Any], writer: SegmentWriter) -> layouts.Pickled:
     items = list(items)
     try:
         packed = [pickle.dumps(item, 5) for item in items]
-        foreign = any(b"__main__" in data for data in packed[:: max(1, len(packed) // 1024)])
+        foreign = any(b"__main__" in data for data in packed)
     except Exception:
         foreign = True
     if not foreign:

@@ -148,6 +148,22 @@ class Paths:
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """Objects that are made from one plain value each: ``pathlib`` paths from text."""
+
+    kind: type
+    items: Layout
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind.__name__} of {self.items.name}"
+
+    def reader(self, segment: Segment) -> Reader:
+        kind, item = self.kind, self.items.reader(segment)
+        return lambda row: kind(item(row))
+
+
+@dataclass(frozen=True, slots=True)
 class Choices:
     """Items of which there are few different ones."""
 
