@@ -7,12 +7,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stoker._share.arrays import SharedArray as SharedArray
+    from stoker._share.dicts import SharedDict as SharedDict
+    from stoker._share.lists import SharedList as SharedList
+    from stoker._share.lists import SharedTuple as SharedTuple
+    from stoker._share.sets import SharedSet as SharedSet
+    from stoker._share.walk import share as share
     from stoker.loader import DataLoader as DataLoader
 
 __version__ = "0.1.0"
-__all__ = ["DataLoader", "__version__"]
+__all__ = [
+    "DataLoader",
+    "SharedArray",
+    "SharedDict",
+    "SharedList",
+    "SharedSet",
+    "SharedTuple",
+    "__version__",
+    "share",
+]
 
-_HOMES = {"DataLoader": "stoker.loader"}
+_HOMES = {
+    "DataLoader": "stoker.loader",
+    "SharedArray": "stoker._share.arrays",
+    "SharedDict": "stoker._share.dicts",
+    "SharedList": "stoker._share.lists",
+    "SharedSet": "stoker._share.sets",
+    "SharedTuple": "stoker._share.lists",
+    "share": "stoker._share.walk",
+}
 
 
 def __getattr__(name: str) -> Any:

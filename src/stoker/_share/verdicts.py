@@ -1,0 +1,338 @@
+"""What ``share`` does with one thing: pack it, look inside, or leave it alone and why."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import pickle
+import sys
+import types
+from collections import OrderedDict, deque
+from collections.abc import Sized
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from stoker._share import tables
+from stoker._share.arrays import SharedArray
+from stoker._share.dicts import SharedDict
+from stoker._share.lists import SharedSequence
+from stoker._share.segment import Segment, find
+from stoker._share.sets import SharedSet
+from stoker._share.sizes import estimate, item_kinds, largest
+
+FEW = 10_000
+"""Containers that are not packed are looked into up to this many items."""
+
+_CENSUS = 4096
+_MANY_ARRAYS = 64
+_INNER_BYTES = 4096
+_PROBED = 8
+_ATOMS = frozenset(
+    (type(None), bool, int, float, complex, str, bytes, np.dtype, torch.dtype, torch.device, slice, range)
+)
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_PACKED = frozenset((list, tuple, dict, OrderedDict, set, frozenset))
+_ENTERED = frozenset((list, tuple, dict, OrderedDict))
+_LIVE = (Dataset, torch.nn.Module)
+_UNTOUCHED = (
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    types.GeneratorType,
+)
+_NAMESPACES = frozenset((("types", "SimpleNamespace"), ("argparse", "Namespace")))
+
+
+class Fate(Enum):
+    """What happens to a thing."""
+
+    PACK = "pack"
+    ENTER = "enter"
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``reason`` is for people: why a thing is left alone, or what changes when it is packed.
+
+    ``inner_bytes``: where the threshold for what is inside differs from the one outside. ``tell``: worth a line of the report
+    however small.
+    """
+
+    fate: Fate
+    nbytes: int = 0
+    reason: str = ""
+    inner_bytes: int | None = None
+    tell: bool = False
+
+
+_SILENTLY = Verdict(Fate.KEEP)
+_SHARED = Verdict(Fate.KEEP, 0, "already shared", tell=True)
+
+
+def judge(obj: Any, min_bytes: int, *, root: bool = False) -> Verdict:
+    """Decide about one thing. Reads it, changes nothing. ``root``: the user named it, so its size does not matter."""
+    kind = type(obj)
+    if kind in _ATOMS:
+        return _atom(obj, min_bytes)
+    if isinstance(obj, _UNTOUCHED):
+        return _SILENTLY
+    if isinstance(obj, SharedSequence | SharedDict | SharedSet | SharedArray):
+        return _SHARED
+    if isinstance(obj, np.ndarray):
+        return _array(obj, min_bytes, root)
+    if isinstance(obj, torch.Tensor):
+        return _tensor(obj, min_bytes, root)
+    if tables.is_table(obj):
+        return _table(obj, min_bytes, root)
+    if kind in _PACKED:
+        return _container(obj, min_bytes, root)
+    if isinstance(obj, _CONTAINERS):
+        return _subclass(obj, min_bytes)
+    return _object(obj, root)
+
+
+def _atom(obj: Any, min_bytes: int) -> Verdict:
+    if isinstance(obj, bytes) and len(obj) >= min_bytes:
+        return Verdict(Fate.KEEP, len(obj), "one bytes object: share np.frombuffer(it, np.uint8) instead")
+    return _SILENTLY
+
+
+def _array(obj: np.ndarray[Any, Any], min_bytes: int, root: bool) -> Verdict:
+    nbytes = estimate(obj)
+    if nbytes == 0 or (nbytes < min_bytes and not root):
+        return _SILENTLY
+    if obj.dtype.hasobject:
+        return Verdict(Fate.KEEP, nbytes, "an array of Python objects: share array.tolist() instead")
+    base: Any = obj
+    while isinstance(base, np.ndarray) and base.base is not None:
+        if isinstance(base, np.memmap):
+            break
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    if isinstance(base, Segment):
+        return _SHARED
+    if isinstance(base, np.memmap | mmap.mmap):
+        return Verdict(Fate.KEEP, nbytes, "a mapped file: processes share its pages already")
+    if type(obj) is not np.ndarray:
+        return Verdict(
+            Fate.KEEP, nbytes, f"a {type(obj).__name__}, not a plain ndarray: np.asarray(it) can be shared"
+        )
+    return Verdict(Fate.PACK, nbytes)
+
+
+def _tensor(obj: torch.Tensor, min_bytes: int, root: bool) -> Verdict:
+    nbytes = estimate(obj)
+    if obj.requires_grad or type(obj) is not torch.Tensor:
+        return Verdict(
+            Fate.KEEP,
+            nbytes,
+            "requires grad: share tensor.detach() instead"
+            if obj.requires_grad
+            else f"a {type(obj).__name__}, not a plain tensor",
+        )
+    if obj.device.type != "cpu":
+        return Verdict(Fate.KEEP, nbytes, f"on {obj.device}")
+    if obj.layout is not torch.strided or obj.is_nested or obj.is_quantized or obj.is_conj() or obj.is_neg():
+        return Verdict(Fate.KEEP, nbytes, "not a dense tensor of plain numbers")
+    if nbytes == 0 or (nbytes < min_bytes and not root):
+        return _SILENTLY
+    if obj.is_shared():  # type: ignore[no-untyped-call]
+        return Verdict(Fate.KEEP, 0, "shared by torch already (share_memory_)", tell=True)
+    storage = obj.untyped_storage()
+    if find(storage.data_ptr(), storage.nbytes()) is not None:
+        return _SHARED
+    if storage.filename is not None:
+        return Verdict(Fate.KEEP, nbytes, "a mapped file: processes share its pages already")
+    return Verdict(Fate.PACK, nbytes)
+
+
+def _table(obj: Any, min_bytes: int, root: bool) -> Verdict:
+    nbytes = tables.measured(obj)
+    if nbytes < min_bytes and not root:
+        return _SILENTLY
+    reason = tables.refusal(obj)
+    if reason == tables.SHARED:
+        return _SHARED
+    return Verdict(Fate.KEEP if reason else Fate.PACK, nbytes, reason)
+
+
+def _container(obj: Any, min_bytes: int, root: bool) -> Verdict:
+    if not obj:
+        return _SILENTLY
+    nbytes = estimate(obj)
+    kinds = item_kinds(obj, 0)
+    enter = Verdict(Fate.ENTER) if type(obj) in _ENTERED else _SILENTLY
+    if kinds <= _ATOMS:
+        return Verdict(Fate.PACK, nbytes) if nbytes >= min_bytes or root else _SILENTLY
+    if nbytes < min_bytes and not root:
+        return enter
+    if type(obj) in _ENTERED:
+        if reason := _alive(obj, kinds):
+            return Verdict(Fate.ENTER, sys.getsizeof(obj), reason, tell=True)
+        inner = _large_inside(obj, kinds, min_bytes, nbytes)
+        if inner is not None:
+            return Verdict(Fate.ENTER, inner_bytes=inner)
+    custom = [kind for depth in range(3) for kind in item_kinds(obj, depth) if _is_custom(kind)]
+    if custom and _sprawls(obj, nbytes):
+        return Verdict(
+            Fate.ENTER if len(obj) <= FEW and type(obj) in _ENTERED else Fate.KEEP,
+            nbytes,
+            "its items refer to much more than themselves: packed one by one they would take more memory",
+        )
+    return Verdict(Fate.PACK, nbytes, _what_changes(kinds, custom))
+
+
+def _alive(obj: Any, kinds: set[type]) -> str:
+    """Why the items of a container must stay the objects they are; empty when they need not."""
+    for depth in range(4):
+        found = kinds if depth == 0 else item_kinds(obj, depth)
+        if not found:
+            break
+        for kind in found:
+            if issubclass(kind, _LIVE):
+                return f"holds {kind.__name__} objects: they are looked into and stay the objects they are"
+    if all(_is_live(kind) for kind in kinds):
+        return f"holds {', '.join(sorted(kind.__name__ for kind in kinds)[:3])} objects: they are looked into and stay the objects they are"
+    return ""
+
+
+def _is_live(kind: type) -> bool:
+    if issubclass(kind, (*_LIVE, *_UNTOUCHED, io.IOBase)) or kind.__module__ in ("_thread", "threading"):
+        return True
+    return any("__call__" in base.__dict__ for base in kind.__mro__)
+
+
+def _is_custom(kind: type) -> bool:
+    """Whether instances may refer to anything: neither numbers, text, arrays nor Python's own containers."""
+    if kind in _PACKED or kind in _ATOMS or issubclass(kind, np.ndarray | np.generic | torch.Tensor):
+        return False
+    return kind.__module__.partition(".")[0] not in sys.stdlib_module_names
+
+
+def _large_inside(obj: Any, kinds: set[type], min_bytes: int, nbytes: int) -> int | None:
+    """The threshold for its items, when some are large themselves: reading one would decode all of it. Else None."""
+    if len(obj) > _CENSUS:
+        return None
+    values = list(obj.values() if isinstance(obj, dict) else obj)
+    large = largest(values, min_bytes)
+    if not large:
+        return None
+    if kinds <= {np.ndarray, torch.Tensor} and len(values) > _MANY_ARRAYS and _alike(values):
+        return None
+    rest = nbytes - sum(map(estimate, large))
+    return min_bytes if rest < min_bytes else min(min_bytes, _INNER_BYTES)
+
+
+def _alike(values: list[Any]) -> bool:
+    """Whether arrays lie behind one another in one layout, so that reading one copies nothing."""
+    return len({(type(value), value.dtype, value.ndim) for value in values}) == 1
+
+
+def _sprawls(obj: Any, nbytes: int) -> bool:
+    values = obj.values() if isinstance(obj, dict) else obj
+    step = max(1, len(obj) // _PROBED)
+    limit = 65536 + 16 * nbytes // len(obj)
+    return any(_outgrows(item, limit) for item in islice(values, 0, None, step))
+
+
+class _Outgrown(Exception):
+    pass
+
+
+class _Gauge:
+    """A file that refuses to grow beyond a limit."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._left = limit_bytes
+
+    def write(self, data: Any) -> int:
+        nbytes = memoryview(data).nbytes
+        self._left -= nbytes
+        if self._left < 0:
+            raise _Outgrown
+        return nbytes
+
+
+def _outgrows(item: object, limit_bytes: int) -> bool:
+    try:
+        pickle.Pickler(_Gauge(limit_bytes), 5).dump(item)
+    except _Outgrown:
+        return True
+    except Exception:  # whoever packs it says what is wrong with it
+        return False
+    return False
+
+
+def _what_changes(kinds: set[type], custom: list[type]) -> str:
+    changeable = [kind.__name__ for kind in kinds if kind in (list, dict, set) or kind in custom]
+    if not changeable:
+        return ""
+    return f"items ({', '.join(sorted(changeable)[:3])}) are decoded at every access: changes to one are not kept"
+
+
+def _subclass(obj: Any, min_bytes: int) -> Verdict:
+    if isinstance(obj, tuple) and hasattr(obj, "_fields"):
+        return Verdict(Fate.ENTER)
+    nbytes = estimate(obj)
+    if nbytes < min_bytes:
+        return _SILENTLY
+    plain = next(
+        kind for kind in (dict, set, frozenset, tuple, list) if isinstance(obj, kind) or kind is list
+    )
+    return Verdict(Fate.KEEP, nbytes, f"a {type(obj).__name__}: {plain.__name__}(it) can be shared")
+
+
+def _object(obj: Any, root: bool) -> Verdict:
+    kind = type(obj)
+    if isinstance(obj, torch.nn.Module):
+        return Verdict(
+            Fate.KEEP, _parameters(obj), "a torch Module: share its parameters with share_memory()"
+        )
+    if isinstance(obj, torch.Generator | np.random.Generator | np.random.RandomState):
+        return _SILENTLY
+    if (
+        kind.__module__.partition(".")[0] in sys.stdlib_module_names
+        and (kind.__module__, kind.__name__) not in _NAMESPACES
+    ):
+        return _SILENTLY
+    if not root and not isinstance(obj, Dataset) and _from_library(kind) and _has_own_state(kind):
+        return Verdict(
+            Fate.KEEP,
+            estimate(obj),
+            f"a {kind.__module__}.{kind.__name__}, which decides itself how it is copied",
+        )
+    if isinstance(obj, Sized) and not hasattr(obj, "__dict__") and not has_slots(kind):
+        return Verdict(Fate.KEEP, estimate(obj), f"a {kind.__name__}: nothing is known of its inside")
+    return Verdict(Fate.ENTER)
+
+
+def _parameters(module: torch.nn.Module) -> int:
+    return sum(estimate(tensor) for tensor in module.parameters())
+
+
+def _from_library(kind: type) -> bool:
+    home = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return "site-packages" in home or "dist-packages" in home
+
+
+def _has_own_state(kind: Any) -> bool:
+    return (
+        kind.__getstate__ is not object.__getstate__
+        or kind.__reduce__ is not object.__reduce__
+        or kind.__reduce_ex__ is not object.__reduce_ex__
+    )
+
+
+def has_slots(kind: type) -> bool:
+    """Whether a class written in Python declares slots."""
+    return any("__slots__" in base.__dict__ for base in kind.__mro__)

@@ -1,0 +1,150 @@
+"""``stoker.share``: replaces what is large in a dataset by containers over one shared, read-only segment.
+
+    survey ──► pack everything ──► seal ──► open ──► put into place
+    reads only      a file of ours only                 undone as a whole when one step fails
+
+Until the last step nothing of the object has changed, so whatever fails or interrupts before leaves it as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Literal, TypeVar, overload
+
+import numpy as np
+import torch
+
+from stoker._share import tables, views
+from stoker._share.blame import culprit
+from stoker._share.dry import dry_run
+from stoker._share.packing import NotPacked, Packed, pack
+from stoker._share.report import ShareReport, human
+from stoker._share.segment import SegmentWriter
+from stoker._share.survey import Found, Spot, Survey
+from stoker._share.verdicts import Fate
+from stoker.errors import CannotShare, StokerError, UnsendableError
+
+T = TypeVar("T")
+_log = logging.getLogger("stoker")
+
+
+@overload
+def share(obj: T, *, report: Literal[False] = False, min_bytes: int = 65536) -> T: ...
+@overload
+def share(obj: object, *, report: Literal[True], min_bytes: int = 65536) -> ShareReport: ...
+def share(obj: Any, *, report: bool = False, min_bytes: int = 65536) -> Any:
+    """Put what is large in ``obj`` into one shared copy that every worker reads.
+
+    A list, tuple, dict, set, array, tensor or table is returned as its shared counterpart and not changed itself. Of anything
+    else (a dataset) attributes of at least ``min_bytes`` are replaced in place, through nested datasets and objects, and ``obj``
+    is returned. Shared containers are read like the originals and refuse to be changed; their ``copy()`` is private.
+
+    ``report=True`` changes nothing and returns a ``ShareReport``.
+    Raises UnsendableError, with the path, for something that cannot be packed; ``obj`` is then as it was. Call it before the
+    loader starts workers, while nothing else changes ``obj``.
+    """
+    survey = Survey(obj, min_bytes)
+    if report:
+        return dry_run(survey, _complaint)
+    _say_what_stays(survey)
+    packed = _packed(survey)
+    if packed:
+        _put_into_place(survey.spots)
+    return survey.root.value()
+
+
+def _packed(survey: Survey) -> bool:
+    """Pack, seal and open; whether there was anything."""
+    every = survey.to_pack()
+    if not every:
+        return False
+    writer = SegmentWriter()
+    try:
+        packed = _pack_all(every, writer)
+        if not packed:
+            return False
+        segment = writer.seal()
+    finally:
+        writer.close()
+    for found, each in packed:
+        found.node.replacement = each.open(segment)
+    return True
+
+
+def _pack_all(every: list[Found], writer: SegmentWriter) -> list[tuple[Found, Packed]]:
+    packed: list[tuple[Found, Packed]] = []
+    by_node = {id(found.node): found for found in every}
+    arrays = [found.node for found in every if isinstance(found.node.obj, np.ndarray | torch.Tensor)]
+    for group in views.overlapping(arrays):
+        together = views.pack_together(group, writer)
+        packed.extend((by_node.pop(id(node)), each) for node, each in zip(group, together, strict=True))
+    for found in by_node.values():
+        try:
+            packed.append((found, _pack_one(found, writer)))
+        except NotPacked as error:
+            _log.info("share: %s is left as it is: %s", found.path, error)
+    return packed
+
+
+def _pack_one(found: Found, writer: SegmentWriter) -> Packed:
+    obj = found.node.obj
+    try:
+        return tables.pack_table(obj, writer)[0] if tables.is_table(obj) else pack(obj, writer)
+    except CannotShare as error:
+        raise CannotShare(_complaint(found, error), error.steps) from error
+    except (NotPacked, MemoryError, OSError):
+        raise
+    except StokerError:
+        raise
+    except Exception as error:
+        raise UnsendableError(f"{found.path} ({type(obj).__name__}) cannot be shared: {error}") from error
+
+
+def _complaint(found: Found, error: CannotShare) -> str:
+    path, part, why = culprit(found.node.obj, error.steps)
+    return (
+        f"{found.path}{path} ({type(part).__name__}) cannot be shared: {why or error}. Nothing was changed. Keep what it is made "
+        f"from (a path, say) and open it inside __getitem__, or take it out of {found.path}"
+    )
+
+
+def _put_into_place(spots: list[Spot]) -> None:
+    """Replace; all or nothing."""
+    done: list[tuple[Spot, Any]] = []
+    path = ""
+    try:
+        for spot in spots:
+            path = spot.path
+            if not spot.node.changes() or spot.get() is not spot.node.obj:
+                continue
+            done.append((spot, spot.node.obj))
+            spot.put(spot.node.value())
+    except BaseException as error:
+        _undo(done)
+        if isinstance(error, Exception):
+            raise UnsendableError(f"{path} cannot be replaced: {error}. Everything is as it was") from error
+        raise
+
+
+def _undo(done: list[tuple[Spot, Any]]) -> None:
+    interrupted: KeyboardInterrupt | None = None
+    while done:
+        spot, original = done[-1]
+        try:
+            if spot.get() is not original:
+                spot.put(original)
+            done.pop()
+        except KeyboardInterrupt as error:  # half undone is worse than a moment later
+            interrupted = error
+        except Exception:  # the one that failed to be put: it may not be readable either
+            done.pop()
+    if interrupted is not None:
+        raise interrupted
+
+
+def _say_what_stays(survey: Survey) -> None:
+    for found in survey.found:
+        if found.verdict.fate is Fate.KEEP and found.verdict.nbytes:
+            level = logging.WARNING if found.node is survey.root else logging.INFO
+            size = human(found.verdict.nbytes)
+            _log.log(level, "share: %s (%s) is left as it is: %s", found.path, size, found.verdict.reason)
