@@ -90,7 +90,9 @@ def _line(entry: ShareEntry) -> str:
 
 def _row(path: str, kind: str, layout: str, before: str, after: str) -> str:
     texts = (_cut_left(path, _PATH), _cut(kind, _TYPE), _cut(layout, _LAYOUT))
-    return f"{texts[0]:<{_PATH}}  {texts[1]:<{_TYPE}}  {texts[2]:<{_LAYOUT}}  {before:>9}  {after:>9}".rstrip()
+    return (
+        f"{texts[0]:<{_PATH}}  {texts[1]:<{_TYPE}}  {texts[2]:<{_LAYOUT}}  {before:>9}  {after:>9}".rstrip()
+    )
 
 
 def _remarks(entry: ShareEntry) -> list[str]:

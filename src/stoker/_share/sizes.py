@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Iterable
 from itertools import chain, islice
 from typing import Any
@@ -38,7 +39,7 @@ def _measured(obj: Any, depth: int, seen: set[int]) -> int:
     if isinstance(obj, dict):
         keys = _items(obj, len(obj), depth, seen)
         return own + keys + _items(obj.values(), len(obj), depth, seen)
-    if isinstance(obj, list | tuple | set | frozenset):
+    if isinstance(obj, list | tuple | set | frozenset | deque):
         return own + _items(obj, len(obj), depth, seen)
     if isinstance(obj, np.ndarray):
         return own + _items(obj.flat, obj.size, depth, seen)

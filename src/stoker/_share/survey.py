@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch.utils.data import Dataset
+
 from stoker._share.verdicts import FEW, Fate, Verdict, judge
 
 _DEEP = 60
@@ -184,7 +186,15 @@ def _attributes(obj: Any) -> Iterator[tuple[str, Any, Any, Any]]:
 
 def _root_name(obj: Any) -> str:
     kind = type(obj)
-    plain = kind.__module__ in ("builtins", "collections", "numpy", "torch")
+    plain = kind.__module__.partition(".")[0] in (
+        "builtins",
+        "collections",
+        "numpy",
+        "torch",
+        "pandas",
+        "pyarrow",
+    )
+    plain = plain and not isinstance(obj, Dataset)
     return "dataset" if not plain and hasattr(kind, "__getitem__") else kind.__name__
 
 

@@ -29,7 +29,7 @@ from stoker._share.sizes import estimate, item_kinds, largest
 FEW = 10_000
 """Containers that are not packed are looked into up to this many items."""
 
-_CENSUS = 4096
+_CENSUS = 1024
 _MANY_ARRAYS = 64
 _INNER_BYTES = 4096
 _PROBED = 8
@@ -112,6 +112,10 @@ def _array(obj: np.ndarray[Any, Any], min_bytes: int, root: bool) -> Verdict:
         return _SILENTLY
     if obj.dtype.hasobject:
         return Verdict(Fate.KEEP, nbytes, "an array of Python objects: share array.tolist() instead")
+    if not _has_buffer(obj.dtype):
+        return Verdict(
+            Fate.KEEP, nbytes, f"numpy gives no buffer of {obj.dtype}: share array.view(np.int64) instead"
+        )
     base: Any = obj
     while isinstance(base, np.ndarray) and base.base is not None:
         if isinstance(base, np.memmap):
@@ -128,6 +132,16 @@ def _array(obj: np.ndarray[Any, Any], min_bytes: int, root: bool) -> Verdict:
             Fate.KEEP, nbytes, f"a {type(obj).__name__}, not a plain ndarray: np.asarray(it) can be shared"
         )
     return Verdict(Fate.PACK, nbytes)
+
+
+def _has_buffer(dtype: np.dtype[Any]) -> bool:
+    """Whether numpy lets others look at memory of this type. Of dates it does not, so they could not travel."""
+    empty: Any = np.empty(0, dtype)
+    try:
+        memoryview(empty)
+    except (ValueError, BufferError):
+        return False
+    return True
 
 
 def _tensor(obj: torch.Tensor, min_bytes: int, root: bool) -> Verdict:
@@ -169,8 +183,10 @@ def _table(obj: Any, min_bytes: int, root: bool) -> Verdict:
 def _container(obj: Any, min_bytes: int, root: bool) -> Verdict:
     if not obj:
         return _SILENTLY
-    nbytes = estimate(obj)
     kinds = item_kinds(obj, 0)
+    if type(obj) in _ENTERED and any(issubclass(kind, _LIVE) for kind in kinds):
+        return Verdict(Fate.ENTER, sys.getsizeof(obj), _alive(obj, kinds), tell=type(obj) is not tuple)
+    nbytes = estimate(obj)
     enter = Verdict(Fate.ENTER) if type(obj) in _ENTERED else _SILENTLY
     if kinds <= _ATOMS:
         return Verdict(Fate.PACK, nbytes) if nbytes >= min_bytes or root else _SILENTLY
@@ -182,14 +198,14 @@ def _container(obj: Any, min_bytes: int, root: bool) -> Verdict:
         inner = _large_inside(obj, kinds, min_bytes, nbytes)
         if inner is not None:
             return Verdict(Fate.ENTER, inner_bytes=inner)
-    custom = [kind for depth in range(3) for kind in item_kinds(obj, depth) if _is_custom(kind)]
-    if custom and _sprawls(obj, nbytes):
+    opaque = any(_is_opaque(kind) for depth in range(3) for kind in item_kinds(obj, depth))
+    if opaque and _sprawls(obj, nbytes):
         return Verdict(
             Fate.ENTER if len(obj) <= FEW and type(obj) in _ENTERED else Fate.KEEP,
             nbytes,
             "its items refer to much more than themselves: packed one by one they would take more memory",
         )
-    return Verdict(Fate.PACK, nbytes, _what_changes(kinds, custom))
+    return Verdict(Fate.PACK, nbytes, _what_changes(kinds))
 
 
 def _alive(obj: Any, kinds: set[type]) -> str:
@@ -202,7 +218,8 @@ def _alive(obj: Any, kinds: set[type]) -> str:
             if issubclass(kind, _LIVE):
                 return f"holds {kind.__name__} objects: they are looked into and stay the objects they are"
     if all(_is_live(kind) for kind in kinds):
-        return f"holds {', '.join(sorted(kind.__name__ for kind in kinds)[:3])} objects: they are looked into and stay the objects they are"
+        names = ", ".join(sorted(kind.__name__ for kind in kinds)[:3])
+        return f"holds {names} objects: they are looked into and stay the objects they are"
     return ""
 
 
@@ -212,11 +229,16 @@ def _is_live(kind: type) -> bool:
     return any("__call__" in base.__dict__ for base in kind.__mro__)
 
 
-def _is_custom(kind: type) -> bool:
+def _is_opaque(kind: type) -> bool:
     """Whether instances may refer to anything: neither numbers, text, arrays nor Python's own containers."""
-    if kind in _PACKED or kind in _ATOMS or issubclass(kind, np.ndarray | np.generic | torch.Tensor):
-        return False
-    return kind.__module__.partition(".")[0] not in sys.stdlib_module_names
+    return not (kind in _PACKED or kind in _ATOMS or issubclass(kind, np.ndarray | np.generic | torch.Tensor))
+
+
+def _is_changeable(kind: type) -> bool:
+    if kind in (list, dict, set):
+        return True
+    ordinary = kind.__module__.partition(".")[0] not in sys.stdlib_module_names
+    return _is_opaque(kind) and (ordinary or (kind.__module__, kind.__name__) in _NAMESPACES)
 
 
 def _large_inside(obj: Any, kinds: set[type], min_bytes: int, nbytes: int) -> int | None:
@@ -273,11 +295,11 @@ def _outgrows(item: object, limit_bytes: int) -> bool:
     return False
 
 
-def _what_changes(kinds: set[type], custom: list[type]) -> str:
-    changeable = [kind.__name__ for kind in kinds if kind in (list, dict, set) or kind in custom]
+def _what_changes(kinds: set[type]) -> str:
+    changeable = sorted(kind.__name__ for kind in kinds if _is_changeable(kind))
     if not changeable:
         return ""
-    return f"items ({', '.join(sorted(changeable)[:3])}) are decoded at every access: changes to one are not kept"
+    return f"items ({', '.join(changeable[:3])}) are decoded at every access: changes to one are not kept"
 
 
 def _subclass(obj: Any, min_bytes: int) -> Verdict:
