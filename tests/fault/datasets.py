@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -103,3 +105,42 @@ class Gated(Dataset[int]):
         while index < 0:
             pass
         return index
+
+
+class Unpacked(Dataset[Any]):
+    """Rows that tell who made them, who unpickled the dataset and how many this process has made; large enough for a template.
+
+    ``trouble`` is what unpickling leads to, "once" only the first time.
+    """
+
+    def __init__(self, folder: Path, trouble: str = "") -> None:
+        self.marks = Marks(folder)
+        self.trouble = trouble
+        self.padding = bytes(1 << 20)
+        self.unpacked_in = 0
+        self.made = 0
+        self.file: Any = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.unpacked_in = os.getpid()
+        first = self.marks.set("first")
+        self.marks.set(f"unpacked-{os.getpid()}")
+        logging.getLogger("tests").warning("unpacked in %d", os.getpid())
+        if self.trouble == "raise":
+            raise ValueError("cannot be unpacked")
+        if self.trouble == "thread":
+            threading.Thread(target=threading.Event().wait, name="reader", daemon=True).start()
+        if self.trouble == "file":
+            self.file = open(__file__)  # noqa: SIM115
+        if self.trouble == "die once" and first:
+            os._exit(3)
+        if self.trouble == "hang once" and first:
+            signal.pause()
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> Any:
+        self.made += 1
+        return index, os.getpid(), self.unpacked_in, self.made

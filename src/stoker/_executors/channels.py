@@ -121,6 +121,14 @@ def lifeline() -> tuple[int, int]:
     return parent_fd, worker.detach()
 
 
+def control() -> tuple[int, int]:
+    """(parent's end, template's end) of the channel on which a template says that it is ready and is asked for workers."""
+    parent, other = _message_sockets("a template's channel")
+    parent_fd = parent.detach()
+    descriptors.keep_private(parent_fd)
+    return parent_fd, other.detach()
+
+
 def parcel(fds: Sequence[int]) -> int:
     """A descriptor from which ``open_parcel`` takes these: multiprocessing passes at most 256 to a process."""
     ours, theirs = _message_sockets("a parcel of descriptors")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import gc
 import multiprocessing.util
 import os
 import resource
@@ -38,21 +39,26 @@ _patching = threading.Lock()
 _started: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def start(ctx: Any, target: Callable[[Any], None], boot: Any) -> Any:
+def start(
+    ctx: Any, target: Callable[[Any], None], boot: Any, *, popen: Callable[[Any], Any] | None = None
+) -> Any:
     """A started ``Process`` of this context that runs ``target(boot)``. Raises StartRefused when the system has no room for it.
 
-    Called by the executor, on the thread that iterates.
+    ``popen`` stands in for the context's own way to a process. Called by the nursery, on the thread that iterates.
     """
     child = ctx.Process(target=target, args=(boot,), daemon=True)
     method = ctx.get_start_method()
     if method == "fork" and hasattr(os, "pidfd_open"):
         child._Popen = functools.partial(_Forked, lifeline_fd=boot.lifeline_fd)
+    elif popen is not None:
+        child._Popen = popen
     with _refusals(method):
         if method != "fork":
             descriptors.ensure_spare(10)  # multiprocessing leaks pipe ends when it runs out between them
         with _daemons_may_have_children(), _main_stays_out(method):
             if method == "forkserver":
-                _ready_server()
+                if popen is None:
+                    _ready_server()
                 child.start()
             else:
                 with _interrupts_held_back():
@@ -90,6 +96,7 @@ class _Forked(popen_fork.Popen):
         code = 1
         self.pid = os.fork()
         if self.pid == 0:
+            gc.freeze()  # before anything else runs here: a collection would touch, and so copy, the parent's objects
             try:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -24,8 +24,9 @@ from stoker._core import messages as m
 from stoker._core.types import Receipt, SlotRef, Spans, Task
 from stoker._executors import descriptors, inquest, launch
 from stoker._executors.base import HEAP, Arrival, Sighting, Start
-from stoker._executors.channels import ResultPipe, TaskChannel, lifeline, note_sockets, parcel
+from stoker._executors.channels import ResultPipe, TaskChannel, lifeline, note_sockets
 from stoker._executors.member import Member
+from stoker._executors.nursery import Nursery
 from stoker._share.shipment import Shipment
 from stoker._transports.arena import Arena
 from stoker._worker import hygiene, main, notes, stacks, status, wire
@@ -84,7 +85,7 @@ class ProcessExecutor:
         self._all: dict[int, Any] = {}
         self._lost_at_start: list[int] = []
         self._refused: list[Arrival] = []
-        self._shipment = shipment
+        self._nursery = Nursery(context, spec, shipment)
         self._start = Start(0, 0)
         self._resumes: dict[int, Resume] = {}
         self.torn = False
@@ -108,13 +109,9 @@ class ProcessExecutor:
         fork = self._context.get_start_method() == "fork"
         if fork:
             hygiene.native_pools(len(sys.modules))
-        if not fork and self._shipment is None:
-            self._shipment = Shipment(self._spec)
         self._status.clear(worker)
         stacks.forget(self._status.fd, worker)
         channel = self._channel(worker)
-        shipped = [] if self._shipment is None else self._shipment.fds
-        parcel_fd = parcel(shipped) if len(shipped) > wire.PARCEL_FDS else -1
         ours, theirs = lifeline()
         boot = main.Boot(
             worker=worker,
@@ -130,19 +127,14 @@ class ProcessExecutor:
             levels=notes.logger_levels(),
             spec=self._spec if fork else None,
             resume=self._resumes.get(worker),
-            shipment_fd=-1 if self._shipment is None else self._shipment.fd,
-            shipment_fds=shipped,
-            parcel_fd=parcel_fd,
         )
         try:
-            process = launch.start(self._context, main.run, boot)
+            process = self._nursery.start(boot)
         except BaseException:
             descriptors.close_private(ours)
             raise
         finally:
             os.close(theirs)
-            if parcel_fd >= 0:
-                os.close(parcel_fd)
         self._all[worker] = process
         try:
             member = Member(process, ours, launch.watch(process))
@@ -309,8 +301,7 @@ class ProcessExecutor:
         self._control.release()
         self._status.close()
         self._poll.close()
-        if self._shipment is not None:
-            self._shipment.close()
+        self._nursery.close()
 
     # Inside
 

@@ -10,11 +10,13 @@ here and handed to each child by whoever starts it.
 
 from __future__ import annotations
 
+import gc
 import io
 import mmap
 import os
 import pickle
 import struct
+import types
 from collections.abc import Sequence
 from multiprocessing import context, reduction
 from typing import Any, NamedTuple
@@ -32,6 +34,7 @@ _HEADER = struct.Struct("<QQ")
 _PLACE = struct.Struct("<qQQ")
 _HERE = -1
 _ALIGN = 4096
+_BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 _inherited: list[int] = []
 
 
@@ -69,8 +72,14 @@ class _Recorder:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """cloudpickle, plus multiprocessing's own reducers, plus storages out of band, one entry per storage."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.modules: set[str] = set()
+
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
+        if isinstance(obj, _BY_NAME):
+            self.modules.add(str(obj.__name__ if kind is types.ModuleType else obj.__module__))
         if kind is torch.UntypedStorage and obj.device.type == "cpu" and not obj.is_shared():
             if obj.nbytes() == 0:
                 return torch.UntypedStorage, (0,)
@@ -113,6 +122,9 @@ def _typed(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStor
 class Shipment:
     """A packed object. Owner: the pool that starts the readers. ``fds`` must reach every reader, in this order.
 
+    ``root_bytes`` is what a reader has to go through; large buffers lie beside it and are only mapped.
+    ``modules`` are those it names things from.
+
     One larger than ``limit_bytes`` is refused before it takes any memory.
     """
 
@@ -122,8 +134,9 @@ class Shipment:
         stream = io.BytesIO()
         previous = _context.get_spawning_popen()
         _context.set_spawning_popen(recorder)
+        pickler = _Pickler(stream, protocol=5, buffer_callback=buffers.append)
         try:
-            _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(obj)
+            pickler.dump(obj)
         except Exception as error:
             for fd in recorder.fds:
                 os.close(fd)
@@ -132,10 +145,12 @@ class Shipment:
             _context.set_spawning_popen(previous)
         self.fds = recorder.fds
         self.fd = -1
+        self.root_bytes = stream.tell()
+        self.modules = frozenset(pickler.modules)
         try:
             views = [buffer.raw() for buffer in buffers]
             found = [_in_segment(view) for view in views]
-            nbytes = stream.tell() + sum(
+            nbytes = self.root_bytes + sum(
                 view.nbytes for view, known in zip(views, found, strict=True) if known is None
             )
             if limit_bytes is not None and nbytes > limit_bytes:
@@ -203,7 +218,13 @@ def unpack(fd: int, fds: Sequence[int]) -> Any:
     for number in {place.file for place in places} - {_HERE}:
         files[number] = memoryview(segments.adopt(fds[number]))
     buffers = [files[place.file][place.at : place.at + place.nbytes] for place in places]
-    return pickle.loads(view[start : start + root_bytes], buffers=buffers)
+    collecting = gc.isenabled()
+    gc.disable()  # millions of new objects and no garbage among them
+    try:
+        return pickle.loads(view[start : start + root_bytes], buffers=buffers)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _in_segment(view: memoryview) -> tuple[Segment, int] | None:

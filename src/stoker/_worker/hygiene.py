@@ -76,9 +76,9 @@ def forget_default_device() -> None:
         torch.device("cpu").__enter__()
 
 
-def name_process(worker: int) -> None:
+def name_process(name: str) -> None:
     """Show up in process lists as what we are."""
     try:
-        torch.multiprocessing._set_thread_name(f"stoker-{worker}")
+        torch.multiprocessing._set_thread_name(f"stoker-{name}")
     except (AttributeError, RuntimeError):
         return

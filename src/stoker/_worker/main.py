@@ -15,14 +15,14 @@ import sys
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import reduction
 from typing import Any, NoReturn
 
-from stoker._share import shipment
 from stoker._transports.base import Receipt
 from stoker._transports.writer import ArenaWriter, SlotWriter
 from stoker._worker import collate, context, failure, hygiene, notes, seeding, stacks, status, wire
+from stoker._worker.cargo import Cargo
 from stoker._worker.maker import Maker, Watch, collate_samples, note_indices
 from stoker._worker.spec import Order, Resume, WorkerSpec
 from stoker._worker.stream import Abandoned, StreamEnded
@@ -53,48 +53,35 @@ class Boot:
     levels: dict[str, int]
     spec: WorkerSpec | None
     resume: Resume | None = None
-    shipment_fd: int = -1
-    shipment_fds: list[int] = field(default_factory=list)
-    parcel_fd: int = -1
-    """Where the shipment's descriptors are taken from when they are too many to be passed one by one."""
+    cargo: Cargo | None = None
+    """The spec as it was shipped. Without it and without ``spec`` this process was forked from a template that has it."""
 
     def __reduce__(self) -> Any:
         """For spawn and forkserver: duplicate every descriptor for the child. Called while the process is spawned."""
         fds = [self.task_fd, self.result_fd, self.lifeline_fd, self.note_fd, self.arena_fd, self.status_fd]
-        parcelled = self.parcel_fd >= 0
-        fds += [self.shipment_fd, *([self.parcel_fd] if parcelled else self.shipment_fds)]
         passed = [reduction.DupFd(fd) for fd in fds]
-        rest = (self.stride, self.reserve, self.base_seed, self.levels, self.resume, parcelled)
+        rest = (self.stride, self.reserve, self.base_seed, self.levels, self.resume, self.cargo)
         return _arrive, (self.worker, passed, rest)
 
 
 def _arrive(worker: int, passed: list[Any], rest: tuple[Any, ...]) -> Boot:
-    fds = [item.detach() for item in passed]
-    stride, reserve, base_seed, levels, resume, parcelled = rest
-    task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd, shipment_fd, *shipment_fds = fds
-    if parcelled:
-        shipment_fds = _open_parcel(*shipment_fds)
+    stride, reserve, base_seed, levels, resume, cargo = rest
+    task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd = (item.detach() for item in passed)
     return Boot(
         worker, task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd, stride, reserve, base_seed, levels,
-        None, resume, shipment_fd, shipment_fds,
+        None, resume, cargo,
     )  # fmt: skip
 
 
-def _open_parcel(fd: int) -> list[int]:
-    fds: list[int] = []
-    with socket.socket(fileno=fd) as parcel:
-        while True:
-            data, found, _, _ = socket.recv_fds(parcel, 1, wire.PARCEL_FDS)
-            if not data:
-                return fds
-            fds += found
+inherited: WorkerSpec | None = None
+"""What the template has unpacked that this process was forked from."""
 
 
 def run(boot: Boot) -> None:
     """Entry point of the process."""
     hygiene.reset_signals()
     hygiene.hold_lifeline(boot.lifeline_fd)
-    hygiene.name_process(boot.worker)
+    hygiene.name_process(str(boot.worker))
     page = status.StatusPage(boot.status_fd)
     stack_file = stacks.StackFile(boot.status_fd, boot.worker)
     row = page.row(boot.worker)
@@ -152,9 +139,9 @@ class _Loop:
         """Load the dataset, seed, run ``worker_init_fn``. An error is kept and raised by the first task, as in torch."""
         boot = self._boot
         try:
-            spec = (
-                boot.spec if boot.spec is not None else shipment.unpack(boot.shipment_fd, boot.shipment_fds)
-            )
+            spec = boot.spec
+            if spec is None:
+                spec = inherited if boot.cargo is None else boot.cargo.unpack()
             assert isinstance(spec, WorkerSpec)
             if spec.collate_map and boot.spec is None:
                 collate.merge(spec.collate_map)
