@@ -40,7 +40,7 @@ def test_reading_an_array_makes_it_nobodys_own(method: str, kind: str) -> None:
     """Row 7: RAM climbs all epoch because reference counts are written into shared pages.
 
     Arrays have none inside: reading all of one costs no worker a copy of it, whether it was inherited or sent. For containers of
-    Python objects that takes ``stoker.share``, which is not there yet.
+    Python objects that takes ``stoker.share``: test_shared_data.py.
     """
     loader = stoker.DataLoader(Rows(kind), batch_size=32, num_workers=2, multiprocessing_context=method)
     seen: dict[int, list[int]] = {}

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,11 @@ class Sample:
 @dataclass(frozen=True)
 class Frozen:
     names: list[str]
+
+
+class Color(Enum):
+    RED = 1
+    BLUE = 2
 
 
 class Slotted:
@@ -219,6 +225,8 @@ LEFT_ALONE: dict[str, tuple[Any, str]] = {
     "torch shared": (lambda: torch.zeros(20_000).share_memory_(), "share_memory_"),
     "meta": (lambda: torch.zeros(20_000, device="meta"), "on meta"),
     "sparse": (lambda: torch.ones(20_000).to_sparse(), "dense"),
+    "list of parameters": (lambda: [torch.nn.Parameter(torch.zeros(9)) for _ in range(2000)], "Parameter"),
+    "list of shared tensors": (lambda: [torch.zeros(9000).share_memory_() for _ in range(20)], "shared by torch"),
     "dates": (lambda: np.arange(20_000).astype("M8[s]"), "view(np.int64)"),
     "objects": (lambda: np.array(words(), object), "tolist"),
     "subclass": (lambda: array().view(Tagged), "Tagged"),
@@ -252,6 +260,14 @@ def test_a_mapped_file_is_left_alone(tmp_path: Any) -> None:
     report = stoker.share(dataset, report=True)
     assert ["mapped file" in entry.reason for entry in report.entries] == [True, True]
     assert stoker.share(dataset).mapped is mapped
+
+
+def test_of_a_loader_only_the_dataset_is_looked_into() -> None:
+    dataset = Files(names=words())
+    loader: Any = stoker.DataLoader(dataset, sampler=list(range(5000)))
+    assert stoker.share(loader) is loader
+    assert type(dataset.names) is stoker.SharedList
+    assert type(loader.sampler) is list
 
 
 def test_functions_and_what_they_hold_are_not_looked_into() -> None:
@@ -303,6 +319,13 @@ def test_instances_of_own_classes_are_decoded_on_access() -> None:
     stoker.share(dataset)
     assert dataset.samples == samples
     assert dataset.samples[3] is not dataset.samples[3]
+
+
+def test_members_of_an_enum_stay_themselves() -> None:
+    dataset = Files(colors=[Color(1 + number % 2) for number in range(20_000)])
+    stoker.share(dataset)
+    assert type(dataset.colors) is stoker.SharedList
+    assert dataset.colors[3] is Color.BLUE
 
 
 def broken(where: str) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -98,15 +99,28 @@ def _quick(item: Any) -> bool:
     return not isinstance(item, int | float | str | bytes | bool | type(None))
 
 
-def item_kinds(container: Any, depth: int) -> set[type]:
-    """The types of what lies ``depth`` containers below, keys of dicts left out. Looks at every item, quickly."""
-    level: Iterable[Any] = _children(container)
+def item_kinds(container: Any, depth: int) -> list[set[type]]:
+    """The types of the items, of what lies in those, and so on; keys of dicts left out. Looks at every item, quickly."""
+    found: list[set[type]] = []
+    level: Callable[[], Iterable[Any]] = partial(_children, container)
     for _ in range(depth):
-        level = chain.from_iterable(_children(item) for item in level if type(item) in _NESTED)
-    return set(map(type, level))
+        kinds = set(map(type, level()))
+        found.append(kinds)
+        if not kinds & _NESTED:
+            break
+        level = partial(_below, level, kinds)
+    return found
 
 
-_NESTED = (list, tuple, dict, set, frozenset)
+_NESTED = frozenset((list, tuple, dict, set, frozenset))
+
+
+def _below(level: Callable[[], Iterable[Any]], kinds: set[type]) -> Iterable[Any]:
+    if kinds <= _NESTED - {dict}:
+        return chain.from_iterable(level())
+    if kinds == {dict}:
+        return chain.from_iterable(map(dict.values, level()))
+    return chain.from_iterable(_children(item) for item in level() if type(item) in _NESTED)
 
 
 def _children(container: Any) -> Iterable[Any]:

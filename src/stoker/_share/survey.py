@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from stoker._share.verdicts import FEW, Fate, Verdict, judge
 
@@ -171,8 +171,10 @@ def _attributes(obj: Any) -> Iterator[tuple[str, Any, Any, Any]]:
     except AttributeError:
         attributes = None
     if type(attributes) is dict:
-        for name, value in list(attributes.items()):
-            yield str(name), attributes, name, value
+        # The rest of a loader is machinery.
+        names = ["dataset"] if isinstance(obj, DataLoader) else list(attributes)
+        for name in names:
+            yield str(name), attributes, name, attributes[name]
     for base in type(obj).__mro__:
         if "__slots__" not in base.__dict__:
             continue

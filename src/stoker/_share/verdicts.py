@@ -2,53 +2,32 @@
 
 from __future__ import annotations
 
-import io
 import mmap
-import pickle
 import sys
-import types
 from collections import OrderedDict, deque
 from collections.abc import Sized
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
-from stoker._share import tables
+from stoker._share import contents, tables
 from stoker._share.arrays import SharedArray
 from stoker._share.dicts import SharedDict
 from stoker._share.lists import SharedSequence
 from stoker._share.segment import Segment, find
 from stoker._share.sets import SharedSet
-from stoker._share.sizes import estimate, item_kinds, largest
+from stoker._share.sizes import estimate, item_kinds
 
 FEW = 10_000
 """Containers that are not packed are looked into up to this many items."""
 
-_CENSUS = 1024
-_MANY_ARRAYS = 64
-_INNER_BYTES = 4096
-_PROBED = 8
-_ATOMS = frozenset(
-    (type(None), bool, int, float, complex, str, bytes, np.dtype, torch.dtype, torch.device, slice, range)
-)
+_LEVELS = 4
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-_PACKED = frozenset((list, tuple, dict, OrderedDict, set, frozenset))
 _ENTERED = frozenset((list, tuple, dict, OrderedDict))
-_LIVE = (Dataset, torch.nn.Module)
-_UNTOUCHED = (
-    type,
-    types.ModuleType,
-    types.FunctionType,
-    types.MethodType,
-    types.BuiltinFunctionType,
-    types.GeneratorType,
-)
-_NAMESPACES = frozenset((("types", "SimpleNamespace"), ("argparse", "Namespace")))
 
 
 class Fate(Enum):
@@ -81,9 +60,9 @@ _SHARED = Verdict(Fate.KEEP, 0, "already shared", tell=True)
 def judge(obj: Any, min_bytes: int, *, root: bool = False) -> Verdict:
     """Decide about one thing. Reads it, changes nothing. ``root``: the user named it, so its size does not matter."""
     kind = type(obj)
-    if kind in _ATOMS:
+    if kind in contents.ATOMS:
         return _atom(obj, min_bytes)
-    if isinstance(obj, _UNTOUCHED):
+    if isinstance(obj, contents.UNTOUCHED):
         return _SILENTLY
     if isinstance(obj, SharedSequence | SharedDict | SharedSet | SharedArray):
         return _SHARED
@@ -93,7 +72,7 @@ def judge(obj: Any, min_bytes: int, *, root: bool = False) -> Verdict:
         return _tensor(obj, min_bytes, root)
     if tables.is_table(obj):
         return _table(obj, min_bytes, root)
-    if kind in _PACKED:
+    if kind in contents.PACKED:
         return _container(obj, min_bytes, root)
     if isinstance(obj, _CONTAINERS):
         return _subclass(obj, min_bytes)
@@ -183,123 +162,35 @@ def _table(obj: Any, min_bytes: int, root: bool) -> Verdict:
 def _container(obj: Any, min_bytes: int, root: bool) -> Verdict:
     if not obj:
         return _SILENTLY
-    kinds = item_kinds(obj, 0)
-    if type(obj) in _ENTERED and any(issubclass(kind, _LIVE) for kind in kinds):
-        return Verdict(Fate.ENTER, sys.getsizeof(obj), _alive(obj, kinds), tell=type(obj) is not tuple)
+    levels = item_kinds(obj, _LEVELS)
+    kinds = levels[0]
+    if type(obj) in _ENTERED and any(issubclass(kind, contents.LIVE) for kind in kinds):
+        return Verdict(Fate.ENTER, sys.getsizeof(obj), contents.alive(levels), tell=type(obj) is not tuple)
     nbytes = estimate(obj)
     enter = Verdict(Fate.ENTER) if type(obj) in _ENTERED else _SILENTLY
-    if kinds <= _ATOMS:
+    if kinds <= contents.ATOMS:
         return Verdict(Fate.PACK, nbytes) if nbytes >= min_bytes or root else _SILENTLY
     if nbytes < min_bytes and not root:
         return enter
     if type(obj) in _ENTERED:
-        if reason := _alive(obj, kinds):
+        if reason := contents.alive(levels):
             return Verdict(Fate.ENTER, sys.getsizeof(obj), reason, tell=True)
-        inner = _large_inside(obj, kinds, min_bytes, nbytes)
+        if torch.Tensor in kinds and not all(
+            map(contents.is_data, obj.values() if isinstance(obj, dict) else obj)
+        ):
+            return Verdict(
+                Fate.ENTER, nbytes, "holds tensors that are shared by torch, on a device or require grad"
+            )
+        inner = contents.large_inside(obj, kinds, min_bytes, nbytes)
         if inner is not None:
             return Verdict(Fate.ENTER, inner_bytes=inner)
-    opaque = any(_is_opaque(kind) for depth in range(3) for kind in item_kinds(obj, depth))
-    if opaque and _sprawls(obj, nbytes):
+    if any(contents.is_opaque(kind) for level in levels for kind in level) and contents.sprawls(obj, nbytes):
         return Verdict(
             Fate.ENTER if len(obj) <= FEW and type(obj) in _ENTERED else Fate.KEEP,
             nbytes,
             "its items refer to much more than themselves: packed one by one they would take more memory",
         )
-    return Verdict(Fate.PACK, nbytes, _what_changes(kinds))
-
-
-def _alive(obj: Any, kinds: set[type]) -> str:
-    """Why the items of a container must stay the objects they are; empty when they need not."""
-    for depth in range(4):
-        found = kinds if depth == 0 else item_kinds(obj, depth)
-        if not found:
-            break
-        for kind in found:
-            if issubclass(kind, _LIVE):
-                return f"holds {kind.__name__} objects: they are looked into and stay the objects they are"
-    if all(_is_live(kind) for kind in kinds):
-        names = ", ".join(sorted(kind.__name__ for kind in kinds)[:3])
-        return f"holds {names} objects: they are looked into and stay the objects they are"
-    return ""
-
-
-def _is_live(kind: type) -> bool:
-    if issubclass(kind, (*_LIVE, *_UNTOUCHED, io.IOBase)) or kind.__module__ in ("_thread", "threading"):
-        return True
-    return any("__call__" in base.__dict__ for base in kind.__mro__)
-
-
-def _is_opaque(kind: type) -> bool:
-    """Whether instances may refer to anything: neither numbers, text, arrays nor Python's own containers."""
-    return not (kind in _PACKED or kind in _ATOMS or issubclass(kind, np.ndarray | np.generic | torch.Tensor))
-
-
-def _is_changeable(kind: type) -> bool:
-    if kind in (list, dict, set):
-        return True
-    ordinary = kind.__module__.partition(".")[0] not in sys.stdlib_module_names
-    return _is_opaque(kind) and (ordinary or (kind.__module__, kind.__name__) in _NAMESPACES)
-
-
-def _large_inside(obj: Any, kinds: set[type], min_bytes: int, nbytes: int) -> int | None:
-    """The threshold for its items, when some are large themselves: reading one would decode all of it. Else None."""
-    if len(obj) > _CENSUS:
-        return None
-    values = list(obj.values() if isinstance(obj, dict) else obj)
-    large = largest(values, min_bytes)
-    if not large:
-        return None
-    if kinds <= {np.ndarray, torch.Tensor} and len(values) > _MANY_ARRAYS and _alike(values):
-        return None
-    rest = nbytes - sum(map(estimate, large))
-    return min_bytes if rest < min_bytes else min(min_bytes, _INNER_BYTES)
-
-
-def _alike(values: list[Any]) -> bool:
-    """Whether arrays lie behind one another in one layout, so that reading one copies nothing."""
-    return len({(type(value), value.dtype, value.ndim) for value in values}) == 1
-
-
-def _sprawls(obj: Any, nbytes: int) -> bool:
-    values = obj.values() if isinstance(obj, dict) else obj
-    step = max(1, len(obj) // _PROBED)
-    limit = 65536 + 16 * nbytes // len(obj)
-    return any(_outgrows(item, limit) for item in islice(values, 0, None, step))
-
-
-class _Outgrown(Exception):
-    pass
-
-
-class _Gauge:
-    """A file that refuses to grow beyond a limit."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._left = limit_bytes
-
-    def write(self, data: Any) -> int:
-        nbytes = memoryview(data).nbytes
-        self._left -= nbytes
-        if self._left < 0:
-            raise _Outgrown
-        return nbytes
-
-
-def _outgrows(item: object, limit_bytes: int) -> bool:
-    try:
-        pickle.Pickler(_Gauge(limit_bytes), 5).dump(item)
-    except _Outgrown:
-        return True
-    except Exception:  # whoever packs it says what is wrong with it
-        return False
-    return False
-
-
-def _what_changes(kinds: set[type]) -> str:
-    changeable = sorted(kind.__name__ for kind in kinds if _is_changeable(kind))
-    if not changeable:
-        return ""
-    return f"items ({', '.join(changeable[:3])}) are decoded at every access: changes to one are not kept"
+    return Verdict(Fate.PACK, nbytes, contents.what_changes(kinds))
 
 
 def _subclass(obj: Any, min_bytes: int) -> Verdict:
@@ -320,11 +211,13 @@ def _object(obj: Any, root: bool) -> Verdict:
         return Verdict(
             Fate.KEEP, _parameters(obj), "a torch Module: share its parameters with share_memory()"
         )
-    if isinstance(obj, torch.Generator | np.random.Generator | np.random.RandomState):
+    if kind.__module__.startswith("stoker.") and not isinstance(obj, DataLoader):
+        return _SILENTLY
+    if isinstance(obj, Enum | torch.Generator | np.random.Generator | np.random.RandomState):
         return _SILENTLY
     if (
         kind.__module__.partition(".")[0] in sys.stdlib_module_names
-        and (kind.__module__, kind.__name__) not in _NAMESPACES
+        and (kind.__module__, kind.__name__) not in contents.NAMESPACES
     ):
         return _SILENTLY
     if not root and not isinstance(obj, Dataset) and _from_library(kind) and _has_own_state(kind):
