@@ -15,7 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.cases import FULL, QUICK, Micro, registry
+from benchmarks.cases import registry
+from benchmarks.entries import FULL, QUICK, Case, Micro
 from benchmarks.rounds import Field, RoundCrashed
 from benchmarks.table import Result, as_json, render
 
@@ -33,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
         for entry in entries.values():
             print(f"{entry.name:10} {entry.describe}\n{'':10} {entry.kind.value}")
         return 0
-    names = options.only.split(",") if options.only else list(entries)
+    names = options.only.split(",") if options.only else _default_names(entries, options.quick)
     unknown = [name for name in names if name not in entries]
     if unknown:
         print(f"no such case: {', '.join(unknown)}; see --list", file=sys.stderr)
@@ -57,6 +58,10 @@ def main(argv: list[str] | None = None) -> int:
         target.write_text(json.dumps(report, indent=1) + "\n")
         print(f"every round as JSON: {target}")
     return 1 if any(result.crash for result in results) else 0
+
+
+def _default_names(entries: dict[str, Case | Micro], quick: bool) -> list[str]:
+    return [name for name, entry in entries.items() if entry.quick or not quick]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -106,7 +111,7 @@ class _Run:
         """
         start_s = time.monotonic()
         # Half of the rounds begin with the left side: whoever goes second must not gain or lose by it.
-        orders = [_balanced(rounds, self.rng) for _ in self.results]
+        orders = [_balanced(_rounds_of(result, rounds), self.rng) for result in self.results]
         try:
             for number in range(rounds):
                 spent_s = time.monotonic() - start_s
@@ -115,7 +120,7 @@ class _Run:
                 turns = [
                     (result, order[number])
                     for result, order in zip(self.results, orders, strict=True)
-                    if result.crash is None
+                    if result.crash is None and number < len(order)
                 ]
                 while turns:
                     turns = self._field(turns, f"round {number + 1}/{rounds}")
@@ -150,6 +155,10 @@ class _Run:
         if not result.entry.needs_inline:
             return 0
         return 1 if self.quick else result.workers
+
+
+def _rounds_of(result: Result, rounds: int) -> int:
+    return min(rounds, result.entry.most_rounds or rounds)
 
 
 def _balanced(rounds: int, rng: random.Random) -> list[bool]:

@@ -1,104 +1,17 @@
 """The registry: every case, what it loads, how it is measured and which figure it must reach.
 
 Importing this module is cheap: torch and the datasets are imported by ``build``, in the round's process. To
-add a case, append to ``CASES``; for a cost without a rival, append a ``Micro`` to ``MICROS``.
+add a case, append to ``CASES``; for a cost without a rival, append a ``Micro`` to ``MICROS``. What is about one copy of the data is
+in ``one_copy``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
-Arguments = dict[str, Any]
-"""Constructor arguments, the same for both loaders; the round adds ``num_workers``."""
-
-
-class Kind(Enum):
-    """What the clock runs over."""
-
-    STEADY = "wall per batch, warm, in the middle of a long epoch"
-    EPOCH = "wall per batch over one whole epoch, workers' start included"
-    FIRST = "iter() to the first batch, workers' start included"
-    GAP = "last batch of an epoch to the first of the next, persistent workers"
-    MICRO = "a function's own cost"
-
-
-class Metric(Enum):
-    """What a required figure is about."""
-
-    WALL = "wall"
-    CPU = "parent CPU"
-    EFFICIENCY = "efficiency"
-    MICRO = "cost"
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much one round measures."""
-
-    seconds: float
-    warm_seconds: float
-    epoch_batches: int
-    least_batches_cap: int
-    rounds: int
-
-
-# 61 batches of 16 hold exactly 16 of the slow samples, so a multiple of 61 has no cut-off cycle.
-FULL = Effort(seconds=1.5, warm_seconds=0.25, epoch_batches=61, least_batches_cap=1000, rounds=5)
-QUICK = Effort(seconds=0.3, warm_seconds=0.1, epoch_batches=31, least_batches_cap=8, rounds=2)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A bound from the issue: a ratio or an efficiency to reach, or a cost in µs not to exceed."""
-
-    metric: Metric
-    bound: float
-
-    @property
-    def at_most(self) -> bool:
-        """Whether smaller is better."""
-        return self.metric is Metric.MICRO
-
-    def met(self, value: float) -> bool:
-        """Tell whether ``value`` satisfies the bound."""
-        return value <= self.bound if self.at_most else value >= self.bound
-
-
-@dataclass(frozen=True)
-class Case:
-    """One duel between two loaders built from the same arguments."""
-
-    name: str
-    describe: str
-    kind: Kind
-    build: Callable[[Effort], Arguments]
-    figures: tuple[Figure, ...]
-    workers: int = 2
-    least_batches: int = 20
-
-    @property
-    def needs_inline(self) -> bool:
-        """Whether a round also measures ``num_workers=0``, alone and side by side."""
-        return any(figure.metric is Metric.EFFICIENCY for figure in self.figures)
-
-
-@dataclass(frozen=True)
-class Micro:
-    """A cost without a rival: ``run`` returns µs per batch and has to stay at or below ``bound_us``."""
-
-    name: str
-    describe: str
-    run: Callable[[], float]
-    bound_us: float
-    kind: Kind = Kind.MICRO
-
-    @property
-    def figures(self) -> tuple[Figure, ...]:
-        """The bound in the form the table reads."""
-        return (Figure(Metric.MICRO, self.bound_us),)
+from benchmarks import one_copy
+from benchmarks.entries import Arguments, Case, Effort, Figure, Kind, Metric, Micro
 
 
 def _ready_made(
@@ -258,5 +171,5 @@ MICROS: tuple[Micro, ...] = (
 
 def registry() -> dict[str, Case | Micro]:
     """Return every case by name, in the order of the table."""
-    entries: list[Case | Micro] = [*CASES, *MICROS]
+    entries: list[Case | Micro] = [*CASES, *one_copy.CASES, *MICROS, *one_copy.MICROS]
     return {entry.name: entry for entry in entries}

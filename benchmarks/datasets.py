@@ -8,6 +8,7 @@ that is checked.
 from __future__ import annotations
 
 import io
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -70,6 +71,61 @@ class Jpegs(Dataset[Any]):
         # A copy, because the array over Pillow's bytes is read-only and torch warns about such memory.
         pixels = torch.from_numpy(np.array(small)).permute(2, 0, 1)
         return pixels, index % 1000
+
+
+class Paths(Dataset[Any]):
+    """Reads one string of a list per sample, and says which process did."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = paths
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        return len(self.paths[index]), os.getpid()
+
+
+class ArrayRows(Dataset[Any]):
+    """Rows of one large numpy array; a row's tensor is a view of it."""
+
+    def __init__(self, rows: int, row_bytes: int) -> None:
+        # Random: neither the kernel nor a pickle can make it smaller than it is.
+        self.array = np.random.default_rng(0).integers(0, 256, (rows, row_bytes), dtype=np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.from_numpy(self.array[index]), os.getpid()
+
+
+class Nothing(Dataset[Any]):
+    """As long as another dataset and with samples like its own, but nothing is held: they are made from one sample."""
+
+    def __init__(self, other: Any) -> None:
+        self.length = len(other)
+        self.row_bytes = other.array.shape[1] if isinstance(other, ArrayRows) else 0
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return torch.zeros(self.row_bytes, dtype=torch.uint8) if self.row_bytes else index, os.getpid()
+
+
+class Labelled(Dataset[Any]):
+    """(path, label) tuples in a list, as image folders have them."""
+
+    def __init__(self, rows: list[tuple[str, int]]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        file_name, label = self.rows[index]
+        return len(file_name), label
 
 
 def _jpeg(seed: int) -> bytes:

@@ -12,10 +12,11 @@ import statistics
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from benchmarks.cases import Arguments, Case, Effort, Kind
+from benchmarks import memory
+from benchmarks.entries import Arguments, Case, Effort, Kind, Metric
 from benchmarks.machine import LoadMark, cores
 
 LoaderType = Callable[..., Any]
@@ -32,6 +33,10 @@ class Measurement:
     foreign_cores: float
     cores: int
     signature: str
+    facts: dict[str, float] = field(default_factory=dict)
+    """What else was measured, by name with unit."""
+    trouble: str = ""
+    """Why there is no time to show: what the loader said, or why the case cannot run here."""
 
 
 def measure(case: Case, loader_type: LoaderType, arguments: Arguments, effort: Effort) -> Measurement:
@@ -39,7 +44,8 @@ def measure(case: Case, loader_type: LoaderType, arguments: Arguments, effort: E
     return _KINDS[case.kind](case, loader_type, arguments, effort)
 
 
-def _steady(case: Case, loader_type: LoaderType, arguments: Arguments, effort: Effort) -> Measurement:
+def steady(case: Case, loader_type: LoaderType, arguments: Arguments, effort: Effort) -> Measurement:
+    """Batches from the middle of an epoch too long to end."""
     iterator = iter(loader_type(**arguments))
     signature = signature_of(next(iterator))
     window = 2 * max(1, arguments["num_workers"])
@@ -99,9 +105,45 @@ def _first(case: Case, loader_type: LoaderType, arguments: Arguments, effort: Ef
     batch = next(iterator)
     elapsed_s, cpu_s = time.perf_counter() - start_s, time.process_time() - cpu_s
     foreign = before.foreign_cores(LoadMark.now())
-    signature = signature_of(batch)
+    holds = any(figure.metric is Metric.BEYOND for figure in case.figures)
+    # What these samples end with, the pid of their worker, is no value to compare.
+    signature = signature_of(batch[:-1] if holds else batch)
+    measurement = _measurement(elapsed_s, cpu_s, 1, elapsed_s, foreign, signature)
     del iterator
-    return _measurement(elapsed_s, cpu_s, 1, elapsed_s, foreign, signature)
+    if holds:
+        return replace(measurement, facts=_beyond_empty(loader, loader_type, arguments))
+    return measurement
+
+
+def _beyond_empty(loader: Any, loader_type: LoaderType, arguments: Arguments) -> dict[str, float]:
+    """What the workers of a loader hold beyond those of a dataset with nothing in it, when they have read all of it."""
+    from benchmarks.datasets import Nothing
+
+    dataset = arguments["dataset"]
+    late = memory.run_epoch(loader).late
+    empty = memory.run_epoch(loader_type(**{**arguments, "dataset": Nothing(dataset)})).late
+    return memory.beyond(late, empty, dataset.array.nbytes)
+
+
+def _memory(case: Case, loader_type: LoaderType, arguments: Arguments, effort: Effort) -> Measurement:
+    """An epoch in which the workers' memory is read, and one of a dataset with nothing in it."""
+    from benchmarks.datasets import Nothing
+
+    before, cpu_s = LoadMark.now(), time.process_time()
+    epoch = memory.run_epoch(loader_type(**arguments))
+    cpu_s = time.process_time() - cpu_s
+    foreign = before.foreign_cores(LoadMark.now())
+    idle = memory.run_epoch(loader_type(**{**arguments, "dataset": Nothing(arguments["dataset"])}))
+    measurement = _measurement(
+        epoch.elapsed_s, cpu_s, epoch.batches, epoch.elapsed_s, foreign, signature_of(epoch.first)
+    )
+    return replace(measurement, facts=memory.added(epoch, idle))
+
+
+def _narrow(case: Case, loader_type: LoaderType, arguments: Arguments, effort: Effort) -> Measurement:
+    from benchmarks import narrow
+
+    return narrow.measure(case, loader_type, arguments, effort)
 
 
 def _gap(case: Case, loader_type: LoaderType, arguments: Arguments, effort: Effort) -> Measurement:
@@ -149,7 +191,14 @@ def _measurement(
     )
 
 
-_KINDS = {Kind.STEADY: _steady, Kind.EPOCH: _epoch, Kind.FIRST: _first, Kind.GAP: _gap}
+_KINDS = {
+    Kind.STEADY: steady,
+    Kind.EPOCH: _epoch,
+    Kind.FIRST: _first,
+    Kind.GAP: _gap,
+    Kind.MEMORY: _memory,
+    Kind.NARROW: _narrow,
+}
 
 
 def signature_of(batch: Any) -> str:

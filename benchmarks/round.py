@@ -16,7 +16,8 @@ import warnings
 from dataclasses import asdict
 from importlib import import_module
 
-from benchmarks.cases import FULL, QUICK, Case, Micro, registry
+from benchmarks.cases import registry
+from benchmarks.entries import FULL, QUICK, Case, Metric, Micro
 from benchmarks.machine import LoadMark, cores
 from benchmarks.measure import LoaderType, Measurement, measure
 
@@ -48,6 +49,8 @@ def run(entry: Case | Micro, side: str, loader_type: LoaderType, quick: bool) ->
         return _run_micro(entry)
     effort = QUICK if quick else FULL
     arguments = {**entry.build(effort), "num_workers": 0 if side == "inline" else entry.workers}
+    if side == "stoker":
+        arguments = entry.ours(arguments)
     if side == "inline":
         import torch
 
@@ -58,10 +61,13 @@ def run(entry: Case | Micro, side: str, loader_type: LoaderType, quick: bool) ->
 
 def _run_micro(entry: Micro) -> Measurement:
     before, start_s = LoadMark.now(), time.perf_counter()
-    cost_us = entry.run()
+    value = entry.run()
     elapsed_s = time.perf_counter() - start_s
     foreign = before.foreign_cores(LoadMark.now())
-    return Measurement(cost_us, cost_us, 1, elapsed_s, foreign, cores(), "")
+    if entry.metric is Metric.MICRO:
+        return Measurement(value, value, 1, elapsed_s, foreign, cores(), "")
+    elapsed_us = elapsed_s * 1e6
+    return Measurement(elapsed_us, elapsed_us, 1, elapsed_s, foreign, cores(), "", {entry.metric.fact: value})
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from benchmarks.cases import Case, Micro
+from benchmarks.entries import Case, Micro
 from benchmarks.measure import Measurement
 
 ROOT = Path(__file__).resolve().parent.parent

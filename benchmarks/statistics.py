@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 from enum import Enum
 
-from benchmarks.cases import Figure, Metric
+from benchmarks.entries import Figure, Metric
 from benchmarks.measure import Measurement
 from benchmarks.rounds import Heat
 
@@ -57,6 +57,9 @@ def cpu_us(measurement: Measurement) -> float:
 
 def ratios(heats: list[Heat], metric: Metric, workers: int) -> list[float]:
     """Return one value per round for the metric of a figure."""
+    if metric.fact:
+        # A case that cannot run here has no such fact.
+        return [heat.right.facts[metric.fact] for heat in heats if metric.fact in heat.right.facts]
     if metric is Metric.EFFICIENCY:
         return [efficiency(heat.right, heat, workers) for heat in heats]
     of = cpu_us if metric is Metric.CPU else wall_us

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from benchmarks import statistics as stats
-from benchmarks.cases import Case, Metric, Micro
+from benchmarks.entries import Case, Metric, Micro
 from benchmarks.machine import cores
 from benchmarks.measure import Measurement
 from benchmarks.rounds import Heat
@@ -37,12 +37,16 @@ class Result:
     @property
     def same_batches(self) -> bool:
         """Whether both sides delivered the same first batch in every round."""
-        return all(heat.left.signature == heat.right.signature for heat in self.heats)
+        return all(
+            heat.left.signature == heat.right.signature
+            for heat in self.heats
+            if not (heat.left.trouble or heat.right.trouble)
+        )
 
     def figure_summary(self, metric: Metric) -> Summary | None:
         """Summarise one figure, or None before the first round."""
-        if metric is Metric.MICRO:
-            values = [measurement.wall_us for measurement in self.micro]
+        if isinstance(self.entry, Micro):
+            values = [each.facts.get(metric.fact, each.wall_us) for each in self.micro]
         else:
             values = stats.ratios(self.heats, metric, self.workers)
         return Summary.of(values) if values else None
@@ -87,18 +91,18 @@ def _rows(result: Result) -> list[list[str]]:
         summary = result.figure_summary(figure.metric)
         name = result.entry.name if number == 0 else ""
         sign = "<=" if figure.at_most else ">="
-        unit = " µs" if figure.at_most else "" if figure.metric is Metric.EFFICIENCY else "x"
+        unit = figure.metric.unit
         needed = f"{sign} {figure.bound:g}{unit}"
         if summary is None:
-            mark = Verdict.CRASHED.value if result.crash else ""
-            rows.append([name, *[""] * 4, figure.metric.value, "", "", needed, "", mark])
+            mark = Verdict.CRASHED.value if result.crash else "not run" if result.heats else ""
+            rows.append([name, *[""] * 4, figure.metric.label, "", "", needed, "", mark])
             continue
         mark = _mark(result, figure.bound, summary, stats.verdict(figure, summary, result.same_batches))
         times = _times(result) if number == 0 else [""] * 4
         spread = f"{summary.low:.2f}..{summary.high:.2f}" if len(summary.values) > 1 else "-"
         others = f"{_foreign_cores(result):.2f}" if number == 0 else ""
         rows.append(
-            [name, *times, figure.metric.value, f"{summary.median:.2f}{unit}", spread, needed, others, mark]
+            [name, *times, figure.metric.label, f"{summary.median:.2f}{unit}", spread, needed, others, mark]
         )
     return rows
 
@@ -115,13 +119,13 @@ def _mark(result: Result, bound: float, summary: Summary, verdict: Verdict) -> s
 def _times(result: Result) -> list[str]:
     if not result.heats:
         return [""] * 4
-    columns = [
-        [heat.left.wall_us for heat in result.heats],
-        [heat.right.wall_us for heat in result.heats],
-        [heat.left.cpu_us for heat in result.heats],
-        [heat.right.cpu_us for heat in result.heats],
-    ]
-    return [_us(Summary.of(column).median) for column in columns]
+    sides = [[heat.left for heat in result.heats], [heat.right for heat in result.heats]]
+    columns = []
+    for of in (stats.wall_us, stats.cpu_us):
+        for side in sides:
+            times = [of(each) for each in side if not each.trouble]
+            columns.append(_us(Summary.of(times).median) if times else "failed")
+    return columns
 
 
 def _us(value: float) -> str:
@@ -141,6 +145,7 @@ def _footer(results: list[Result]) -> list[str]:
         if heats:
             lines.append("")
             lines.extend(_inline_lines(result, heats))
+        lines.extend(_fact_lines(result))
         if not result.same_batches:
             lines.append(
                 f"{result.entry.name}: the two sides delivered different batches; the ratio means nothing"
@@ -151,6 +156,23 @@ def _footer(results: list[Result]) -> list[str]:
     lines.append(
         "median and lowest..highest of the ratios of single rounds; 'others': cores used by other programs"
     )
+    return lines
+
+
+def _fact_lines(result: Result) -> list[str]:
+    """Say for both sides what was measured beside the time, and what a loader said when it gave no batches."""
+    lines = []
+    for side in ("left", "right"):
+        found = [heat.left if side == "left" else heat.right for heat in result.heats]
+        names = dict.fromkeys(name for each in found for name in each.facts)
+        medians = {
+            name: Summary.of([each.facts[name] for each in found if name in each.facts]).median
+            for name in names
+        }
+        said = [f"{name} {value:,.2f}" for name, value in medians.items()]
+        said.extend(dict.fromkeys(each.trouble for each in found if each.trouble))
+        if said:
+            lines.append(f"{result.entry.name}, {side}: {'; '.join(said)}")
     return lines
 
 
@@ -197,7 +219,7 @@ def _case_json(result: Result) -> dict[str, Any]:
         summary = result.figure_summary(figure.metric)
         figures.append(
             {
-                "metric": figure.metric.value,
+                "metric": figure.metric.label,
                 "needed": figure.bound,
                 "at_most": figure.at_most,
                 "summary": asdict(summary) if summary else None,

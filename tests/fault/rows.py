@@ -12,6 +12,8 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from tests import warm
+
 METHODS = ("fork", "spawn", "forkserver")
 
 PATIENCE_S = 100.0
@@ -25,13 +27,15 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a training script to its end: from a file in ``folder``, or from standard input when there is none.
 
-    ``within`` is a command that runs it, such as that of ``small_shm``.
+    ``within`` is a command that runs it, such as that of ``small_shm``. Without one, a file runs in a warm interpreter.
     """
     text = textwrap.dedent(source)
     script = "-"
     if folder is not None:
         (folder / "train.py").write_text(text)
         script = "train.py"
+        if not within:
+            return warm.run([script, *args], cwd=folder, timeout=PATIENCE_S)
     return subprocess.run(
         [*within, sys.executable, script, *args],
         input=text if folder is None else "",

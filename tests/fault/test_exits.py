@@ -7,9 +7,8 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 
 import stoker
 from stoker.testing import Gate
+from tests import warm
 from tests.fault.datasets import Gated
 
 GONE_S = 10.0
@@ -121,9 +121,9 @@ def script(method: str, how: str, folder: Path, **variables: str) -> Iterator[Sc
     path = folder / "train.py"
     path.write_text(textwrap.dedent(SCRIPT))
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, str(path), method, how, str(gate)],
-        stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True, env={**environment(folder), **variables},
+    with warm.Popen(
+        [str(path), method, how, str(gate)],
+        stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env=environment(folder, **variables),
     ) as process:  # fmt: skip
         running = None
         try:
@@ -137,14 +137,10 @@ def script(method: str, how: str, folder: Path, **variables: str) -> Iterator[Sc
                 os.close(watch)
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """A script's environment: it finds the datasets of the tests, as this process does."""
-    paths = [str(folder), *(path for path in sys.path if path)]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONWARNINGS": "ignore:This DataLoader will create",  # more workers than cores
-    }
+def environment(folder: Path, **variables: str) -> Mapping[str, str]:
+    """A script's environment; processes that it starts also find what is in its folder."""
+    found = warm.environment(**variables)
+    return {**found, "PYTHONPATH": os.pathsep.join([str(folder), found["PYTHONPATH"]])}
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
@@ -271,8 +267,7 @@ def test_a_forked_child_that_ends_leaves_the_workers_alone(method: str, how: str
     """Row 50. multiprocessing's own exit handler runs in the child too, and knows the parent's workers by their pids."""
     path = tmp_path / "train.py"
     path.write_text(textwrap.dedent(INERT))
-    command = [sys.executable, str(path), method, how, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment(tmp_path))
+    done = warm.run([str(path), method, how, str(tmp_path)], timeout=100)
     assert (done.stdout, done.stderr) == ("[[1], [2], [3]]\nTrue\n", "")
 
 

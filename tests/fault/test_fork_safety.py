@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,6 +26,7 @@ from torch.utils.data import Dataset
 import stoker
 from stoker._core import policy
 from stoker.errors import UnsendableError, WorkerStalled
+from tests import warm
 
 ROOT = Path(__file__).parents[2]
 SCENE_S = 100
@@ -43,9 +42,7 @@ TIMEOUT_S = 60
 def played(scene: str) -> Any:
     """What a function of this module prints, as JSON, when it is called in a new process."""
     code = f"from tests.fault import test_fork_safety as scenes; scenes.{scene}()"
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=SCENE_S, check=False
-    )
+    run = warm.run(["-c", code], cwd=ROOT, timeout=SCENE_S)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
 

@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from torch.utils.data import Dataset
 
 import stoker
 import stoker.errors
+from tests import warm
 
 GONE_S = 10.0
 """Bound on a wait that ends at once when all is well; only a worker that stays makes it run out."""
@@ -51,9 +51,7 @@ def test_workers_end_with_a_parent_that_was_killed(method: str, tmp_path: Path) 
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(ORPHANS))
     root = Path(__file__).parents[2]
-    with subprocess.Popen(
-        [sys.executable, str(script), method, str(root), str(gate)], stdout=subprocess.PIPE, text=True
-    ) as parent:
+    with warm.Popen([str(script), method, str(root), str(gate)], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         watches = [os.pidfd_open(int(parent.stdout.readline())) for _ in range(2)]
         parent.send_signal(signal.SIGKILL)

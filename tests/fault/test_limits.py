@@ -24,6 +24,7 @@ from torch.utils.data import Dataset
 import stoker
 from stoker._executors import launch
 from stoker.errors import StartRefused
+from tests import warm
 
 GONE_S = 10.0
 """Bound on a wait that ends at once when all is well; only a worker that stays makes it run out."""
@@ -50,19 +51,12 @@ def run(source: str, *args: str, folder: Path, within: tuple[str, ...] = (), **v
     """The lines that a training script prints; it must succeed, and be silent otherwise."""
     path = folder / "train.py"
     path.write_text(textwrap.dedent(source))
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(part for part in sys.path if part),
-        "PYTHONWARNINGS": "ignore:This DataLoader will create",  # more workers than cores
-        **variables,
-    }
-    done = subprocess.run(
-        [*within, sys.executable, str(path), *args],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        env=environment,
-    )
+    environment = warm.environment(**variables)
+    if within:
+        command = [*within, sys.executable, str(path), *args]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=110, env=environment)
+    else:
+        done = warm.run([str(path), *args], timeout=110, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
@@ -390,9 +384,7 @@ def test_workers_end_with_a_daemon_that_was_killed(method: str, tmp_path: Path) 
     os.mkfifo(gate)
     path = tmp_path / "train.py"
     path.write_text(textwrap.dedent(KILLED_DAEMON))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
-    command = [sys.executable, str(path), str(gate), method]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+    with warm.Popen([str(path), str(gate), method], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         daemon = int(parent.stdout.readline())
         watches = [os.pidfd_open(int(parent.stdout.readline())) for _ in range(2)]
