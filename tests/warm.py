@@ -81,7 +81,9 @@ class Popen(subprocess.Popen[str]):
         finally:
             os.close(self._write_fd)
 
-    def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, pass_fds: Any, *rest: Any) -> None:  # type: ignore[misc]  # fmt: skip
+    def _execute_child(
+        self, args: Any, executable: Any, preexec: Any, close: Any, keep: Any, *rest: Any
+    ) -> None:
         cwd, env, _, _, _, stdin, stdin_w, stdout_r, stdout, stderr_r, stderr, *others = rest
         assert nursery is not None, "the test does not have the fixture `warm_scripts`"
         request = {

@@ -154,7 +154,7 @@ def test_start_methods_by_name(method: str) -> None:
     assert_same_run(build)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_start_methods_by_object(method: str) -> None:
     context = multiprocessing.get_context(method)
     loader = StokerLoader(Sharded(), batch_size=4, num_workers=2, multiprocessing_context=context)

@@ -1,4 +1,4 @@
-"""Narrow places: little shared memory, few descriptors, no room for a process, a bad TMPDIR, a daemonic parent, another device."""
+"""Narrow places: few descriptors, no room for a process, a bad TMPDIR, a daemonic parent, another device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import resource
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
@@ -30,7 +29,6 @@ GONE_S = 10.0
 """Bound on a wait that ends at once when all is well; only a worker that stays makes it run out."""
 
 METHODS = ("fork", "spawn", "forkserver")
-SMALL_SHM = ("unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=16m tmpfs /dev/shm && exec "$@"', "sh")
 
 
 class Rows(Dataset[torch.Tensor]):
@@ -47,16 +45,11 @@ def firsts(loader: Any) -> list[int]:
     return [int(row[0]) for batch in loader for row in batch]
 
 
-def run(source: str, *args: str, folder: Path, within: tuple[str, ...] = (), **variables: str) -> list[str]:
+def run(source: str, *args: str, folder: Path, **variables: str) -> list[str]:
     """The lines that a training script prints; it must succeed, and be silent otherwise."""
     path = folder / "train.py"
     path.write_text(textwrap.dedent(source))
-    environment = warm.environment(**variables)
-    if within:
-        command = [*within, sys.executable, str(path), *args]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=110, env=environment)
-    else:
-        done = warm.run([str(path), *args], timeout=110, env=environment)
+    done = warm.run([str(path), *args], timeout=110, env=warm.environment(**variables))
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
@@ -68,19 +61,18 @@ def refuse(number: int) -> Callable[..., Any]:
     return refused
 
 
+NO_MEMORY = (errno.ENOMEM, ["MiB resident", "MiB are available", "vm.overcommit_memory is", "forkserver"])
+NO_PROCESS = (errno.EAGAIN, ["processes and threads (hard limit", "ulimit -u"])
+
+
 @pytest.mark.parametrize(
-    ("number", "told"),
-    [
-        (errno.ENOMEM, ["MiB resident", "MiB are available", "vm.overcommit_memory is", "forkserver"]),
-        (errno.EAGAIN, ["processes and threads (hard limit", "ulimit -u"]),
-    ],
+    ("method", "number", "told"), [("fork", *NO_MEMORY), ("fork", *NO_PROCESS), ("spawn", *NO_MEMORY)]
 )
-@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_refused_process_is_named_with_the_numbers(
     method: str, number: int, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Row 45."""
-    loader = stoker.DataLoader(Rows(), num_workers=2, persistent_workers=True, multiprocessing_context=method)
+    loader = stoker.DataLoader(Rows(), num_workers=1, persistent_workers=True, multiprocessing_context=method)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fork", refuse(number))
         patch.setattr(multiprocessing.util, "spawnv_passfds", refuse(number))
@@ -127,13 +119,16 @@ def spare_descriptors() -> Iterator[Callable[[int], None]]:
         os.close(fd)
 
 
-@pytest.mark.parametrize("count", [8, 12, 16])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "count"),
+    [*((method, count) for method in ("fork", "forkserver") for count in (8, 12, 16)), ("spawn", 12)],
+)
 def test_descriptors_that_run_out_are_counted(
     method: str, count: int, spare_descriptors: Callable[[int], None]
 ) -> None:
     """Row 45. The leak guard sees to it that a start which fails halfway keeps none."""
     options: dict[str, Any] = {"multiprocessing_context": method}
+    # What is opened once and kept, by whoever is first, is no leak.
     assert firsts(stoker.DataLoader(Rows(), num_workers=1, **options)) == list(range(8))
     loader = stoker.DataLoader(Rows(), num_workers=40, **options)
     spare_descriptors(count)
@@ -203,47 +198,10 @@ FEW_DESCRIPTORS = """
 """
 
 
-@pytest.mark.parametrize(("method", "workers"), [("fork", 16), ("forkserver", 16), ("spawn", 4)])
+@pytest.mark.parametrize(("method", "workers"), [("fork", 16), ("forkserver", 16)])
 def test_256_descriptors_are_enough(method: str, workers: int, tmp_path: Path) -> None:
     """Rows 9 and 10: also when every batch is kept."""
     assert run(FEW_DESCRIPTORS, method, str(workers), folder=tmp_path) == ["1200"]
-
-
-LARGE_BATCHES = """
-    import sys
-    import torch
-    from stoker import DataLoader
-
-    class Large(torch.utils.data.Dataset):
-        def __len__(self):
-            return 20
-
-        def __getitem__(self, index):
-            return torch.full((10 << 20,), index, dtype=torch.uint8)
-
-    def collate(samples):
-        return {"images": torch.stack(samples), "count": len(samples)}
-
-    if __name__ == "__main__":
-        options = dict(batch_size=10, num_workers=2, prefetch_factor=1, multiprocessing_context=sys.argv[1])
-        for collate_fn in (None, collate):
-            for number, batch in enumerate(DataLoader(Large(), collate_fn=collate_fn, **options)):
-                images = batch if collate_fn is None else batch["images"]
-                print(images.nbytes, images[:, -1].tolist() == list(range(10 * number, 10 * number + 10)))
-"""
-
-
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_batches_larger_than_dev_shm(method: str, tmp_path: Path) -> None:
-    """Rows 1 and 2: batches of 100 MB beside a /dev/shm of 16 MB."""
-    try:
-        probe = subprocess.run([*SMALL_SHM, "true"], capture_output=True, text=True, timeout=60)
-    except OSError as error:
-        pytest.skip(f"no unshare command: {error}")
-    if probe.returncode:
-        pytest.skip(f"the kernel refuses a tmpfs of 16 MB over /dev/shm: {probe.stderr.strip()}")
-    lines = run(LARGE_BATCHES, method, folder=tmp_path, within=SMALL_SHM)
-    assert lines == [f"{100 << 20} True"] * 4
 
 
 PLACES = """
@@ -403,7 +361,7 @@ def shuffled(method: str) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("method", "how"), [("fork", "set"), ("fork", "with"), ("forkserver", "set"), ("spawn", "with")]
+    ("method", "how"), [("fork", "set"), ("fork", "with"), ("forkserver", "set"), ("forkserver", "with")]
 )
 def test_another_default_device_changes_nothing(method: str, how: str) -> None:
     """Row 47: order, random numbers and batches are those of the CPU, where workers make them."""
