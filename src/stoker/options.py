@@ -110,7 +110,9 @@ def resolve(
         "on where it pays: torch's own collation in worker processes",
     )
     chosen(
-        "memory_budget", memory_budget is not None, "a quarter of the memory available when workers started"
+        "memory_budget",
+        memory_budget is not None,
+        "a quarter of the memory available now, divided by local ranks and loaders at work",
     )
     chosen("deepen", prefetch_given, "prefetch_factor was left open")
     return Options(

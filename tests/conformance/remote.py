@@ -20,7 +20,7 @@ from typing import Any
 
 from stoker._core import messages as m
 from stoker._core.types import Receipt, Spans, Task
-from stoker._executors.base import HEAP, Arrival, Sighting, Start
+from stoker._executors.base import HEAP, Arrival, Sighting, Start, Weight
 from stoker._executors.making import carry_out
 from stoker._transports import heap
 from stoker._worker import failure
@@ -117,6 +117,12 @@ class RemoteExecutor:
 
     def remember(self, worker: int, resume: Resume) -> None:
         return None
+
+    def trim(self) -> list[Arrival]:
+        return []
+
+    def weights(self) -> list[Weight]:
+        return []
 
     def retire(self, worker: int | None) -> None:
         host = self._hosts[next(iter(self._hosts)) if worker is None else worker]

@@ -40,6 +40,7 @@ def policies(draw: st.DrawFn) -> Policy:
         restarts=draw(st.integers(0, 2)),
         sift=draw(st.booleans()),
         budget_bytes=BATCH_BYTES * draw(st.sampled_from((0, 0, 1, 3))),
+        careful=draw(st.booleans()),
         shared_memory=draw(st.sampled_from((True, True, True, False))),
     )
 

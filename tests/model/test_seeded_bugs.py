@@ -42,7 +42,7 @@ class RefusesTheHead(Scheduler):
 
     def has_room(self):
         budget = self.policy.budget_bytes
-        return super().has_room() and not (budget and self._typical_bytes > budget)
+        return super().has_room() and not (budget and self.typical_bytes > budget)
 
 
 class IgnoresTheWindow(Scheduler):

@@ -177,7 +177,7 @@ def test_a_live_hazard_moves_what_can_travel() -> None:
 
 @pytest.mark.usefixtures("polars_lives")
 def test_a_copy_that_would_take_too_much_memory_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker._metrics.memory.room_bytes", lambda: 1 << 20)
+    monkeypatch.setattr("stoker._metrics.room.room_bytes", lambda: 1 << 20)
     choice = chosen(np.zeros(1 << 20, np.uint8))
     assert method(choice) == "fork"
     assert "a copy of it may take 0 MiB" in choice.reason

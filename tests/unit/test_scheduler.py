@@ -6,7 +6,7 @@ import pytest
 
 from stoker._core import messages as m
 from stoker._core.grid import row_ranges
-from stoker._core.policy import DEATHS_LIMIT, Policy
+from stoker._core.policy import DEATHS_LIMIT, SIZE_MEMORY, Policy
 from stoker._core.scheduler import Scheduler
 from stoker._core.slots import SlotState, SlotTable
 from stoker._core.types import Part, Receipt, Spans, Task, Ticket
@@ -105,6 +105,62 @@ def test_the_budget_counts_what_is_made_and_what_is_coming() -> None:
     assert not scheduler.has_room()
     scheduler.handle(m.Taken(1))
     assert scheduler.has_room(), "the head of the line is always let in"
+
+
+def test_a_careful_loader_begins_with_a_ticket_per_worker() -> None:
+    scheduler, _ = start(Policy(8, 8, budget_bytes=1000, careful=True), workers=2)
+    first, _ = [*plan(scheduler, 0), *plan(scheduler, 1)]
+    assert not scheduler.has_room(), "a third might be too much, and keeps no worker busy"
+    scheduler.handle(ready(first))
+    assert scheduler.has_room()
+
+
+def test_the_budget_may_move_and_takes_effect_at_once() -> None:
+    scheduler, _ = start(Policy(8, 8))
+    scheduler.typical_bytes = 100
+    plan(scheduler, 0)
+    assert scheduler.has_room()
+    scheduler.budget_bytes = 199
+    assert not scheduler.has_room()
+    scheduler.budget_bytes = 200
+    assert scheduler.has_room()
+    assert scheduler.undelivered_bytes == 100
+
+
+def test_a_large_batch_is_expected_again_at_once_and_forgotten_slowly() -> None:
+    scheduler, _ = start()
+    for seq, nbytes in enumerate([1000, 64_000, *[1000] * 70]):
+        (task,) = plan(scheduler, seq)
+        scheduler.handle(ready(task, nbytes=nbytes))
+        scheduler.handle(m.Taken(seq))
+        if 1 <= seq <= SIZE_MEMORY:
+            assert scheduler.typical_bytes == 64_000
+    assert scheduler.typical_bytes == 1000
+
+
+def test_rows_in_the_slot_of_a_split_ticket_count_once() -> None:
+    scheduler, _ = start(Policy(4, 4, split=True, budget_bytes=10_000), row_ns=MILLISECOND_NS)
+    parts = plan(scheduler, 0, rows=64)
+    assert len(parts) == 2
+    for task in parts:
+        result = ready(task, nbytes=50)
+        scheduler.handle(result._replace(receipt=result.receipt._replace(shared_bytes=4000)))
+    assert scheduler.undelivered_bytes == scheduler.typical_bytes == 4100
+
+
+def test_a_ticket_issued_again_counts_twice_until_it_is_taken() -> None:
+    scheduler, _ = start(Policy(8, 8, restarts=1, budget_bytes=300))
+    scheduler.typical_bytes = 100
+    plan(scheduler, 0)
+    assert scheduler.has_room()
+    commands = scheduler.handle(m.WorkerLost(1, reason="gone"))
+    (again,) = [command.task for command in commands if isinstance(command, m.Dispatch)]
+    assert scheduler.undelivered_bytes == 200
+    plan(scheduler, 1)
+    assert not scheduler.has_room(), "somebody may still be writing the first attempt"
+    scheduler.handle(ready(again))
+    scheduler.handle(m.Taken(0))
+    assert scheduler.undelivered_bytes == 100
 
 
 def test_the_window_deepens_when_the_head_of_the_line_is_late_and_a_worker_idles() -> None:

@@ -23,7 +23,8 @@ results = st.builds(
     wire.ResultHeader,
     version=U8, kind=U8, flags=U16, worker=U32, epoch=U32, seq=U64, attempt=U16, part=U16,
     slot=U32, slot_generation=U32, scratch=U32, scratch_generation=U32,
-    root_offset=U64, root_bytes=U64, nbytes=U64, received_ns=U64, fetched_ns=U64, collated_ns=U64, sent_ns=U64,
+    root_offset=U64, root_bytes=U64, nbytes=U64, shared_bytes=U64,
+    received_ns=U64, fetched_ns=U64, collated_ns=U64, sent_ns=U64,
 )  # fmt: skip
 
 

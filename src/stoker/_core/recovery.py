@@ -36,6 +36,7 @@ class Recovery(ABC):
     _deaths_in_a_row: int
     _stillborn: int
     _killed: dict[int, dict[int, int]]
+    _strays: int
 
     @abstractmethod
     def _make_ready(self, story: Story) -> list[m.Command]:
@@ -172,9 +173,16 @@ class Recovery(ABC):
         elif slot is not None:
             give_back(slot)
             slot = self._slots.acquire()
+            if not writer_dead:
+                self._stray(story)
         task = Task(story.ticket, old.part, old.attempt + 1, slot, scratch, old.worker, old.pull)
         story.tasks[number] = task
         return [m.Dispatch(task)]
+
+    def _stray(self, story: Story) -> None:
+        """Somebody unknown may be filling a slot that nobody will read: it takes memory all the same."""
+        story.strays += 1
+        self._strays += 1
 
     def _make_anew(self, story: Story, shared: SlotRef | None) -> list[m.Command]:
         """All parts of a split ticket that are not given up once more, finished ones too, into another slot.
@@ -184,6 +192,8 @@ class Recovery(ABC):
         """
         if shared is not None:
             self._slots.retire(shared)
+            self._stray(story)
+        story.nbytes = story.shared_bytes = 0
         slot = self._slots.acquire()
         commands: list[m.Command] = []
         for number, result in enumerate(story.results):

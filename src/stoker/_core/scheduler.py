@@ -8,6 +8,8 @@
 Clauses that the rest of the engine relies on:
 
 - The ticket at the head of the line is always let in, whatever window and budget say: without it they would deadlock.
+- Undelivered bytes exceed the budget by no more than the tickets that were dispatched when batches were seen to grow. A ticket
+  issued again counts twice until it is taken, if whoever has the first may still be writing.
 - Issuing a task again is always safe. A late duplicate carries an old attempt; it is recognised and dropped.
 - A task is issued again when its worker is lost and it is neither finished, nor back in the channel, nor claimed by a living
   worker. Its slot is retired, because the one who may still write to it is not known. So is the slot that the parts of a split
@@ -24,7 +26,7 @@ from typing import Any
 
 from stoker._core import messages as m
 from stoker._core.grid import share_ranges
-from stoker._core.policy import RECENT_BATCHES, Policy, parts_for
+from stoker._core.policy import RECENT_BATCHES, SIZE_MEMORY, Policy, parts_for
 from stoker._core.recovery import Recovery
 from stoker._core.reorder import Reorder
 from stoker._core.slots import SlotTable
@@ -42,8 +44,12 @@ class Scheduler(Recovery):
     leases outlive the iteration that made them.
     """
 
-    def __init__(self, policy: Policy, slots: SlotTable, workers: int, *, row_ns: float = 0.0) -> None:
+    def __init__(
+        self, policy: Policy, slots: SlotTable, workers: int, *, row_ns: float = 0.0, typical_bytes: int = 0
+    ) -> None:
         self.policy = policy
+        self.budget_bytes = policy.budget_bytes
+        self.typical_bytes = typical_bytes
         self.window = policy.window
         self.splitting = policy.split
         self.finished = False
@@ -64,7 +70,9 @@ class Scheduler(Recovery):
         self._load: dict[int, int] = dict.fromkeys(range(workers), 0)
         self._ready_bytes = 0
         self._ready = 0
-        self._typical_bytes = 0
+        self._strays = 0
+        self._peak_bytes = 0
+        self._sized = 0
         self.row_ns = row_ns
         self._recent_ns: list[int] = []
         self._plan_ended = False
@@ -103,11 +111,16 @@ class Scheduler(Recovery):
             return True
         if self._open >= self.window:
             return False
-        budget = self.policy.budget_bytes
-        if budget and self._typical_bytes:
-            coming = (self._open - self._ready + 1) * self._typical_bytes
+        budget, typical = self.budget_bytes, self.typical_bytes
+        if budget and typical:
+            coming = (self._open - self._ready + self._strays + 1) * typical
             return self._ready_bytes + coming <= budget
-        return True
+        return not self.policy.careful or self._open < len(self._workers)
+
+    @property
+    def undelivered_bytes(self) -> int:
+        """What is made and not taken, and what is being made, by the size of recent batches."""
+        return self._ready_bytes + (self._open - self._ready + self._strays) * self.typical_bytes
 
     @property
     def idle(self) -> int:
@@ -218,7 +231,11 @@ class Scheduler(Recovery):
             return []
         story.results[event.part] = event
         story.open_parts -= 1
-        story.nbytes += event.receipt.nbytes
+        receipt = event.receipt
+        story.nbytes += receipt.nbytes
+        if receipt.shared_bytes > story.shared_bytes:
+            story.nbytes += receipt.shared_bytes - story.shared_bytes
+            story.shared_bytes = receipt.shared_bytes
         spans = event.spans
         if spans.sent_ns:
             task = story.tasks[event.part]
@@ -249,10 +266,21 @@ class Scheduler(Recovery):
         size = story.nbytes
         self._ready += 1
         self._ready_bytes += size
-        if size > self._typical_bytes:
-            self._typical_bytes = size
+        self._learn_size(size)
         deliver = m.Deliver(story.ticket, tuple([result for result in story.results if result is not None]))
         return list(self._reorder.put(story.ticket.seq, deliver))
+
+    def _learn_size(self, size: int) -> None:
+        """Expect the largest of recent batches: at once when it is larger, for what is dispatched already may be as large."""
+        size = size or 1  # 0 means: not known yet
+        if size > self._peak_bytes:
+            self._peak_bytes = size
+            if size > self.typical_bytes:
+                self.typical_bytes = size
+        self._sized += 1
+        if self._sized == SIZE_MEMORY:
+            self.typical_bytes = self._peak_bytes
+            self._sized = self._peak_bytes = 0
 
     def _source_ended(self, event: m.SourceEnded) -> list[m.Command]:
         story = self._accept(event)
@@ -304,6 +332,7 @@ class Scheduler(Recovery):
         del self._stories[story.ticket.seq]
         self._killed.pop(story.ticket.seq, None)
         self._open -= 1
+        self._strays -= story.strays
         return []
 
     # The consumer
@@ -326,6 +355,7 @@ class Scheduler(Recovery):
         self._open -= 1
         self._ready -= 1
         self._ready_bytes -= story.nbytes
+        self._strays -= story.strays
         return self._finish_if_done()
 
     def _released(self, event: m.Released) -> list[m.Command]:

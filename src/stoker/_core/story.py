@@ -34,7 +34,9 @@ class Story:
         "nbytes",
         "open_parts",
         "results",
+        "shared_bytes",
         "state",
+        "strays",
         "tasks",
         "ticket",
     )
@@ -49,6 +51,8 @@ class Story:
         self.blamed = 0
         self.open_parts = 0
         self.nbytes = 0
+        self.shared_bytes = 0
+        self.strays = 0
         self.claims: dict[int, int] = {}
 
     def move(self, to: TicketState, event: str) -> None:

@@ -78,10 +78,15 @@ class Spans(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """Where a result lies: the pickled skeleton inside the slot, the slot's bytes in use, or an object on the heap."""
+    """Where a result lies: the pickled skeleton inside the slot, the slot's bytes in use, or an object on the heap.
+
+    ``nbytes`` is an estimate for objects on the heap. ``shared_bytes`` is where all rows end in the slot that the parts of a split
+    ticket share; it is the same for all parts that put their rows there.
+    """
 
     root_offset: int = 0
     root_bytes: int = 0
     nbytes: int = 0
     flags: int = 0
     heap: object | None = None
+    shared_bytes: int = 0

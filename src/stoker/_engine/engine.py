@@ -13,7 +13,7 @@ from typing import Any
 
 from stoker._core import messages as m
 from stoker._core.place import place
-from stoker._core.policy import EMPTY_LIMIT, Policy
+from stoker._core.policy import BUDGET_MATTERS_BYTES, EMPTY_LIMIT, Policy
 from stoker._core.scheduler import Scheduler
 from stoker._engine.handoff import NOTHING
 from stoker._engine.ledger import Ledger
@@ -35,7 +35,9 @@ class Iteration:
         self._pool = pool
         self._ledger = ledger
         pool.handoff.ledger = ledger
-        self._scheduler = Scheduler(policy, pool.slots, pool.plan.workers, row_ns=pool.row_ns)
+        self._scheduler = Scheduler(
+            policy, pool.slots, pool.plan.workers, row_ns=pool.row_ns, typical_bytes=pool.typical_bytes
+        )
         self._timeout_s = timeout_s
         pool.keep_slots = 2 * policy.window
         self._ready: deque[m.Deliver] = deque()
@@ -44,6 +46,7 @@ class Iteration:
         # True while an exception from outside, such as Ctrl-C, would leave a ticket that nobody waits for or makes.
         self._torn = False
         self.epoch = pool.begin(self._scheduler, seed, pipe_seed)
+        pool.review_budget(self._scheduler)
         self._planner: Planner | None = None
 
     def start(self, planner: Planner) -> None:
@@ -152,8 +155,10 @@ class Iteration:
         pool, scheduler, planner = self._pool, self._scheduler, self._planner
         assert planner is not None
         arena = pool.arena
-        if arena is not None and arena.released:
+        if arena is not None and (arena.released or pool.trim_asked):
             pool.reclaim()
+        if scheduler.typical_bytes * scheduler.window >= BUDGET_MATTERS_BYTES:
+            pool.review_budget(scheduler)
         torn = self._torn
         while scheduler.has_room():
             planned = planner.plan()  # the user's code, in which Ctrl-C does no harm

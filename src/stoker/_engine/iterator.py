@@ -226,6 +226,7 @@ def _policy(it: Any, options: Options, pool: Pool, *, bound: bool, split: bool) 
         restarts=options.restarts,
         heal=options.restarts > 0 or options.on_bad_sample != "raise",
         sift=options.on_bad_sample != "raise",
-        budget_bytes=pool.budget_bytes,
+        budget_bytes=pool.budget.bytes if pool.budget is not None else 0,
+        careful=options.memory_budget_bytes is not None,
         shared_memory=pool.executor.shared_memory,
     )

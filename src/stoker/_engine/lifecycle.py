@@ -16,6 +16,11 @@ from typing import Protocol
 class Closable(Protocol):
     """A pool, as this module sees it."""
 
+    @property
+    def at_work(self) -> bool: ...
+
+    def trim_when_idle(self) -> None: ...
+
     def close(self) -> None: ...
 
     def leases(self) -> int: ...
@@ -33,6 +38,17 @@ _pipe: tuple[int, int] | None = None
 def register(pool: Closable) -> None:
     """Close this pool at interpreter exit if nobody did so before; tell it of forks that are not ours."""
     _open.add(pool)
+
+
+def at_work() -> int:
+    """How many pools of this process are in the middle of an epoch and make batches ahead. Any thread."""
+    return sum(pool.at_work for pool in list(_open))
+
+
+def trim_idle() -> None:
+    """Memory is short: let every idle pool of this process give back what it can do without. Any thread."""
+    for pool in list(_open):
+        pool.trim_when_idle()
 
 
 class launching:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import psutil
-
 from stoker._core import messages as m
+from stoker._core.policy import IDLE_KEEP_BYTES
 from stoker._core.scheduler import Scheduler
 from stoker._core.slots import SlotTable
 from stoker._engine import lifecycle
+from stoker._engine.budget import Budget
 from stoker._engine.handoff import Handoff
 from stoker._executors import descriptors
 from stoker._executors.base import Arrival, Executor, Start
@@ -52,9 +52,8 @@ class Pool:
     def __init__(self, plan: PoolPlan) -> None:
         self.plan = plan
         self.slots = SlotTable()
-        self.budget_bytes = 0
-        if plan.kind == "process":
-            self.budget_bytes = plan.budget_bytes or psutil.virtual_memory().available // 4
+        self.budget = Budget(plan.budget_bytes) if plan.kind != "inline" else None
+        """None where nothing is made ahead."""
         self.arena: Arena | None = None
         try:
             if plan.kind == "process":
@@ -73,10 +72,14 @@ class Pool:
         )
         self.epoch = 0
         self.row_ns = 0.0
+        self.typical_bytes = 0
+        self.trim_asked = False
+        """Set on any thread by ``trim``; the iterating one gives free slots back when it reclaims."""
         self.keep_slots = _TRIM_AT
         self.busy = False
         self.closed = False
-        self._claiming = threading.Lock()
+        self._claiming = threading.RLock()
+        self._slim = False
         self._started = False
         self._children = 0
         self._child_fds: dict[int, int] = {}
@@ -103,6 +106,7 @@ class Pool:
         """Take on an iteration; its epoch number."""
         self.epoch += 1
         self.busy = True
+        self._slim = False
         self._schedulers[self.epoch] = scheduler
         self.executor.begin(Start(self.epoch, seed, pipe_seed))
         return self.epoch
@@ -121,20 +125,23 @@ class Pool:
 
     def end(self, epoch: int) -> None:
         """The iteration is over, by exhaustion or because nobody wants more. What is still on its way is dropped as it comes."""
-        self.busy = False
-        scheduler = self._schedulers.get(epoch)
-        if scheduler is None or self.closed:
-            return
-        self.row_ns = scheduler.row_ns
-        self.keep_slots = 2 * scheduler.window
-        scheduler.handle(m.CloseAsked())
-        self.executor.begin(Start(-1, 0))
-        for arrival in self.executor.withdraw():
-            self.route(arrival)
-        if scheduler.drained:
-            del self._schedulers[epoch]
-        self.reclaim()
-        self._trim()
+        try:
+            scheduler = self._schedulers.get(epoch)
+            if scheduler is None or self.closed:
+                return
+            self.row_ns = scheduler.row_ns
+            self.typical_bytes = scheduler.typical_bytes
+            self.keep_slots = 2 * scheduler.window
+            scheduler.handle(m.CloseAsked())
+            self.executor.begin(Start(-1, 0))
+            for arrival in self.executor.withdraw():
+                self.route(arrival)
+            if scheduler.drained:
+                self._schedulers.pop(epoch, None)
+            self.reclaim()
+            self._trim(IDLE_KEEP_BYTES)
+        finally:
+            self.busy = False  # only now: until then nobody else may touch the slots
 
     def spawn(self, worker: int) -> m.WorkerLost | None:
         """Start a replacement or an addition. One that the system refuses is lost before it started."""
@@ -194,17 +201,85 @@ class Pool:
         many = len(released) >= _TRIM_AT
         while released:
             slots.release(released.popleft())
-        if many:
+        if self.trim_asked:
+            self.trim_asked = False
+            self._trim(0)
+        elif many:
             self._trim()
 
-    def _trim(self) -> None:
-        """Give back the memory of free slots beyond twice the window: somebody kept batches and let them go."""
-        if self.arena is not None:
-            for index in self.slots.coldest(self.keep_slots):
-                self.arena.trim(index)
-            for index in self.slots.forget_retired():
-                self.arena.trim(index)  # whoever may still write there writes for nobody
-                self.arena.unmap(index)
+    def _trim(self, keep_bytes: int | None = None) -> None:
+        """Give back the memory of free slots beyond twice the window: somebody kept batches and let them go.
+
+        With ``keep_bytes`` the others too, least recently used first, until that much is left.
+        """
+        if self.arena is None:
+            return
+        for index in self.slots.coldest(self.keep_slots):
+            self.arena.trim(index)
+        for index in self.slots.forget_retired():
+            self.arena.trim(index)  # whoever may still write there writes for nobody
+            self.arena.unmap(index)
+        if keep_bytes is not None:
+            self.arena.shrink(self.slots.coldest(0), keep_bytes)
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it is in the middle of an epoch and makes batches ahead."""
+        return self.busy and not self.closed and self.budget is not None
+
+    @property
+    def undelivered_bytes(self) -> int:
+        """What is made, or being made, and not taken."""
+        scheduler = self._schedulers.get(self.epoch) if self.busy else None
+        return scheduler.undelivered_bytes if scheduler is not None else 0
+
+    def review_budget(self, scheduler: Scheduler) -> None:
+        """Set the bytes that may be undelivered by what is available now, if that is due. On the iterating thread.
+
+        When memory is short, everybody who is idle gives back what he can do without.
+        """
+        budget = self.budget
+        if budget is None or not budget.due:
+            return
+        held_bytes = self.read_budget(budget)
+        scheduler.budget_bytes = budget.bytes
+        if budget.short:
+            self._trim(0)
+            lifecycle.trim_idle()
+        elif held_bytes > budget.bytes:
+            self._trim(budget.bytes)
+
+    def read_budget(self, budget: Budget) -> int:
+        """Look at what is available now; what this pool has of it for batches that nobody has taken."""
+        held_bytes, arena = self.undelivered_bytes, self.arena
+        if arena is not None:  # what it occupies for batches to come is held as well, and used again
+            held_bytes = max(0, arena.resident_bytes() - arena.leased_bytes())
+        budget.read(held_bytes, lifecycle.at_work())
+        return held_bytes
+
+    def trim(self) -> None:
+        """Give back what an idle pool can do without: pages of free slots at once, and its workers' caches when they get to it.
+
+        Called on any thread. In the middle of an epoch the thread that iterates gives free slots back with its next batch.
+        """
+        if os.getpid() != self.owner_pid:
+            return
+        with self._claiming:
+            if self.closed:
+                return
+            if self.busy:
+                self.trim_asked = True
+                return
+            self._slim = True
+            for arrival in self.executor.trim():
+                self.route(arrival)
+            self.reclaim()
+            self._trim(0)
+
+    def trim_when_idle(self) -> None:
+        """The same for a pool that is idle and was not trimmed since its last epoch."""
+        if not self.busy and not self._slim:
+            self.trim()
 
     def leases(self) -> int:
         """How many slots the user reads from. Called around forks, on the forking thread."""
@@ -238,9 +313,12 @@ class Pool:
 
     def close(self) -> None:
         """End workers and give everything back, within the executor's deadline. Idempotent; nothing in a forked child."""
-        if self.closed or os.getpid() != self.owner_pid:
+        if os.getpid() != self.owner_pid:
             return
-        self.closed = True
+        with self._claiming:  # not under the hands of a thread that trims it
+            if self.closed:
+                return
+            self.closed = True
         try:
             self.executor.close()
         finally:
@@ -248,7 +326,15 @@ class Pool:
                 descriptors.close_private(fd)
             self._child_fds.clear()
             if self.arena is not None:
+                self._leave_leases(self.arena)
                 self.arena.close()
+
+    def _leave_leases(self, arena: Arena) -> None:
+        """Batches that the user keeps hold the whole file: give back what is free of it."""
+        while arena.released:
+            self.slots.release(arena.released.popleft())
+        if self.slots.leased:
+            arena.shrink(self.slots.coldest(0), 0)
 
     def __del__(self, _getpid: Callable[[], int] = os.getpid) -> None:
         if getattr(self, "owner_pid", None) == _getpid():

@@ -34,6 +34,16 @@ class Sighting(NamedTuple):
     collating: bool = False
 
 
+class Weight(NamedTuple):
+    """What a worker process occupies (``_metrics.processes``), and its private bytes after its first batches; None: not known."""
+
+    worker: int
+    pid: int
+    pss_bytes: int | None
+    private_bytes: int | None
+    baseline_bytes: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """What is new with an iteration: its epoch number, the base seed, and the seed shared by DataPipes."""
@@ -102,6 +112,17 @@ class Executor(Protocol):
 
     def remember(self, worker: int, resume: Resume) -> None:
         """Where a worker's stream stands after the batch delivered last: its replacement, if it needs one, begins there."""
+        ...
+
+    def trim(self) -> list[Arrival]:
+        """Ask idle workers to let go of caches, without waiting for them; results that have come in meanwhile, but no losses.
+
+        Called between iterations, perhaps on another thread than the one that iterates, never at the same time.
+        """
+        ...
+
+    def weights(self) -> list[Weight]:
+        """What each worker process occupies; empty where workers are no processes of this machine. Any thread."""
         ...
 
     def retire(self, worker: int | None) -> None: ...

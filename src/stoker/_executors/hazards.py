@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from stoker._metrics import memory
+from stoker._metrics import room
 from stoker._share.shipment import Shipment
 from stoker._worker.spec import WorkerSpec
 from stoker.errors import UnsendableError
@@ -99,7 +99,7 @@ def choose(context: Any, spec: WorkerSpec, *, name: str) -> Choice:
         return Choice(context)
     try:
         # Under fork the dataset costs nothing more; a copy that nobody asked for must not be what ends the run.
-        shipment = Shipment(spec, limit_bytes=(memory.room_bytes() or 0) // 2)
+        shipment = Shipment(spec, limit_bytes=(room.room_bytes() or 0) // 2)
     except (UnsendableError, OSError, MemoryError) as error:
         return Choice(context, hazards, _stays(name, hazards, error))
     server = torch.multiprocessing.get_context("forkserver")

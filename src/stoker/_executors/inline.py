@@ -15,8 +15,9 @@ from stoker._core import messages as m
 from stoker._core.place import place
 from stoker._core.types import Receipt, Spans, Task
 from stoker._executors import alarm
-from stoker._executors.base import HEAP, Arrival, Sighting, Start
+from stoker._executors.base import HEAP, Arrival, Sighting, Start, Weight
 from stoker._executors.making import carry_out
+from stoker._worker import trim
 from stoker._worker.maker import COLLATING, EPOCH, NO_ROW, PHASE, ROW, Maker, Watch
 from stoker._worker.seeding import generators_kept
 from stoker._worker.spec import Resume, WorkerSpec
@@ -126,6 +127,13 @@ class InlineExecutor:
 
     def remember(self, worker: int, resume: Resume) -> None:
         return None
+
+    def trim(self) -> list[Arrival]:
+        trim.let_go(self._maker.spec.dataset)
+        return []
+
+    def weights(self) -> list[Weight]:
+        return []
 
     def retire(self, worker: int | None) -> None:
         return None

@@ -10,12 +10,16 @@ from stoker._executors.base import HEAP, Arrival, Start
 from stoker._worker.maker import Maker
 from stoker._worker.spec import Order
 from stoker._worker.stream import Abandoned, StreamEnded
+from stoker._worker.weight import batch_bytes
 
 _clock = time.monotonic_ns
 
 
-def carry_out(maker: Maker, task: Task, start: Start, worker: int) -> Arrival:
-    """Make the batch of a whole ticket; the result or the exception is handed over as an object."""
+def carry_out(maker: Maker, task: Task, start: Start, worker: int, *, weigh: bool = False) -> Arrival:
+    """Make the batch of a whole ticket; the result or the exception is handed over as an object.
+
+    With ``weigh`` the receipt says about how large it is; that is for those who make batches ahead.
+    """
     ticket = task.ticket
     part = task.part
     order = Order(
@@ -36,7 +40,7 @@ def carry_out(maker: Maker, task: Task, start: Start, worker: int) -> Arrival:
         return Arrival(
             ticket.epoch, m.BatchFailed(*key, worker, None, None, receipt, Spans(began_ns, 0, 0, _clock()))
         )
-    receipt = Receipt(flags=HEAP, heap=batch)
+    receipt = Receipt(flags=HEAP, heap=batch, nbytes=batch_bytes(batch) if weigh else 0)
     return Arrival(
         ticket.epoch, m.BatchReady(*key, worker, None, None, receipt, Spans(began_ns, 0, 0, _clock()))
     )

@@ -22,8 +22,8 @@ from typing import Any
 
 from stoker._core import messages as m
 from stoker._core.types import Receipt, SlotRef, Spans, Task
-from stoker._executors import descriptors, inquest, launch
-from stoker._executors.base import HEAP, Arrival, Sighting, Start
+from stoker._executors import descriptors, inquest, launch, upkeep
+from stoker._executors.base import HEAP, Arrival, Sighting, Start, Weight
 from stoker._executors.channels import ResultPipe, TaskChannel, lifeline, note_sockets
 from stoker._executors.member import Member
 from stoker._executors.nursery import Nursery
@@ -88,6 +88,7 @@ class ProcessExecutor:
         self._nursery = Nursery(context, spec, shipment)
         self._start = Start(0, 0)
         self._resumes: dict[int, Resume] = {}
+        self._trims = 0
         self.torn = False
         self._closed = False
 
@@ -99,6 +100,7 @@ class ProcessExecutor:
         self._start = start
         self._resumes.clear()
         self._control[status.EPOCH] = start.epoch
+        self._control[status.TRIM] = 0
 
     def agree(self, layout: int) -> None:
         self._control[status.LAYOUT] = layout
@@ -271,6 +273,14 @@ class ProcessExecutor:
         if resume.epoch == self._start.epoch:
             self._resumes[worker] = resume
 
+    def trim(self) -> list[Arrival]:
+        self._trims += 1
+        upkeep.order_trim(self._status, self._trims, [self._channel(worker) for worker in self._members])
+        return self._arrivals(self._results.read())
+
+    def weights(self) -> list[Weight]:
+        return upkeep.weigh(self._status, dict(self._members))
+
     def retire(self, worker: int | None) -> None:
         leave = wire.pack_task(wire.VERSION, wire.TaskKind.LEAVE, *(0,) * (len(wire.TaskHeader._fields) - 2))
         self._channel(worker).send(leave)
@@ -338,12 +348,12 @@ class ProcessExecutor:
             kind = fields[1]
             if kind in _RESULTS:
                 (_, _, flags, worker, epoch, seq, attempt, part, slot, slot_generation, scratch, scratch_generation,
-                 root_offset, root_bytes, nbytes, received_ns, fetched_ns, collated_ns, sent_ns) = fields  # fmt: skip
+                 root_offset, root_bytes, nbytes, shared_bytes, received_ns, fetched_ns, collated_ns, sent_ns) = fields  # fmt: skip
                 event = (m.BatchReady if kind == _READY else m.BatchFailed)(
                     seq, attempt, part, worker,
                     SlotRef(slot, slot_generation),
                     None if scratch == wire.NO_SLOT else SlotRef(scratch, scratch_generation),
-                    Receipt(root_offset, root_bytes, nbytes),
+                    Receipt(root_offset, root_bytes, nbytes, 0, None, shared_bytes),
                     Spans(received_ns, fetched_ns, collated_ns, sent_ns),
                 )  # fmt: skip
                 if flags:

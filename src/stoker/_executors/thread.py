@@ -16,9 +16,9 @@ from typing import Any
 
 from stoker._core import messages as m
 from stoker._core.types import Receipt, Spans, Task
-from stoker._executors.base import HEAP, Arrival, Sighting, Start
+from stoker._executors.base import HEAP, Arrival, Sighting, Start, Weight
 from stoker._executors.making import carry_out
-from stoker._worker import collate, context
+from stoker._worker import collate, context, trim
 from stoker._worker.maker import COLLATING, EPOCH, NO_ROW, PHASE, ROW, Maker, Watch
 from stoker._worker.spec import Resume, WorkerSpec
 
@@ -153,6 +153,13 @@ class ThreadExecutor:
     def remember(self, worker: int, resume: Resume) -> None:
         return None
 
+    def trim(self) -> list[Arrival]:
+        trim.let_go(self._spec.dataset)
+        return self.wait(0)
+
+    def weights(self) -> list[Weight]:
+        return []
+
     def retire(self, worker: int | None) -> None:
         self._queue(worker).put(None)
 
@@ -209,7 +216,7 @@ class ThreadExecutor:
         page[ROW], page[PHASE] = NO_ROW, 0
         self._at_work[worker] = (task, time.monotonic_ns())
         try:
-            return carry_out(maker, task, self._start, worker)
+            return carry_out(maker, task, self._start, worker, weigh=True)
         except BaseException as error:  # SystemExit, say: for the consumer to see, as without workers; a dead thread tells nobody
             return self._refuse(task, worker, error)
         finally:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_UNLIMITED_BYTES = 1 << 60
+UNLIMITED_BYTES = 1 << 60
 """cgroup v1 writes "no limit" as a number near 2**63."""
 
 
@@ -36,9 +36,9 @@ def cgroup_memory(*, sys: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/pro
     limit: int | None = None
     used: int | None = None
     kills: int | None = None
-    for folder, limit_name, used_name, events_name in _levels(sys, proc):
+    for folder, limit_name, used_name, events_name in levels(sys, proc):
         here = _number(folder / limit_name)
-        if here is not None and here < _UNLIMITED_BYTES and (limit is None or here < limit):
+        if here is not None and here < UNLIMITED_BYTES and (limit is None or here < limit):
             limit, used = here, _number(folder / used_name)
         if kills is None:
             kills = _keyed(folder / events_name, "oom_kill")
@@ -56,17 +56,7 @@ def available_bytes(*, proc: Path = Path("/proc")) -> int | None:
     return None if kilobytes is None else kilobytes * 1024
 
 
-def room_bytes(*, sys: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> int | None:
-    """What this process could still take: of the machine, and of its cgroup's limit."""
-    room = available_bytes(proc=proc)
-    cgroup = cgroup_memory(sys=sys, proc=proc)
-    if cgroup.limit_bytes is not None:
-        left = max(0, cgroup.limit_bytes - (cgroup.used_bytes or 0))
-        room = left if room is None else min(room, left)
-    return room
-
-
-def _levels(sys: Path, proc: Path) -> Iterator[tuple[Path, str, str, str]]:
+def levels(sys: Path, proc: Path) -> Iterator[tuple[Path, str, str, str]]:
     """This process's memory cgroup and all above it, with the names of the files to read there."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()

@@ -10,6 +10,7 @@ touched exist: a batch never fails to fit, and no slot is ever moved or resized
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -30,10 +31,11 @@ _FIRST_SLOTS = 64
 
 
 class _LeaseEnd(weakref.ref[Any]):
-    """Watches a lease's anchor; knows which slot to give back."""
+    """Watches a lease's anchor; knows which slot to give back, and how much of it the user reads."""
 
-    __slots__ = ("ref",)
+    __slots__ = ("nbytes", "ref")
     ref: SlotRef
+    nbytes: int
 
 
 class Region:
@@ -75,6 +77,7 @@ class Arena:
         self._leases: dict[int, _LeaseEnd] = {}
         self._lease_ended = _lease_ended(self._leases, self.released)
         self._slots = 0
+        self._open = threading.RLock()
         try:
             self._fit_stride()
         except BaseException:
@@ -109,6 +112,7 @@ class Arena:
         anchor = mapping.anchor()
         end = _LeaseEnd(anchor, self._lease_ended)
         end.ref = ref
+        end.nbytes = nbytes
         self._leases[id(end)] = end
         return Region(anchor)
 
@@ -118,23 +122,40 @@ class Arena:
         return Region(bytearray(mapping.view[:nbytes]))
 
     def trim(self, index: int) -> None:
-        """Give a free slot's pages back to the system; its contents become zeros."""
-        if index < self._slots:
-            memory.punch(self.fd, index * self.stride, self.stride)
+        """Give a free slot's pages back to the system; its contents become zeros. Nothing after ``close``."""
+        with (
+            self._open
+        ):  # a descriptor that is closed meanwhile may be somebody else's file by the time of the call
+            if index < self._slots and self.fd >= 0:
+                memory.punch(self.fd, index * self.stride, self.stride)
+
+    def shrink(self, free: Sequence[int], keep_bytes: int) -> None:
+        """Give pages of these free slots back, the first ones first, until the rest takes ``keep_bytes`` at most."""
+        keep_bytes += self.leased_bytes()
+        for index in free:
+            if self.resident_bytes() <= keep_bytes:
+                return
+            self.trim(index)
 
     def unmap(self, index: int) -> None:
         """Forget our mapping of a slot that is not used any more. Leases keep theirs."""
         self._mappings.pop(index, None)
 
     def resident_bytes(self) -> int:
-        """Bytes that the arena really occupies."""
-        return os.fstat(self.fd).st_blocks * 512
+        """Bytes that the arena really occupies; 0 once it is closed. Any thread."""
+        fd = self.fd
+        return os.fstat(fd).st_blocks * 512 if fd >= 0 else 0
+
+    def leased_bytes(self) -> int:
+        """Bytes of batches that the user keeps. Any thread."""
+        return sum([end.nbytes for end in list(self._leases.values())])
 
     def close(self) -> None:
         """Close the descriptor. Idempotent. Live leases stay valid and unmap with their last tensor."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        with self._open:
+            if self.fd >= 0:
+                os.close(self.fd)
+                self.fd = -1
         self._mappings.clear()
 
     def _fit_stride(self) -> None:

@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import reduction
@@ -21,9 +22,10 @@ from typing import Any, NoReturn
 
 from stoker._transports.base import Receipt
 from stoker._transports.writer import ArenaWriter, SlotWriter
-from stoker._worker import collate, context, failure, hygiene, notes, seeding, stacks, status, wire
+from stoker._worker import collate, context, failure, hygiene, notes, seeding, stacks, status, trim, wire
 from stoker._worker.cargo import Cargo
 from stoker._worker.maker import Maker, Watch, collate_samples, note_indices
+from stoker._worker.scales import Scales
 from stoker._worker.spec import Order, Resume, WorkerSpec
 from stoker._worker.stream import Abandoned, StreamEnded
 from stoker.errors import UnsendableError
@@ -31,9 +33,6 @@ from stoker.errors import UnsendableError
 _clock = time.monotonic_ns
 _IDLE_SPELL_NS = 100_000
 """A worker that waited longer than this for its task was out of work: the consumer is likely to wait for the result."""
-
-_WEIGHING_NS = 200_000_000
-"""How often a worker writes its size to the status page, between two tasks: after an OOM kill nobody can ask it any more."""
 
 
 @dataclass(slots=True)
@@ -127,13 +126,13 @@ class _Loop:
         self._boot = boot
         self._control = page.control
         self._row = page.row(boot.worker)
-        self._channel = channel
+        self._recv = channel.recv
         self._arena = ArenaWriter(boot.arena_fd, boot.stride, reserve=boot.reserve)
         self._maker: Maker | None = None
         self._start_error: BaseException | None = None
         self._held: list[tuple[int, SlotWriter]] = []
-        self._statm_fd = _open_statm()
-        self._weighed_ns = 0
+        self._scales = Scales(self._row, channel)
+        self._trimmed = 0
 
     def prepare(self) -> None:
         """Load the dataset, seed, run ``worker_init_fn``. An error is kept and raised by the first task, as in torch."""
@@ -160,7 +159,8 @@ class _Loop:
 
     def serve(self) -> None:
         """Work until the channel closes or a LEAVE arrives."""
-        recv = self._channel.recv
+        scales = self._scales
+        recv: Callable[[int], bytes] = scales.recv
         idle_since_ns = _clock()
         while True:
             message = recv(wire.MAX_TASK_BYTES)
@@ -172,6 +172,9 @@ class _Loop:
             if task.kind == wire.TaskKind.LEAVE:
                 self._send(wire.ResultKind.LEAVING, None)
                 return
+            if task.kind == wire.TaskKind.LOOK:
+                self._obey()
+                continue
             row = self._row
             row[status.ROW] = status.NO_ROW
             row[status.W_EPOCH] = task.epoch
@@ -182,13 +185,16 @@ class _Loop:
             row[status.PHASE] = status.WORKING
             if self._held:
                 self._let_go()
-            if received_ns - self._weighed_ns > _WEIGHING_NS:
-                self._weigh(received_ns)
+            scales.weigh(received_ns)
             if task.epoch != self._control[status.EPOCH]:
                 self._send(wire.ResultKind.SKIPPED, task)
             else:
                 self._work(task, message, received_ns)
             row[status.PHASE] = status.IDLE
+            if self._control[status.TRIM]:
+                self._obey()
+            if recv is not self._recv and scales.settled:
+                recv = self._recv
             idle_since_ns = _clock()
             if had_to_wait:
                 # Work was short, so the consumer is likely asleep waiting for this result: let it have the core first.
@@ -199,7 +205,7 @@ class _Loop:
         scratch = self._arena.open(task.scratch) if task.scratch != wire.NO_SLOT else None
         target = scratch or slot
         kind = wire.ResultKind.READY
-        fetched_ns = collated_ns = 0
+        fetched_ns = collated_ns = shared_bytes = 0
         order: Order | None = None
         receipt: Receipt | None
         try:
@@ -213,6 +219,7 @@ class _Loop:
                 collated_ns = _clock()
                 try:
                     receipt = scratch.write(part)
+                    shared_bytes = part.nbytes
                 except UnsendableError:
                     if part.raw is not None:  # what torch's collation has against them comes first
                         collate_samples(maker.spec.collate_fn, part.raw, None, own=True)
@@ -240,9 +247,8 @@ class _Loop:
         if scratch is not None and scratch.held():
             flags |= wire.HELD_SCRATCH
             self._held.append((task.scratch, scratch))
-        self._send(
-            kind, task, flags=flags, receipt=receipt, stamps=(received_ns, fetched_ns, collated_ns, _clock())
-        )
+        stamps = (received_ns, fetched_ns, collated_ns, _clock())
+        self._send(kind, task, flags=flags, receipt=receipt, shared_bytes=shared_bytes, stamps=stamps)
 
     def _order(self, task: wire.TaskHeader, message: bytes, target: SlotWriter) -> Order:
         if task.flags & wire.INLINE:
@@ -257,11 +263,15 @@ class _Loop:
             task.rows, task.seed, task.pipe_seed, task.pull, indices, excluded, spares,
         )  # fmt: skip
 
-    def _weigh(self, now_ns: int) -> None:
-        self._weighed_ns = now_ns
-        if self._statm_fd >= 0:
-            pages = os.pread(self._statm_fd, 128, 0).split()[1]
-            self._row[status.RESIDENT_BYTES] = int(pages) * _PAGE_BYTES
+    def _obey(self) -> None:
+        """Let go of caches, once for every number that the parent writes."""
+        number = self._control[status.TRIM]
+        if number in (0, self._trimmed):
+            return
+        self._trimmed = number
+        self._arena.close()
+        maker = self._maker
+        trim.let_go(maker.spec.dataset if maker is not None else None)
 
     def _let_go(self) -> None:
         """Tell the parent of slots whose last reference in this worker is gone."""
@@ -280,13 +290,14 @@ class _Loop:
         *,
         flags: int = 0,
         receipt: Any = None,
+        shared_bytes: int = 0,
         stamps: tuple[int, int, int, int] = (0, 0, 0, 0),
         slot: int = wire.NO_SLOT,
     ) -> None:
         worker = self._boot.worker
         if task is None:
             header = wire.pack_result(
-                wire.VERSION, kind, flags, worker, 0, 0, 0, 0, slot, 0, wire.NO_SLOT, 0, 0, 0, 0, *stamps
+                wire.VERSION, kind, flags, worker, 0, 0, 0, 0, slot, 0, wire.NO_SLOT, 0, 0, 0, 0, 0, *stamps
             )
         else:
             at, root, size = (
@@ -294,16 +305,7 @@ class _Loop:
             )
             header = wire.pack_result(
                 wire.VERSION, kind, flags, worker, task.epoch, task.seq, task.attempt, task.part,
-                task.slot, task.slot_generation, task.scratch, task.scratch_generation, at, root, size, *stamps,
+                task.slot, task.slot_generation, task.scratch, task.scratch_generation, at, root, size,
+                shared_bytes, *stamps,
             )  # fmt: skip
         os.write(self._boot.result_fd, header)
-
-
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-def _open_statm() -> int:
-    try:
-        return os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # no /proc: the size is then not known
-        return -1

@@ -24,6 +24,9 @@ LAYOUT = 2
 NOTES = 3
 """Set by any worker that sent a note, cleared by the parent: the only word that several processes write."""
 
+TRIM = 4
+"""The number of the order to let go of caches; 0 when none is in force."""
+
 # Words of a worker's row
 PID = 0
 W_EPOCH = 1
@@ -36,6 +39,8 @@ SINCE_NS = 7
 RESIDENT_BYTES = 8
 ARMED = 9
 """Set when the worker answers to the signal that asks for its stack; others would die of it."""
+PRIVATE_BYTES = 10
+"""What the worker had for itself after its first batches: growth is measured against it. 0 as long as it is not known."""
 
 # Phases
 IDLE = 0

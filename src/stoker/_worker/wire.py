@@ -1,7 +1,7 @@
 """The headers that cross between parent and worker processes. Fixed size, versioned, little-endian.
 
     task     parent → worker   header, then the pickled indices when they are short; long ones lie at the start of a slot
-    result   worker → parent   header only (104 bytes, below PIPE_BUF: a write is whole or not at all, whoever dies)
+    result   worker → parent   header only (112 bytes, below PIPE_BUF: a write is whole or not at all, whoever dies)
 
 Spans travel in every result from the first version on, so that measuring later changes no format.
 """
@@ -12,7 +12,7 @@ import enum
 import struct
 from typing import NamedTuple
 
-VERSION = 1
+VERSION = 2
 NO_SLOT = 0xFFFFFFFF
 INLINE_BYTES = 1024
 """Indices up to this many pickled bytes travel inside the message. Larger ones would shrink the channel's depth."""
@@ -39,6 +39,8 @@ class TaskKind(enum.IntEnum):
 
     MAKE = 1
     LEAVE = 2
+    LOOK = 3
+    """At the status page: the parent has written an order there."""
 
 
 class TaskHeader(NamedTuple):
@@ -92,6 +94,7 @@ class ResultHeader(NamedTuple):
     root_offset: int
     root_bytes: int
     nbytes: int
+    shared_bytes: int
     received_ns: int
     fetched_ns: int
     collated_ns: int
@@ -102,7 +105,7 @@ HELD_SLOT = 1
 HELD_SCRATCH = 2
 
 TASK = struct.Struct("<BBHIQQHHHxxIIIIIIIQQQQQ")
-RESULT = struct.Struct("<BBHIIxxxxQHHxxxxIIIIQQQQQQQ")
+RESULT = struct.Struct("<BBHIIxxxxQHHxxxxIIIIQQQQQQQQ")
 MAX_TASK_BYTES = TASK.size + INLINE_BYTES
 pack_task = TASK.pack
 unpack_task = TASK.unpack_from

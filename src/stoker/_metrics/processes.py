@@ -1,0 +1,49 @@
+"""What a process occupies, by the kernel's own account of its mappings (/proc/<pid>/smaps).
+
+``pss_bytes`` is its proportional share: a page mapped by four processes counts a quarter in each. ``private_bytes`` is memory
+that would not exist without it: anonymous pages that it alone maps. It is added up mapping by mapping, because the sums that the
+kernel offers do not tell. ``Private_*`` in ``smaps_rollup`` includes pages of shared files that nobody else happens to have
+touched, which are no copies; ``Anonymous`` includes what a forked process inherited and still shares; ``Pss_Anon`` falls when a
+sibling starts and rises when one ends.
+
+Reading takes 5 to 10 ms for a process of 150 MB with torch, most of it the kernel's walk over its pages; ``smaps_rollup`` would
+take three quarters of that. The process itself is not stopped.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_MAPPING = re.compile(
+    rb"\nPss: +(\d+) kB.*?\nPrivate_Clean: +(\d+) kB\nPrivate_Dirty: +(\d+) kB.*?\nAnonymous: +(\d+) kB",
+    re.DOTALL,
+)
+
+
+class Footprint(NamedTuple):
+    """What one process occupies."""
+
+    pss_bytes: int
+    private_bytes: int
+
+
+def footprint(pid: int | None = None) -> Footprint | None:
+    """Of a process, or of this one. None where the kernel does not tell: it is gone, another user's, or there is no smaps."""
+    try:
+        with open(f"/proc/{pid or 'self'}/smaps", "rb") as smaps:
+            text = smaps.read()
+    except OSError:
+        return None
+    return parse(text)
+
+
+def parse(smaps: bytes) -> Footprint | None:
+    """The sums over all mappings; None for a text without any."""
+    pss = private = 0
+    mappings = _MAPPING.findall(smaps)
+    for its_pss, clean, dirty, anonymous in mappings:
+        pss += int(its_pss)
+        # In a private mapping of a file both figures count more than what is ours: untouched pages, and inherited ones.
+        private += min(int(clean) + int(dirty), int(anonymous))
+    return Footprint(pss << 10, private << 10) if mappings else None

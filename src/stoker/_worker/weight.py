@@ -1,0 +1,47 @@
+"""About how many bytes a batch on the heap takes, for executors that hand objects over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+_DEPTH = 4
+_ITEMS = 256
+"""Items of one container that are looked at; the others are taken to be like them."""
+
+
+def batch_bytes(batch: Any, depth: int = _DEPTH) -> int:
+    """Tensors, arrays and texts in containers and in attributes of objects; a few microseconds for an ordinary batch. Never raises.
+
+    What is shared with the dataset or counted twice does no harm: it is an estimate.
+    """
+    if isinstance(batch, torch.Tensor):
+        try:
+            return batch.nbytes
+        except Exception:  # sparse, nested: their parts do not tell as a whole
+            return 0
+    if isinstance(batch, np.ndarray):
+        return int(batch.nbytes)
+    if isinstance(batch, bytes | bytearray | str):
+        return len(batch)
+    if depth == 0:
+        return 0
+    kind = type(batch)
+    if isinstance(batch, dict):
+        items: Any = batch.values()
+    elif kind is list or isinstance(batch, tuple):
+        items = batch
+    else:
+        items = getattr(batch, "__dict__", {}).values()
+    return _sum(items, len(items), depth - 1)
+
+
+def _sum(items: Any, count: int, depth: int) -> int:
+    if count <= _ITEMS:
+        return sum([batch_bytes(item, depth) for item in items])
+    seen = 0
+    for item, _ in zip(items, range(_ITEMS), strict=False):
+        seen += batch_bytes(item, depth)
+    return seen * count // _ITEMS
