@@ -55,6 +55,16 @@ def test_the_text_fits_a_hundred_columns_and_is_honest_about_arrays() -> None:
     assert str(stoker.share(Files(), report=True)) == "share: nothing large enough to share was found"
 
 
+def test_many_alike_are_one_line() -> None:
+    dataset = Files(by_class={f"class {number}": words() for number in range(5)}, other=words())
+    report = stoker.share(dataset, report=True)
+    assert len(report.entries) == 6
+    lines = str(report).splitlines()
+    assert len([line for line in lines if "by_class" in line]) == 1
+    assert "dataset.by_class[…] × 5" in str(report)
+    assert "list[10000]" in str(report)
+
+
 def test_it_can_be_written_as_json() -> None:
     report = stoker.share(Files(names=words()), report=True)
     told = json.loads(json.dumps(report.as_dict()))

@@ -219,6 +219,21 @@ class Tagged(np.ndarray):
     pass
 
 
+def test_what_repeats_its_memory_is_not_written_out() -> None:
+    row = torch.arange(20_000)
+    rows = np.broadcast_to(np.arange(20_000.0), (1000, 20_000))
+    dataset = Files(rows=rows, same=torch.zeros(1).expand(100_000), tensor=row.expand(1000, 20_000))
+    same = dataset.same
+    report = stoker.share(dataset, report=True)
+    assert report.shared_bytes == 2 * 160_000
+    stoker.share(dataset)
+    assert dataset.rows.shape == (1000, 20_000)
+    assert dataset.rows.strides == (0, 8)
+    assert dataset.tensor.stride() == (0, 1)
+    assert torch.equal(dataset.tensor[999], row)
+    assert dataset.same is same
+
+
 LEFT_ALONE: dict[str, tuple[Any, str]] = {
     "grad": (lambda: torch.zeros(20_000, requires_grad=True), "requires grad"),
     "parameter": (lambda: torch.nn.Parameter(torch.zeros(20_000), requires_grad=False), "a Parameter"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 _WIDTH = 100
+_ALIKE = 4
 _PATH = 30
 _TYPE = 18
 _LAYOUT = 24
@@ -71,11 +73,38 @@ class ShareReport:
         if not self.entries:
             return "share: nothing large enough to share was found"
         lines = [_row("what", "type", "layout", "now", "shared")]
-        for entry in self.entries:
+        for entry in _summed(self.entries):
             lines.append(_line(entry))
             for remark in _remarks(entry):
                 lines.extend(textwrap.wrap(remark, _WIDTH, initial_indent="    ", subsequent_indent="    "))
         return "\n".join([*lines, "", *_summary(self)])
+
+
+def _summed(entries: tuple[ShareEntry, ...]) -> list[ShareEntry]:
+    """One line for many items of one container that fare alike."""
+    shown: list[ShareEntry] = []
+    for (home, *_), group in itertools.groupby(entries, key=_kinship):
+        alike = list(group)
+        if not home or len(alike) < _ALIKE:
+            shown.extend(alike)
+            continue
+        shown.append(
+            replace(
+                alike[0],
+                path=f"{home}[…] × {len(alike)}",
+                items=sum(entry.items for entry in alike),
+                layout=alike[0].layout if len({entry.layout for entry in alike}) == 1 else "various",
+                bytes_before=sum(entry.bytes_before for entry in alike),
+                bytes_after=sum(entry.bytes_after for entry in alike),
+                also=(),
+            )
+        )
+    return shown
+
+
+def _kinship(entry: ShareEntry) -> tuple[str, ...]:
+    home = entry.path[: entry.path.rfind("[")] if entry.path.endswith("]") else ""
+    return home, entry.type, entry.action, entry.reason
 
 
 def _line(entry: ShareEntry) -> str:

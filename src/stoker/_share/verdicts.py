@@ -21,6 +21,7 @@ from stoker._share.lists import SharedSequence
 from stoker._share.segment import Segment, find
 from stoker._share.sets import SharedSet
 from stoker._share.sizes import estimate, item_kinds
+from stoker._share.views import span
 
 FEW = 10_000
 """Containers that are not packed are looked into up to this many items."""
@@ -87,7 +88,7 @@ def _atom(obj: Any, min_bytes: int) -> Verdict:
 
 def _array(obj: np.ndarray[Any, Any], min_bytes: int, root: bool) -> Verdict:
     nbytes = estimate(obj)
-    if nbytes == 0 or (nbytes < min_bytes and not root):
+    if nbytes == 0 or (_taken(obj, nbytes) < min_bytes and not root):
         return _SILENTLY
     if obj.dtype.hasobject:
         return Verdict(Fate.KEEP, nbytes, "an array of Python objects: share array.tolist() instead")
@@ -111,6 +112,14 @@ def _array(obj: np.ndarray[Any, Any], min_bytes: int, root: bool) -> Verdict:
             Fate.KEEP, nbytes, f"a {type(obj).__name__}, not a plain ndarray: np.asarray(it) can be shared"
         )
     return Verdict(Fate.PACK, nbytes)
+
+
+def _taken(obj: Any, nbytes: int) -> int:
+    """The memory behind an array or tensor: less than its numbers would take when it repeats some."""
+    if isinstance(obj, np.ndarray) and obj.dtype.hasobject:
+        return nbytes
+    reach = span(obj)
+    return min(nbytes, reach.high - reach.low)
 
 
 def _has_buffer(dtype: np.dtype[Any]) -> bool:
@@ -137,7 +146,7 @@ def _tensor(obj: torch.Tensor, min_bytes: int, root: bool) -> Verdict:
         return Verdict(Fate.KEEP, nbytes, f"on {obj.device}")
     if obj.layout is not torch.strided or obj.is_nested or obj.is_quantized or obj.is_conj() or obj.is_neg():
         return Verdict(Fate.KEEP, nbytes, "not a dense tensor of plain numbers")
-    if nbytes == 0 or (nbytes < min_bytes and not root):
+    if nbytes == 0 or (_taken(obj, nbytes) < min_bytes and not root):
         return _SILENTLY
     if obj.is_shared():  # type: ignore[no-untyped-call]
         return Verdict(Fate.KEEP, 0, "shared by torch already (share_memory_)", tell=True)

@@ -43,7 +43,10 @@ def span(obj: Any) -> Span:
 
 
 def overlapping(holders: Sequence[Holder]) -> list[list[Holder]]:
-    """Groups of two or more whose memory overlaps and whose common region is no larger than all of them apart."""
+    """Groups whose memory overlaps and whose common region is no larger than all of them apart.
+
+    One that repeats its memory (expanded, broadcast) is a group by itself.
+    """
     spans = sorted(((span(holder.obj), holder) for holder in holders), key=lambda each: each[0].low)
     groups: list[list[tuple[Span, Holder]]] = []
     high = 0
@@ -54,13 +57,14 @@ def overlapping(holders: Sequence[Holder]) -> list[list[Holder]]:
             groups.append([(reach, holder)])
             high = 0
         high = max(high, reach.high)
-    return [[holder for _, holder in group] for group in groups if len(group) > 1 and _saves(group)]
+    return [[holder for _, holder in group] for group in groups if _saves(group)]
 
 
 def _saves(group: list[tuple[Span, Holder]]) -> bool:
     low, high = _region(reach for reach, _ in group)
     aligned = all((reach.low - low) % _itemsize(holder.obj) == 0 for reach, holder in group)
-    return aligned and high - low <= sum(reach.nbytes for reach, _ in group)
+    apart = sum(reach.nbytes for reach, _ in group)
+    return aligned and (high - low <= apart if len(group) > 1 else high - low < apart)
 
 
 def _region(spans: Any) -> tuple[int, int]:
@@ -83,11 +87,8 @@ def pack_together(group: Sequence[Holder], writer: SegmentWriter) -> list[Packed
         view = _View(place, low, holder.obj, storages)
         kind = "tensor" if isinstance(holder.obj, torch.Tensor) else "array"
         dtype = str(holder.obj.dtype).removeprefix("torch.")
-        packed.append(
-            Packed(
-                f"{kind} of {dtype}, one of {len(group)} views", place.nbytes if not number else 0, view.open
-            )
-        )
+        name = f"{kind} of {dtype}, a view"
+        packed.append(Packed(name, 0 if number else place.nbytes, view.open))
     return packed
 
 
