@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -34,12 +35,13 @@ class Span:
 def span(obj: Any) -> Span:
     """Where an array or CPU tensor lies in this process."""
     if isinstance(obj, np.ndarray):
-        low, high = np.lib.array_utils.byte_bounds(obj)
-        return Span(low, high, obj.nbytes)
-    size = obj.element_size()
-    reach = sum((length - 1) * step for length, step in zip(obj.shape, obj.stride(), strict=True))
-    low = obj.data_ptr()
-    return Span(low, low + (reach + 1) * size, obj.numel() * size)
+        low, size, strides = obj.__array_interface__["data"][0], obj.itemsize, obj.strides
+    else:
+        size = obj.element_size()
+        low, strides = obj.data_ptr(), [step * size for step in obj.stride()]
+    steps = [(length - 1) * stride for length, stride in zip(obj.shape, strides, strict=True)]
+    reach = sum(step for step in steps if step > 0) + size
+    return Span(low + sum(step for step in steps if step < 0), low + reach, math.prod(obj.shape) * size)
 
 
 def overlapping(holders: Sequence[Holder]) -> list[list[Holder]]:
