@@ -38,7 +38,7 @@ def span(obj: Any) -> Span:
         low, size, strides = obj.__array_interface__["data"][0], obj.itemsize, obj.strides
     else:
         size = obj.element_size()
-        low, strides = obj.data_ptr(), [step * size for step in obj.stride()]
+        low, strides = obj.data_ptr(), tuple(step * size for step in obj.stride())
     steps = [(length - 1) * stride for length, stride in zip(obj.shape, strides, strict=True)]
     reach = sum(step for step in steps if step > 0) + size
     return Span(low + sum(step for step in steps if step < 0), low + reach, math.prod(obj.shape) * size)
