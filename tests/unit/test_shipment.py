@@ -187,6 +187,14 @@ def test_views_of_one_storage_stay_views_of_one_storage(ship: Ship) -> None:
     assert other.tolist() == list(range(10))
 
 
+def test_datasets_over_one_storage_stay_over_one_storage(ship: Ship) -> None:
+    base = torch.arange(5000)
+    first, second, shared = ship([Rows(rows=base[:3000]), Rows(rows=base[2000:]), Rows(rows=base)])
+    first.rows[2500] = -1
+    assert second.rows[500] == -1
+    assert shared.rows[2500] == -1
+
+
 def test_a_storage_is_shipped_once() -> None:
     base = torch.zeros(1 << 16)
     shipment = Shipment([base[start:] for start in range(10)])

@@ -25,6 +25,7 @@ import cloudpickle
 import numpy as np
 import torch
 
+from stoker._share import culprit
 from stoker._share import segment as segments
 from stoker._share.segment import Segment, anonymous_file, write_at
 from stoker.errors import UnsendableError
@@ -68,6 +69,10 @@ class _Recorder:
         self.fds.append(os.dup(fd))
         return len(self.fds) - 1
 
+    def close(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """cloudpickle, plus multiprocessing's own reducers, plus storages out of band, one entry per storage."""
@@ -93,6 +98,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if reducer is not None and not _rebuilt_by_us(obj):
             return reducer(obj)
         return super().reducer_override(obj)
+
+
+def _probing(stream: Any) -> _Pickler:
+    """A pickler whose result nobody wants."""
+    return _Pickler(stream, protocol=5, buffer_callback=lambda _: None)
 
 
 def _rebuilt_by_us(obj: Any) -> bool:
@@ -135,14 +145,16 @@ class Shipment:
         previous = _context.get_spawning_popen()
         _context.set_spawning_popen(recorder)
         pickler = _Pickler(stream, protocol=5, buffer_callback=buffers.append)
+        done = False
         try:
             pickler.dump(obj)
+            done = True
         except Exception as error:
-            for fd in recorder.fds:
-                os.close(fd)
-            raise _named(obj, error) from error
+            raise culprit.named(obj, error, _probing) from error
         finally:
             _context.set_spawning_popen(previous)
+            if not done:
+                recorder.close()
         self.fds = recorder.fds
         self.fd = -1
         self.root_bytes = stream.tell()
@@ -232,63 +244,3 @@ def _in_segment(view: memoryview) -> tuple[Segment, int] | None:
     if not view.nbytes:
         return None
     return segments.find(np.frombuffer(view, np.uint8).ctypes.data, view.nbytes)
-
-
-def _named(obj: object, error: Exception) -> Exception:
-    """The error to raise when something cannot travel: it names the attribute path of the culprit."""
-    found = _culprit(obj, type(obj).__name__ if not hasattr(obj, "dataset") else "", 0, set())
-    if found is None:
-        return UnsendableError(
-            f"the dataset, collate_fn or worker_init_fn cannot be sent to a worker: {error}"
-        )
-    path, kind = found
-    return UnsendableError(
-        f"{path.lstrip('.')} ({kind}) cannot be sent to a worker: {error}. Open it inside __getitem__ or in worker_init_fn, "
-        "or drop it in __getstate__."
-    )
-
-
-def _culprit(obj: object, path: str, depth: int, seen: set[int]) -> tuple[str, str] | None:
-    """The innermost attribute, key or item that cannot be pickled."""
-    if id(obj) in seen or depth > 6:
-        return None
-    seen.add(id(obj))
-    try:
-        recorder = _Recorder()
-        _context.set_spawning_popen(recorder)
-        try:
-            _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(obj)
-        finally:
-            _context.set_spawning_popen(None)
-            for fd in recorder.fds:
-                os.close(fd)
-        return None
-    except Exception:
-        pass
-    children: list[tuple[str, object]] = []
-    if isinstance(obj, dict):
-        children = [(f"{path}[{key!r}]", value) for key, value in obj.items()]
-    elif isinstance(obj, list | tuple):
-        children = [(f"{path}[{place}]", value) for place, value in enumerate(obj[:100])]
-    else:
-        children = [(f"{path}.{name}", value) for name, value in _attributes(obj).items()]
-    for child_path, child in children:
-        found = _culprit(child, child_path, depth + 1, seen)
-        if found is not None:
-            return found
-    return path, type(obj).__name__
-
-
-def _attributes(obj: object) -> dict[str, object]:
-    """What would be pickled of an object, by name: what its ``__getstate__`` drops cannot be to blame."""
-    try:
-        state: Any = obj.__getstate__()
-    except Exception:
-        state = None
-    if isinstance(state, tuple) and len(state) == 2:  # attributes and slots
-        state = {**(state[0] or {}), **(state[1] or {})}
-    if isinstance(state, dict):
-        return {str(name): value for name, value in state.items()}
-    slots = getattr(type(obj), "__slots__", ())
-    names = [*getattr(obj, "__dict__", {}), *([slots] if isinstance(slots, str) else slots)]
-    return {name: getattr(obj, name, None) for name in names}
