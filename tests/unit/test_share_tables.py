@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import stoker
+from stoker._share import frames
 from stoker._share.segment import find
 from stoker._share.shipment import _Pickler
 from tests.unit.test_share_walk import Files
@@ -98,6 +99,15 @@ def test_text_in_python_objects_becomes_arrow_text_when_it_stays_equal() -> None
     assert entry.reason == (
         "text of 'text', 'gaps', the index becomes pandas' str (Arrow); columns of Python objects stay as they are"
     )
+
+
+def test_without_arrow_text_in_python_objects_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "find_spec", lambda name: None)
+    text = objects([f"text {row}" for row in range(ROWS)])
+    shared = stoker.share(pd.DataFrame({"text": text, "whole": np.arange(ROWS)}))
+    assert str(shared["text"].dtype) == "object"
+    assert shared["text"].tolist() == text.tolist()
+    assert lies_in_a_segment(shared["whole"])
 
 
 def test_text_that_arrow_cannot_hold_stays() -> None:
