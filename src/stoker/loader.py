@@ -42,7 +42,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     name
         What this loader is called in messages and records.
 
-    ``with DataLoader(...) as loader`` and ``close()`` end persistent workers at a known point; ``trim()`` makes an idle loader
+    Persistent workers hear at every ``iter()`` which attributes of the dataset were changed; ``refresh()`` is for changes inside
+    containers. ``with DataLoader(...) as loader`` and ``close()`` end them at a known point; ``trim()`` makes an idle loader
     small. ``stats()`` tells what was delivered, what went wrong and what memory it takes.
     """
 
@@ -175,6 +176,18 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """
         for pool in self._pools():
             pool.trim()
+
+    def refresh(self) -> None:
+        """The next ``iter()`` starts persistent workers anew, with the dataset as it is then.
+
+        Changed attributes of the dataset reach them at every ``iter()`` by themselves; changes inside a list, a dict or another
+        object do not. An iterator in use goes on with the workers it has. Without persistent worker processes there is nothing to
+        do: every ``iter()`` sees the dataset as it is. Idempotent.
+        """
+        pool: Any = self._iterator
+        self._iterator = None
+        if isinstance(pool, Pool) and pool.reserve():
+            pool.close()  # nobody uses it; otherwise it ends with its iterator
 
     def close(self) -> None:
         """End all workers of this loader, those of iterators still in use too. It can be iterated again. Idempotent."""

@@ -54,8 +54,11 @@ class StokerIter(_Base):  # type: ignore[misc]
         self._worker_init_fn = loader.worker_init_fn
         iterable = self._dataset_kind == torch_loader._DatasetKind.Iterable
         bound = iterable or (options.rng == "torch" and self._num_workers > 0)
+        if pool is not None and not pool.announce(ledger):
+            pool.close()
+            pool = None
         if pool is None:
-            pool = Pool(_pool_plan(self, loader, options, iterable, bound))
+            pool = Pool(_pool_plan(self, loader, options, iterable, bound), lasting=keep is not None)
             pool.reserve()
             if keep is not None:
                 keep(pool)

@@ -36,6 +36,7 @@ class Ledger:
     bad_count: int = 0
     bad: dict[Any, BadRecord] = field(default_factory=dict)
     killers: set[Any] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
 
     def note_bad(self, samples: Sequence[BadSample], mode: str) -> None:
         """Count bad samples of a delivered batch. Each index is logged once."""
@@ -60,6 +61,12 @@ class Ledger:
         """Log a warning. What a handler of the user's raises is not the trainer's fault and costs no batch."""
         with suppress(Exception):
             _log.warning("%s: %s", self.name, text)
+
+    def warn_once(self, key: str, text: str) -> None:
+        """Log a warning, unless one with this key was."""
+        if key not in self.told:
+            self.told.add(key)
+            self.warn(text)
 
     def stats(self) -> dict[str, Any]:
         """A fresh, plain dict of all counts."""

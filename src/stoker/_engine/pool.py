@@ -15,6 +15,8 @@ from stoker._core.slots import SlotTable
 from stoker._engine import lifecycle
 from stoker._engine.budget import Budget
 from stoker._engine.handoff import Handoff
+from stoker._engine.ledger import Ledger
+from stoker._engine.revisions import Revisions
 from stoker._executors import descriptors
 from stoker._executors.base import Arrival, Executor, Start
 from stoker._executors.inline import InlineExecutor
@@ -46,11 +48,13 @@ class PoolPlan:
 class Pool:
     """Owner of an executor and an arena. Used on the thread that iterates; inert in forked children.
 
+    ``lasting``: its workers stay for further iterations, and hear at the beginning of each what changed on the dataset.
     It answers to the names by which other libraries reach into torch's iterators: ``_workers`` and ``_shutdown_workers``.
     """
 
-    def __init__(self, plan: PoolPlan) -> None:
+    def __init__(self, plan: PoolPlan, *, lasting: bool = False) -> None:
         self.plan = plan
+        self._revisions: Revisions | None = None
         self.slots = SlotTable()
         self.budget = Budget(plan.budget_bytes) if plan.kind != "inline" else None
         """None where nothing is made ahead."""
@@ -60,7 +64,10 @@ class Pool:
                 descriptors.occupy_standard()
                 with descriptors.may_run_out("the arena"):
                     self.arena = Arena()
-            self.executor = _executor(plan, self.arena)
+                if lasting:
+                    forks = plan.context.get_start_method() == "fork"
+                    self._revisions = Revisions(plan.spec.dataset, self.slots, self.arena, forks=forks)
+            self.executor = _executor(plan, self.arena, self._revisions)
         except BaseException:
             if self.arena is not None:
                 self.arena.close()
@@ -102,13 +109,22 @@ class Pool:
             self.busy = True
             return True
 
+    def announce(self, ledger: Ledger) -> bool:
+        """Before an iteration begins: what changed on the dataset is for the workers to know. False: it takes a new pool."""
+        return self._revisions is None or self._revisions.announce(ledger)
+
     def begin(self, scheduler: Scheduler, seed: int, pipe_seed: int) -> int:
         """Take on an iteration; its epoch number."""
         self.epoch += 1
         self.busy = True
         self._slim = False
         self._schedulers[self.epoch] = scheduler
-        self.executor.begin(Start(self.epoch, seed, pipe_seed))
+        revisions = self._revisions
+        self.executor.begin(
+            Start(self.epoch, seed, pipe_seed, revisions.word if revisions is not None else 0)
+        )
+        if revisions is not None:
+            revisions.give_back()
         return self.epoch
 
     def launch(self) -> None:
@@ -341,10 +357,13 @@ class Pool:
             self.close()
 
 
-def _executor(plan: PoolPlan, arena: Arena | None) -> Executor:
+def _executor(plan: PoolPlan, arena: Arena | None, revisions: Revisions | None) -> Executor:
     if plan.kind == "inline":
         return InlineExecutor(plan.spec)
     if plan.kind == "thread":
         return ThreadExecutor(plan.spec, bound=plan.bound)
     assert arena is not None
-    return ProcessExecutor(plan.spec, plan.context, arena, bound=plan.bound, shipment=plan.shipment)
+    restore = None if revisions is None else revisions.snapshot.restore
+    return ProcessExecutor(
+        plan.spec, plan.context, arena, bound=plan.bound, shipment=plan.shipment, restore=restore
+    )

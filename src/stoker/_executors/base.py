@@ -46,11 +46,15 @@ class Weight(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What is new with an iteration: its epoch number, the base seed, and the seed shared by DataPipes."""
+    """What is new with an iteration: its epoch number, the base seed, the seed shared by DataPipes.
+
+    ``revision`` announces what changed on the dataset to workers that have a copy of it; 0: nothing ever did.
+    """
 
     epoch: int
     seed: int
     pipe_seed: int = 0
+    revision: int = 0
 
 
 class Executor(Protocol):

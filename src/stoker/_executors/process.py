@@ -99,6 +99,8 @@ class ProcessExecutor:
     def begin(self, start: Start) -> None:
         self._start = start
         self._resumes.clear()
+        if start.revision:
+            self._control[status.REVISION] = start.revision
         self._control[status.EPOCH] = start.epoch
         self._control[status.TRIM] = 0
 
@@ -129,6 +131,8 @@ class ProcessExecutor:
             levels=notes.logger_levels(),
             spec=self._spec if fork else None,
             resume=self._resumes.get(worker),
+            revision=self._control[status.REVISION] if fork else 0,
+            restore=self._start.restore if fork and worker in self._all else None,
         )
         try:
             process = self._nursery.start(boot)

@@ -57,7 +57,7 @@ class _ShippedFd:
         return _inherited[self.number]
 
 
-class _Recorder:
+class Recorder:
     """Plays the process being spawned while objects are pickled: multiprocessing asks it to pass descriptors on."""
 
     DupFd = _ShippedFd
@@ -74,7 +74,7 @@ class _Recorder:
             os.close(fd)
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """cloudpickle, plus multiprocessing's own reducers, plus storages out of band, one entry per storage."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -100,9 +100,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
-def _probing(stream: Any) -> _Pickler:
+def _probing(stream: Any) -> Pickler:
     """A pickler whose result nobody wants."""
-    return _Pickler(stream, protocol=5, buffer_callback=lambda _: None)
+    return Pickler(stream, protocol=5, buffer_callback=lambda _: None)
 
 
 def _rebuilt_by_us(obj: Any) -> bool:
@@ -139,12 +139,12 @@ class Shipment:
     """
 
     def __init__(self, obj: object, *, limit_bytes: int | None = None) -> None:
-        recorder = _Recorder()
+        recorder = Recorder()
         buffers: list[pickle.PickleBuffer] = []
         stream = io.BytesIO()
         previous = _context.get_spawning_popen()
         _context.set_spawning_popen(recorder)
-        pickler = _Pickler(stream, protocol=5, buffer_callback=buffers.append)
+        pickler = Pickler(stream, protocol=5, buffer_callback=buffers.append)
         done = False
         try:
             pickler.dump(obj)

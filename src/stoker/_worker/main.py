@@ -25,6 +25,7 @@ from stoker._transports.writer import ArenaWriter, SlotWriter
 from stoker._worker import collate, context, failure, hygiene, notes, seeding, stacks, status, trim, wire
 from stoker._worker.cargo import Cargo
 from stoker._worker.maker import Maker, Watch, collate_samples, note_indices
+from stoker._worker.revision import Reviser
 from stoker._worker.scales import Scales
 from stoker._worker.spec import Order, Resume, WorkerSpec
 from stoker._worker.stream import Abandoned, StreamEnded
@@ -54,6 +55,10 @@ class Boot:
     resume: Resume | None = None
     cargo: Cargo | None = None
     """The spec as it was shipped. Without it and without ``spec`` this process was forked from a template that has it."""
+    revision: int = 0
+    """The announcement (``revision.word_of``) that the dataset includes as it comes; 0 for one from the shipment."""
+    restore: Callable[[], None] | None = None
+    """Makes an inherited dataset what it was when the iteration began."""
 
     def __reduce__(self) -> Any:
         """For spawn and forkserver: duplicate every descriptor for the child. Called while the process is spawned."""
@@ -128,6 +133,7 @@ class _Loop:
         self._row = page.row(boot.worker)
         self._recv = channel.recv
         self._arena = ArenaWriter(boot.arena_fd, boot.stride, reserve=boot.reserve)
+        self._reviser = Reviser(boot.arena_fd, boot.stride, self._control, boot.revision)
         self._maker: Maker | None = None
         self._start_error: BaseException | None = None
         self._held: list[tuple[int, SlotWriter]] = []
@@ -142,6 +148,9 @@ class _Loop:
             if spec is None:
                 spec = inherited if boot.cargo is None else boot.cargo.unpack()
             assert isinstance(spec, WorkerSpec)
+            if boot.restore is not None:
+                boot.restore()
+            self._reviser.catch_up(spec.dataset)
             if spec.collate_map and boot.spec is None:
                 collate.merge(spec.collate_map)
             seed = seeding.seed_like_torch(boot.base_seed, boot.worker)
@@ -214,6 +223,10 @@ class _Loop:
             if maker is None:
                 assert self._start_error is not None
                 raise self._start_error
+            if self._control[status.REVISION] != self._reviser.word:
+                self._reviser.catch_up(maker.spec.dataset)
+            if self._reviser.error is not None:
+                self._reviser.raise_error()
             if scratch is not None:
                 part = maker.make_part(order, slot, self._control[status.LAYOUT])
                 collated_ns = _clock()

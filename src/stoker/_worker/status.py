@@ -27,6 +27,9 @@ NOTES = 3
 TRIM = 4
 """The number of the order to let go of caches; 0 when none is in force."""
 
+REVISION = 5
+"""What changed on the dataset, and in which slot that lies (``revision.word_of``); 0 before anything did."""
+
 # Words of a worker's row
 PID = 0
 W_EPOCH = 1
