@@ -66,7 +66,7 @@ def persistent(dataset: Any, **arguments: Any) -> stoker.DataLoader[Any]:
 def test_changed_attributes_reach_workers_that_stay(rng: str) -> None:
     """Row 13: by name, in nested datasets, closures too. The workers are the same ones, and keep what they changed."""
     inner = Told()
-    dataset = Subset(ConcatDataset([inner]), range(ROWS))
+    dataset: Any = Subset(ConcatDataset([inner]), range(ROWS))
     with persistent(dataset, rng=rng, num_workers=2) as loader:
         first = rows(loader)
         inner.set_epoch(3)
@@ -81,8 +81,7 @@ def test_changed_attributes_reach_workers_that_stay(rng: str) -> None:
     assert (set(first["epoch"]), first["known"]) == ({0}, list(range(ROWS)))
     assert (set(second["epoch"]), second["known"]) == ({3}, [10 * index for index in range(ROWS)])
     assert (third["epoch"], third["known"]) == ([4] * 4, [0, 1, 2, 3])
-    assert set(second["pid"]) | set(third["pid"]) <= {worker for worker in first["pid"] + second["pid"]}
-    assert len(set(first["pid"]) | set(second["pid"])) <= 2
+    assert len({*first["pid"], *second["pid"], *third["pid"]}) <= 2
     assert inner.seen == 0
 
 
@@ -157,7 +156,7 @@ def test_refresh(executor: str) -> None:
     """Row 13: changes inside a container are seen by new workers; an iterator in use keeps the ones it has."""
     dataset = Told()
     workers = 0 if executor == "inline" else 1
-    arguments = {
+    arguments: dict[str, Any] = {
         "num_workers": workers,
         "batch_size": 2,
         "executor": executor,

@@ -67,7 +67,7 @@ class Pool:
                 if lasting:
                     forks = plan.context.get_start_method() == "fork"
                     self._revisions = Revisions(plan.spec.dataset, self.slots, self.arena, forks=forks)
-            self.executor = _executor(plan, self.arena, self._revisions)
+            self.executor = _executor(plan, self.arena)
         except BaseException:
             if self.arena is not None:
                 self.arena.close()
@@ -120,10 +120,11 @@ class Pool:
         self._slim = False
         self._schedulers[self.epoch] = scheduler
         revisions = self._revisions
-        self.executor.begin(
-            Start(self.epoch, seed, pipe_seed, revisions.word if revisions is not None else 0)
-        )
-        if revisions is not None:
+        if revisions is None:
+            self.executor.begin(Start(self.epoch, seed, pipe_seed))
+        else:
+            restore = revisions.snapshot.restore
+            self.executor.begin(Start(self.epoch, seed, pipe_seed, revisions.word, restore))
             revisions.give_back()
         return self.epoch
 
@@ -357,13 +358,10 @@ class Pool:
             self.close()
 
 
-def _executor(plan: PoolPlan, arena: Arena | None, revisions: Revisions | None) -> Executor:
+def _executor(plan: PoolPlan, arena: Arena | None) -> Executor:
     if plan.kind == "inline":
         return InlineExecutor(plan.spec)
     if plan.kind == "thread":
         return ThreadExecutor(plan.spec, bound=plan.bound)
     assert arena is not None
-    restore = None if revisions is None else revisions.snapshot.restore
-    return ProcessExecutor(
-        plan.spec, plan.context, arena, bound=plan.bound, shipment=plan.shipment, restore=restore
-    )
+    return ProcessExecutor(plan.spec, plan.context, arena, bound=plan.bound, shipment=plan.shipment)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -48,13 +48,15 @@ class Weight(NamedTuple):
 class Start:
     """What is new with an iteration: its epoch number, the base seed, the seed shared by DataPipes.
 
-    ``revision`` announces what changed on the dataset to workers that have a copy of it; 0: nothing ever did.
+    ``revision`` announces what changed on the dataset to workers that have a copy of it; 0: nothing ever did. ``restore`` makes the
+    dataset what it was at the beginning of the iteration, in a worker that inherits it later.
     """
 
     epoch: int
     seed: int
     pipe_seed: int = 0
     revision: int = 0
+    restore: Callable[[], None] | None = None
 
 
 class Executor(Protocol):
