@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import stoker
 from stoker._core.slots import SlotState, SlotTable
 from stoker._engine import revisions as module
 from stoker._engine.ledger import Ledger
@@ -187,6 +188,15 @@ def test_what_takes_new_workers(
     pair.dataset.value = value
     assert not pair.iterate()
     assert why in caplog.text
+
+
+def test_shared_data_is_never_copied(opened: list[Pair], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "stoker")
+    for value in (list(map(str, range(9000))), np.arange(9000)):
+        pair = pair_of(opened, value=None)
+        pair.dataset.value = stoker.share(value)
+        assert not pair.iterate()
+    assert ["shared" in message for message in caplog.messages] == [True, True]
 
 
 def test_many_small_ones_that_come_to_much(opened: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 from collections.abc import Callable
 from multiprocessing import context
 from typing import Any
 
 import numpy as np
 
+from stoker._share import segment as segments
 from stoker._share.shipment import Pickler, Recorder
 
 _context: Any = context
@@ -37,7 +39,7 @@ def pack(obj: object, refer: Callable[[object], Any], limit_bytes: int) -> bytes
         for fd in recorder.fds:
             os.close(fd)
     if recorder.fds:
-        raise UnfitInPlace("holds descriptors (tensors in shared memory, pipes or locks)")
+        raise UnfitInPlace("holds shared memory or descriptors")
     return stream.getvalue()
 
 
@@ -54,7 +56,7 @@ class _Bounded(io.BytesIO):
 
 class _ValuePickler(Pickler):
     def __init__(self, stream: io.BytesIO, refer: Callable[[object], Any], limit_bytes: int) -> None:
-        super().__init__(stream, protocol=5)
+        super().__init__(stream, protocol=5, buffer_callback=_stays_in_band)
         self._refer = refer
         self._limit_bytes = limit_bytes
 
@@ -69,6 +71,13 @@ class _ValuePickler(Pickler):
             # cloudpickle would send the contents of some of them. Who opened one in this process has opened another in a worker.
             raise TypeError("it is an open file of this process")
         return super().reducer_override(obj)
+
+
+def _stays_in_band(buffer: pickle.PickleBuffer) -> bool:
+    view = buffer.raw()
+    if view.nbytes and segments.find(np.frombuffer(view, np.uint8).ctypes.data, view.nbytes) is not None:
+        raise UnfitInPlace("is shared data, of which nobody needs a copy")
+    return True
 
 
 def _too_large(limit_bytes: int) -> UnfitInPlace:
