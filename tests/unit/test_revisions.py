@@ -51,8 +51,8 @@ class Pair:
 def opened() -> Iterator[list[Pair]]:
     pairs: list[Pair] = []
     yield pairs
-    for pair in pairs:
-        pair.arena.close()
+    while pairs:  # pytest keeps the list for a while
+        pairs.pop().arena.close()
 
 
 def pair_of(opened: list[Pair], **attributes: Any) -> Pair:
