@@ -67,7 +67,10 @@ class Revisions:
             if told:
                 self._publish(told, blob)
         except UnfitInPlace as error:
-            _log.info("%s: workers start anew, because what changed on the dataset %s", ledger.name, error)
+            # As text: a handler may keep the record, and through the error's traceback all that was to be sent.
+            _log.info(
+                "%s: workers start anew, because what changed on the dataset %s", ledger.name, str(error)
+            )
             return False
         self.snapshot.move_on(told, untold)
         return True
