@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import pickle
 from collections.abc import Callable
 from multiprocessing import context
@@ -36,8 +35,7 @@ def pack(obj: object, refer: Callable[[object], Any], limit_bytes: int) -> bytes
         raise UnfitInPlace("finds no memory for a copy") from error
     finally:
         _context.set_spawning_popen(previous)
-        for fd in recorder.fds:
-            os.close(fd)
+        recorder.close()
     if recorder.fds:
         raise UnfitInPlace("holds shared memory or descriptors")
     return stream.getvalue()
