@@ -192,3 +192,16 @@ def test_a_writer_given_up_leaves_nothing() -> None:
     writer.close()
     writer.close()
     assert set(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: str(array.dtype))
+def test_every_array_travels_in_its_segment(array: np.ndarray[Any, Any]) -> None:
+    shipment = Shipment([shared(array)])
+    try:
+        (back,) = unpack(shipment.fd, shipment.fds)
+        shipment.fds = []  # the reader's now
+    finally:
+        shipment.close()
+    assert np.array_equal(back, array)
+    assert back.dtype == array.dtype
+    assert array.size == 0 or in_segment(back)

@@ -242,7 +242,6 @@ LEFT_ALONE: dict[str, tuple[Any, str]] = {
     "sparse": (lambda: torch.ones(20_000).to_sparse(), "dense"),
     "list of parameters": (lambda: [torch.nn.Parameter(torch.zeros(9)) for _ in range(2000)], "Parameter"),
     "list of shared tensors": (lambda: [torch.zeros(9000).share_memory_() for _ in range(20)], "shared by torch"),
-    "dates": (lambda: np.arange(20_000).astype("M8[s]"), "view(np.int64)"),
     "objects": (lambda: np.array(words(), object), "tolist"),
     "subclass": (lambda: array().view(Tagged), "Tagged"),
     "defaultdict": (lambda: defaultdict(int, dict.fromkeys(words())), "dict(it)"),

@@ -57,7 +57,8 @@ class SharedArray(np.ndarray[Any, Any]):
         order = "F" if plain.flags.f_contiguous and not plain.flags.c_contiguous else "C"
         if int(protocol) < 5 or not (plain.flags.c_contiguous or plain.flags.f_contiguous):
             return plain.copy().__reduce_ex__(protocol)
-        contiguous: Any = plain.T if order == "F" else plain
+        # As bytes: of dates numpy gives no buffer.
+        contiguous: Any = (plain.T if order == "F" else plain).reshape(-1).view(np.uint8)
         buffer = pickle.PickleBuffer(contiguous)
         return _arrived, (buffer, plain.dtype, plain.shape, order)
 

@@ -92,10 +92,6 @@ def _array(obj: np.ndarray[Any, Any], min_bytes: int, root: bool) -> Verdict:
         return _SILENTLY
     if obj.dtype.hasobject:
         return Verdict(Fate.KEEP, nbytes, "an array of Python objects: share array.tolist() instead")
-    if not _has_buffer(obj.dtype):
-        return Verdict(
-            Fate.KEEP, nbytes, f"numpy gives no buffer of {obj.dtype}: share array.view(np.int64) instead"
-        )
     base: Any = obj
     while isinstance(base, np.ndarray) and base.base is not None:
         if isinstance(base, np.memmap):
@@ -120,16 +116,6 @@ def _taken(obj: Any, nbytes: int) -> int:
         return nbytes
     reach = span(obj)
     return min(nbytes, reach.high - reach.low)
-
-
-def _has_buffer(dtype: np.dtype[Any]) -> bool:
-    """Whether numpy lets others look at memory of this type. Of dates it does not, so they could not travel."""
-    empty: Any = np.empty(0, dtype)
-    try:
-        memoryview(empty)
-    except (ValueError, BufferError):
-        return False
-    return True
 
 
 def _tensor(obj: torch.Tensor, min_bytes: int, root: bool) -> Verdict:
