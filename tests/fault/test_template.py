@@ -136,6 +136,27 @@ def test_a_dataset_that_cannot_be_unpacked_fails_as_without_a_template(tmp_path:
         next(iter(loading))
 
 
+def test_an_interrupt_ends_the_wait_for_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nursery, "_FAREWELL_S", 0.1)
+    dataset = Unpacked(tmp_path, "interrupt")
+    with loader(dataset) as loading, pytest.raises(KeyboardInterrupt):
+        iter(loading)
+    assert dataset.marks.count("unpacked-") == 1
+
+
+def test_a_template_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nursery, "_FORK_S", 0.1)
+    monkeypatch.setattr(nursery, "_FAREWELL_S", 0.1)
+    with loader(Unpacked(tmp_path)) as loading:
+        seen = epoch(loading)
+        [template] = set.union(*seen.values())
+        os.kill(template, signal.SIGSTOP)
+        os.kill(min(seen), signal.SIGKILL)
+        [heir] = epoch(loading).keys() - seen.keys()
+        assert epoch(loading)[heir] == {heir}
+        await_gone(template)
+
+
 def test_one_worker_has_no_template(tmp_path: Path) -> None:
     with loader(Unpacked(tmp_path), num_workers=1) as loading:
         seen = epoch(loading)

@@ -44,7 +44,10 @@ _IN_SERVER = {
 }
 
 PATIENCE_S = 60.0
-"""How long a template may take to be ready or to fork, beside the time that the size of the dataset explains."""
+"""How long a template may take to be ready, beside the time that the size of the dataset explains."""
+
+_FORK_S = 10.0
+"""How long it may take to fork, which takes milliseconds: only one that is stopped or starved keeps us waiting."""
 
 _UNPACKED_BYTES_PER_S = 2 << 20
 """Unpacking is ten times faster than this, or slow for a reason that waiting does not cure."""
@@ -205,7 +208,7 @@ class _Template:
             finally:
                 os.close(child_data_fd)
                 os.close(child_status_fd)
-            self._await(status_fd, PATIENCE_S)
+            self._await(status_fd, _FORK_S)
             pid = forkserver.read_signed(status_fd)
             if pid < 0:
                 raise OSError(-pid, os.strerror(-pid))
