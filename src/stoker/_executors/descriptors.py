@@ -4,7 +4,7 @@ The parent's end of a lifeline or task channel, copied into some child by an unr
 after the parent is gone. ``os.register_at_fork`` closes them in every child; exec closes them because they are close-on-exec.
 
 What a pool holds open in the parent: about ten, and per worker two under fork (lifeline, pidfd), four under spawn and forkserver
-(also the two pipe ends of multiprocessing). Batches cost none, however many the user keeps.
+(also the two pipe ends of multiprocessing), and four for a template. Batches cost none, however many the user keeps.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def cause_of(process: Any, judge: OomJudge, last_bytes: int, peak_bytes: int) ->
     if code is None:
         return "its exit status was collected by other code of this program"
     if _status_lost(process):
-        return "its exit status is lost: the fork server that started it is gone"
+        return "its exit status is lost: the process that started it (fork server or template) is gone"
     if code >= 0:
         return "code of the dataset (or a library it uses) ended the process: sys.exit, os._exit, or an error in C code"
     name = _signal_name(-code)
