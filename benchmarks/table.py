@@ -170,7 +170,7 @@ def _fact_lines(result: Result) -> list[str]:
             for name in names
         }
         said = [f"{name} {value:,.2f}" for name, value in medians.items()]
-        said.extend(dict.fromkeys(each.trouble for each in found if each.trouble))
+        said.extend([each.trouble for each in found if each.trouble][:1])
         if said:
             lines.append(f"{result.entry.name}, {side}: {'; '.join(said)}")
     return lines
