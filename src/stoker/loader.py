@@ -162,7 +162,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
         ``bad_samples`` holds a count and, by dataset index, how often a sample was bad and why (``on_bad_sample``). ``memory``
         tells the budget and how it came about, the arena, and for each worker process its proportional share, what it has for
-        itself, and how much that grew since its first batches. The call takes about 10 ms per worker process.
+        itself, and how much that grew since its first batches. Reading a worker takes about 10 ms; figures of workers may be a
+        second old.
         """
         return {**self._accounts().stats(), "memory": figures.memory(self._pools())}
 

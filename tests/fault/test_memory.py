@@ -127,7 +127,7 @@ def test_trim_gives_memory_back(telling: Callable[..., Telling]) -> None:
 
 def test_an_epoch_leaves_little_behind(telling: Callable[..., Telling]) -> None:
     dataset = telling(24)
-    with loader_of(dataset, persistent_workers=True) as loader:
+    with loader_of(dataset, persistent_workers=True, memory_budget="512MiB") as loader:
         for batch in loader:
             del batch
         idle = loader.stats()["memory"]["arena_bytes"]

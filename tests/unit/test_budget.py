@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stoker._core.policy import BUDGET_INTERVAL_S, allowed_bytes, memory_is_short
+from stoker._core.policy import BUDGET_INTERVAL_S, allowed_bytes, idle_keep_bytes, memory_is_short
 from stoker._engine.budget import Budget, in_words, local_ranks
 from stoker._metrics.room import Gauge, Room
 
@@ -41,6 +41,13 @@ def test_the_arithmetic(
 ) -> None:
     found = allowed_bytes(given_bytes=given, available_bytes=available, held_bytes=held, sharers=sharers)
     assert found == allowed
+
+
+@pytest.mark.parametrize(
+    ("budget", "kept"), [(0, 64 * MIB), (32 * MIB, 32 * MIB), (256 * MIB, 64 * MIB), (4 * GIB, GIB // 2)]
+)
+def test_what_an_idle_arena_may_keep(budget: int, kept: int) -> None:
+    assert idle_keep_bytes(budget) == kept
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,9 @@ def outcome(make: Callable[[], Any]) -> Any:
 @example(([{}, {}], [1]))
 @example(([torch.zeros(2), torch.zeros(3)], [1]))
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.filterwarnings(
+    "ignore:Creating a tensor from a list of numpy.ndarrays"
+)  # torch says it once, and then never
 def test_parts_joined_are_what_torch_collates(table: Table, batch: tuple[list[Any], list[int]]) -> None:
     samples, cuts = batch
     with torch.no_grad():

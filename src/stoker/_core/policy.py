@@ -48,7 +48,10 @@ BUDGET_INTERVAL_S = 0.5
 """How old the reading of available memory may be. One takes about 0.1 ms."""
 
 IDLE_KEEP_BYTES = 64 << 20
-"""What an idle arena keeps of its free slots, so that the next epoch begins in memory that is there already."""
+IDLE_KEEP_SHARE = 8
+"""What an idle arena keeps of its free slots, so that the next epoch begins in memory that is there already: a page that has to be
+made anew costs some microseconds, a gigabyte seconds. When memory is short idle arenas give all of it back.
+"""
 
 SIZE_MEMORY = 32
 """The next batch is expected to be as large as the largest of the last 32 to 64: smaller ones after it forgive slowly."""
@@ -100,6 +103,13 @@ def allowed_bytes(
     if given_bytes is not None:
         return max(1, min(given_bytes, room // GIVEN_SHARE))
     return max(1, room // BUDGET_SHARE // max(1, sharers))
+
+
+def idle_keep_bytes(budget_bytes: int) -> int:
+    """What an idle arena may keep: a small part of what it may fill, but never less than is nothing to any machine."""
+    if not budget_bytes:
+        return IDLE_KEEP_BYTES
+    return min(budget_bytes, max(IDLE_KEEP_BYTES, budget_bytes // IDLE_KEEP_SHARE))
 
 
 def memory_is_short(available_bytes: int | None, total_bytes: int | None) -> bool:

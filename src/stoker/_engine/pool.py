@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stoker._core import messages as m
-from stoker._core.policy import IDLE_KEEP_BYTES
+from stoker._core.policy import idle_keep_bytes
 from stoker._core.scheduler import Scheduler
 from stoker._core.slots import SlotTable
 from stoker._engine import lifecycle
 from stoker._engine.budget import Budget
+from stoker._engine.children import Children
 from stoker._engine.handoff import Handoff
 from stoker._engine.ledger import Ledger
 from stoker._engine.revisions import Revisions
@@ -88,8 +89,7 @@ class Pool:
         self._claiming = threading.RLock()
         self._slim = False
         self._started = False
-        self._children = 0
-        self._child_fds: dict[int, int] = {}
+        self._children = Children(self.slots)
         self.owner_pid = os.getpid()
         self._schedulers: dict[int, Scheduler] = {}
         lifecycle.register(self)
@@ -156,7 +156,7 @@ class Pool:
             if scheduler.drained:
                 self._schedulers.pop(epoch, None)
             self.reclaim()
-            self._trim(IDLE_KEEP_BYTES)
+            self._trim(idle_keep_bytes(self.budget.bytes) if self.budget is not None else 0)
         finally:
             self.busy = False  # only now: until then nobody else may touch the slots
 
@@ -212,8 +212,8 @@ class Pool:
         arena, slots = self.arena, self.slots
         if arena is None:
             return
-        if self._child_fds:
-            self._bury_children()
+        if self._children:
+            self._children.bury()
         released = arena.released
         many = len(released) >= _TRIM_AT
         while released:
@@ -304,24 +304,7 @@ class Pool:
 
     def forked(self, child_fd: int) -> None:
         """A fork that is not ours: the child reads what is leased now until ``child_fd`` says that it is gone."""
-        self._children += 1
-        holder = -self._children  # worker ids are not negative
-        self.slots.hold_leased(holder)
-        if child_fd >= 0:
-            os.set_blocking(child_fd, False)
-            descriptors.keep_private(child_fd)
-            self._child_fds[holder] = child_fd
-
-    def _bury_children(self) -> None:
-        """Give back the slots of forked children that are gone."""
-        for holder, fd in list(self._child_fds.items()):
-            try:
-                gone = os.read(fd, 1) == b""
-            except BlockingIOError:
-                continue
-            if gone:
-                descriptors.close_private(self._child_fds.pop(holder))
-                self.slots.forget_worker(holder)
+        self._children.add(child_fd)
 
     def inherited(self) -> None:
         """We are in a forked child: workers and channels are the parent's, and their descriptors are closed or another's here."""
@@ -339,9 +322,7 @@ class Pool:
         try:
             self.executor.close()
         finally:
-            for fd in self._child_fds.values():
-                descriptors.close_private(fd)
-            self._child_fds.clear()
+            self._children.close()
             if self.arena is not None:
                 self._leave_leases(self.arena)
                 self.arena.close()

@@ -89,6 +89,7 @@ class ProcessExecutor:
         self._start = Start(0, 0)
         self._resumes: dict[int, Resume] = {}
         self._trims = 0
+        self._weighing = upkeep.Weighing()
         self.torn = False
         self._closed = False
 
@@ -279,11 +280,12 @@ class ProcessExecutor:
 
     def trim(self) -> list[Arrival]:
         self._trims += 1
+        self._weighing.forget()
         upkeep.order_trim(self._status, self._trims, [self._channel(worker) for worker in self._members])
         return self._arrivals(self._results.read())
 
     def weights(self) -> list[Weight]:
-        return upkeep.weigh(self._status, dict(self._members))
+        return self._weighing.weigh(self._status, dict(self._members))
 
     def retire(self, worker: int | None) -> None:
         leave = wire.pack_task(wire.VERSION, wire.TaskKind.LEAVE, *(0,) * (len(wire.TaskHeader._fields) - 2))

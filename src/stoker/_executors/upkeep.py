@@ -8,7 +8,8 @@ order back. Nobody waits for anybody, so nothing can hang.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from time import monotonic
 
 from stoker._executors.base import Weight
 from stoker._executors.channels import TaskChannel
@@ -17,6 +18,8 @@ from stoker._metrics.processes import footprint
 from stoker._worker import wire
 from stoker._worker.status import PRIVATE_BYTES, TRIM, StatusPage
 
+_LASTS_S = 1.0
+_COST = 50
 _WAKE_UP = wire.pack_task(wire.VERSION, wire.TaskKind.LOOK, *(0,) * (len(wire.TaskHeader._fields) - 2))
 
 
@@ -28,13 +31,37 @@ def order_trim(page: StatusPage, number: int, channels: Iterable[TaskChannel]) -
             channel.send(_WAKE_UP)
 
 
-def weigh(page: StatusPage, members: Mapping[int, Member]) -> list[Weight]:
-    """What each worker process occupies."""
-    weights = []
-    for worker, member in sorted(members.items()):
-        pid = member.process.pid
-        size = footprint(pid)
-        baseline = page.row(worker)[PRIVATE_BYTES]
-        pss, private = (None, None) if size is None else size
-        weights.append(Weight(worker, pid, pss, private, baseline if baseline > 0 else None))
-    return weights
+class Weighing:
+    """What each worker process occupies. Any thread.
+
+    A reading takes 5 to 15 ms per worker, so one is given out again for a second, or longer where there are many workers: then it
+    takes no more than a fiftieth of the time, however often people ask.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._due = 0.0
+        self._pids: list[tuple[int, int]] = []
+        self._weights: list[Weight] = []
+
+    def weigh(self, page: StatusPage, members: Mapping[int, Member]) -> list[Weight]:
+        """Of these workers, now or a moment ago."""
+        pids = [(worker, member.process.pid) for worker, member in sorted(members.items())]
+        began = self._clock()
+        if began >= self._due or pids != self._pids:
+            self._weights = [_weight(page, worker, pid) for worker, pid in pids]
+            self._pids = pids
+            ended = self._clock()
+            self._due = ended + max(_LASTS_S, _COST * (ended - began))
+        return self._weights
+
+    def forget(self) -> None:
+        """Read anew next time."""
+        self._due = 0.0
+
+
+def _weight(page: StatusPage, worker: int, pid: int) -> Weight:
+    size = footprint(pid)
+    baseline = page.row(worker)[PRIVATE_BYTES]
+    pss, private = (None, None) if size is None else size
+    return Weight(worker, pid, pss, private, baseline if baseline > 0 else None)

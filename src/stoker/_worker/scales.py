@@ -52,6 +52,12 @@ class Scales:
         self._tasks += 1
         return self._channel.recv(nbytes)
 
+    def close(self) -> None:
+        """Give the descriptor back. Workers do not: it goes with them."""
+        if self._statm_fd >= 0:
+            os.close(self._statm_fd)
+            self._statm_fd = -1
+
     @property
     def settled(self) -> bool:
         """Whether that is done, and ``recv`` has no use any more."""

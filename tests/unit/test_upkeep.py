@@ -1,0 +1,100 @@
+"""What the parent asks of worker processes: to be weighed, now and then, and to let go."""
+
+from __future__ import annotations
+
+import os
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stoker._executors import upkeep
+from stoker._executors.channels import TaskChannel
+from stoker._metrics.processes import Footprint
+from stoker._worker import wire
+from stoker._worker.scales import Scales
+from stoker._worker.status import PRIVATE_BYTES, TRIM, StatusPage
+
+
+@pytest.fixture
+def page() -> Any:
+    page = StatusPage.create()
+    yield page
+    page.close()
+
+
+def member(pid: int) -> Any:
+    return SimpleNamespace(process=SimpleNamespace(pid=pid))
+
+
+def test_a_reading_is_given_out_again_for_a_while(page: StatusPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    readings: list[int] = []
+
+    def footprint(pid: int) -> Footprint | None:
+        readings.append(pid)
+        now[0] += 0.1
+        return Footprint(200, 100) if pid == 7 else None
+
+    monkeypatch.setattr(upkeep, "footprint", footprint)
+    page.row(0)[PRIVATE_BYTES] = 40
+    page.row(1)[PRIVATE_BYTES] = -1
+    weighing = upkeep.Weighing(lambda: now[0])
+    members = {1: member(8), 0: member(7)}
+    first = weighing.weigh(page, members)
+    assert [tuple(weight) for weight in first] == [(0, 7, 200, 100, 40), (1, 8, None, None, None)]
+    now[0] += 9.9
+    assert weighing.weigh(page, members) == first
+    assert readings == [7, 8], "it took 0.2 s: that is enough for 10 s"
+    now[0] += 0.2
+    weighing.weigh(page, members)
+    assert readings == [7, 8, 7, 8]
+    weighing.weigh(page, {0: member(7)})
+    assert readings[4:] == [7], "other workers are read at once"
+    weighing.forget()
+    weighing.weigh(page, {0: member(7)})
+    assert readings[5:] == [7]
+
+
+def test_an_order_is_a_number_and_a_wake_up_for_each(page: StatusPage) -> None:
+    channel = TaskChannel()
+    try:
+        upkeep.order_trim(page, 3, [channel, channel])
+        assert page.control[TRIM] == 3
+        kinds = [wire.TaskHeader._make(wire.unpack_task(message)).kind for message in channel.take_back()]
+        assert kinds == [wire.TaskKind.LOOK] * 2
+        channel.backlog.append(b"unread")
+        upkeep.order_trim(page, 4, [channel, channel])
+        assert channel.take_back() == [b"unread"], "whoever reads that looks at the page afterwards"
+    finally:
+        channel.close()
+
+
+def test_a_worker_measures_itself_when_there_is_no_work(page: StatusPage) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        row = page.row(0)
+        scales = Scales(row, theirs)
+        for message in (b"1", b"2"):
+            ours.send(message)
+        assert scales.recv(9) == b"1"
+        assert scales.recv(9) == b"2"
+        assert not scales.settled, "there was work"
+        for message in (b"3", b"4", b"5"):
+            ours.send(message)
+        assert [scales.recv(9) for _ in range(3)] == [b"3", b"4", b"5"]
+        assert scales.settled, "after a few tasks it is done all the same"
+        row[PRIVATE_BYTES] = 1
+        ours.send(b"6")
+        assert scales.recv(9) == b"6"
+        assert row[PRIVATE_BYTES] == 1, "once"
+        scales.close()
+    del row
+
+
+def test_what_a_worker_has_for_itself_is_this_process(page: StatusPage) -> None:
+    [weight] = upkeep.Weighing().weigh(page, {0: member(os.getpid())})
+    assert weight.pss_bytes is not None
+    assert weight.private_bytes is not None
+    assert weight.baseline_bytes is None
