@@ -81,7 +81,7 @@ def loader_of(dataset: Dataset[Any], **options: Any) -> Any:
 
 @pytest.mark.parametrize("executor", ["process", "thread"])
 def test_the_budget_holds_while_nobody_takes(telling: Callable[..., Telling], executor: str) -> None:
-    """Batches of 8 MiB, a window of 16 and a budget of 33 MiB: four are made ahead, and whatever is free is used again."""
+    """Row 44: batches of 8 MiB, a window of 16 and a budget of 33 MiB: four are made ahead, and whatever is free is used again."""
     dataset = telling(40)
     context = "fork" if executor == "process" else None
     with loader_of(
