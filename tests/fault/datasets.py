@@ -131,7 +131,7 @@ class Unpacked(Dataset[Any]):
         if self.trouble == "raise":
             raise ValueError("cannot be unpacked")
         if self.trouble == "thread":
-            threading.Thread(target=threading.Event().wait, name="reader", daemon=True).start()
+            threading.Thread(target=threading.Event().wait, name="reader").start()
         if self.trouble == "file":
             self.file = open(__file__)  # noqa: SIM115
         if self.trouble == "die once" and first:

@@ -67,16 +67,13 @@ def run(boot: TemplateBoot) -> None:
     control.setblocking(True)  # whatever default timeout the user has set for sockets
     reason = _unpack(boot.cargo)
     util._flush_std_streams()  # type: ignore[attr-defined]  # or every worker would print what is buffered here
-    try:
+    with suppress(BrokenPipeError, ConnectionResetError):  # nobody listens any more
         control.send(reason.encode()[:_MAX_REASON_BYTES] or READY)
         if not reason:
             gc.freeze()  # a collection in a worker would touch, and so copy, what is here
             _Server(control, boot).serve()
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # nobody listens any more
-    finally:
-        for held in (control, note_socket):
-            held.detach()
+    util._exit_function()  # type: ignore[attr-defined]  # what multiprocessing made while unpacking goes
+    os._exit(0)  # the regular end would wait for threads that the dataset has started
 
 
 def _unpack(cargo: Cargo) -> str:
