@@ -198,25 +198,26 @@ def test_what_is_too_large_to_be_copied_takes_new_workers(caplog: pytest.LogCapt
 
 
 def test_fresh_state_where_nothing_is_inherited(caplog: pytest.LogCaptureFixture) -> None:
-    """Row 13: forkserver; a worker that came later knows all that was changed before."""
+    """Row 13: forkserver; a worker that came later, from the template, knows all that was changed before."""
     dataset = Told()
-    with persistent(dataset, multiprocessing_context="forkserver") as loader:
-        assert rows(loader)["seen"][-1] == ROWS
+    with persistent(dataset, multiprocessing_context="forkserver", num_workers=2, rng="torch") as loader:
+        half = ROWS // 2  # of the rows, for each worker
+        assert max(rows(loader)["seen"]) == half
         dataset.set_epoch(1)
         dataset.transform = lambda index: index + 100
         dataset.handle = threading.Lock()
         iterator = iter(loader)
         found = rows(iterator)
         assert (set(found["epoch"]), found["known"][0], found["handle"][0]) == ({1}, 100, False)
-        assert found["seen"] == list(range(ROWS + 1, 2 * ROWS + 1))  # its own count went on
+        assert sorted(set(found["seen"])) == list(range(half + 1, ROWS + 1))  # their own count went on
         assert [message for message in caplog.messages if "dataset.handle has changed to a lock" in message]
         dataset.handle = None
         dataset.set_epoch(2)
-        (worker,) = iterator._workers
-        os.kill(worker.pid, signal.SIGKILL)
+        lost, kept = (worker.pid for worker in iterator._workers)
+        os.kill(lost, signal.SIGKILL)
         found = rows(loader)
-        assert (set(found["epoch"]), found["known"][0]) == ({2}, 100)
-        assert set(found["pid"]) != {worker.pid}
+        assert (set(found["epoch"]), found["known"]) == ({2}, [index + 100 for index in range(ROWS)])
+        assert len(set(found["pid"]) - {lost, kept}) == 1
         dataset.words.append("b")
         loader.refresh()
         found = rows(loader)

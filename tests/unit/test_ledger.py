@@ -106,3 +106,10 @@ def test_a_dataset_that_is_bad_as_a_whole_does_not_fill_memory(
     assert ledger.killers == {5}, "those are never forgotten: each costs workers"
     assert logged(caplog)[-1] == "train: 3 samples are bad; further ones are only counted"
     assert len(logged(caplog)) == 4
+
+
+def test_a_warning_with_a_key_comes_once(caplog: pytest.LogCaptureFixture) -> None:
+    ledger = Ledger("train")
+    for key in ("a", "b", "a"):
+        ledger.warn_once(key, f"about {key}")
+    assert logged(caplog) == ["train: about a", "train: about b"]
