@@ -15,7 +15,8 @@ from torch.utils.data import default_collate
 
 from stoker._share import segment
 from stoker._share.arrays import SharedArray
-from stoker._share.packing import NotPacked, pack
+from stoker._share.packing import pack
+from stoker._share.pickled import NotPacked
 from stoker._share.segment import SegmentWriter
 from stoker._share.shipment import Shipment, unpack
 from stoker.errors import SharedReadOnly

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from stoker._share.dicts import SharedDict
 from stoker._share.index import stable_hash
 from stoker._share.lists import SharedList, SharedTuple
-from stoker._share.packing import NotPacked, pack
+from stoker._share.packing import pack
+from stoker._share.pickled import NotPacked
 from stoker._share.segment import SegmentWriter
 from stoker._share.sets import SharedSet
 from stoker.errors import CannotShare, SharedReadOnly

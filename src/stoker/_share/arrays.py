@@ -30,6 +30,10 @@ class SharedArray(np.ndarray[Any, Any]):
         plain = np.asarray(array)
         return plain[()] if return_scalar or plain.ndim == 0 else plain
 
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """What NumPy's functions make (``zeros_like``, ``concatenate``) is nobody else's, and must not claim to be shared."""
+        return _unclaimed(super().__array_function__(func, types, args, kwargs))
+
     def __getitem__(self, key: Any) -> Any:
         return _plain(self)[key]
 
@@ -96,6 +100,12 @@ def quiet_torch() -> None:
 
 def _plain(array: Any) -> np.ndarray[Any, Any]:
     return np.ndarray.view(array, np.ndarray)
+
+
+def _unclaimed(result: Any) -> Any:
+    if type(result) is SharedArray:
+        return _plain(result)
+    return type(result)(map(_unclaimed, result)) if type(result) in (list, tuple) else result
 
 
 def _arrived(buffer: Any, dtype: np.dtype[Any], shape: tuple[int, ...], order: Any) -> Any:

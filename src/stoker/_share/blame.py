@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from stoker._share.sizes import attributes_of
+
 _PARTS = 1000
 _LONG = 40
 
@@ -49,8 +51,8 @@ def _parts(obj: Any) -> Iterator[tuple[str, object]]:
     elif isinstance(obj, list | tuple):
         yield from ((f"[{place}]", value) for place, value in enumerate(obj))
     elif not isinstance(obj, type):
-        attributes = getattr(obj, "__dict__", None)
-        if type(attributes) is dict:
+        attributes = attributes_of(obj)
+        if attributes is not None:
             yield from ((f".{name}", value) for name, value in attributes.items())
 
 

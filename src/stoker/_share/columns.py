@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import itertools
-import pickle
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from types import FunctionType, NoneType
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,10 @@ import torch
 
 from stoker._share import layouts
 from stoker._share.layouts import Layout
+from stoker._share.pickled import bytes_column, offsets, pickled_column, refuse_shared
 from stoker._share.segment import Place, SegmentWriter
 from stoker.errors import CannotShare
 
-_CHUNK = 1 << 16
 _DEPTH = 8
 """Containers within containers beyond this depth are pickled."""
 
@@ -41,9 +39,9 @@ def column(items: Sequence[Any], writer: SegmentWriter, depth: int = 0) -> Layou
     if not kinds <= _ATOMS and (repeated := _repeated(items, writer, depth)) is not None:
         return repeated
     if len(kinds) > 1 or depth > _DEPTH:
-        return _pickled(items, writer)
+        return pickled_column(items, writer)
     layout = _of_kind(kinds.pop(), items, writer, depth)
-    return layout if layout is not None else _pickled(items, writer)
+    return layout if layout is not None else pickled_column(items, writer)
 
 
 def _of_kind(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: int) -> Layout | None:
@@ -57,8 +55,8 @@ def _of_kind(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: int
     if kind is bool:
         return layouts.Numbers(writer.array(np.array(items, np.bool_)), "?")
     if kind is bytes:
-        return _bytes(iter(items), len(items), writer)
-    if issubclass(kind, PurePath) and kind.__module__.startswith("pathlib"):
+        return bytes_column(iter(items), len(items), writer)
+    if issubclass(kind, PurePath) and kind.__module__.partition(".")[0] == "pathlib":
         return layouts.Made(kind, _strings([str(item) for item in items], writer))
     if kind in (tuple, list, set, frozenset):
         return _sequences(kind, items, writer, depth)
@@ -68,32 +66,16 @@ def _of_kind(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: int
         return _arrays(items, writer)
     if kind is torch.Tensor:
         return _tensors(items, writer)
-    if issubclass(kind, np.number | np.bool_):
-        values = np.array(items)
-        return layouts.Scalars(writer.array(values), values.dtype, len(items))
+    if issubclass(kind, np.number | np.bool_) and kind.__module__ == "numpy":
+        return _scalars(items, writer)
     return None
 
 
-def _bytes(items: Iterator[bytes], rows: int, writer: SegmentWriter) -> layouts.Bytes:
-    ends = np.zeros(rows + 1, np.uint64)
-
-    def chunks() -> Iterator[bytes]:
-        row = 1
-        while chunk := list(itertools.islice(items, _CHUNK)):
-            ends[row : row + len(chunk)] = np.fromiter(map(len, chunk), np.uint64, len(chunk))
-            row += len(chunk)
-            yield b"".join(chunk)
-
-    place = writer.put(chunks())
-    np.cumsum(ends, out=ends)
-    return layouts.Bytes(place, *_ends(ends, writer))
-
-
-def _ends(ends: np.ndarray[Any, Any], writer: SegmentWriter) -> tuple[Place, str]:
-    """Write offsets, in four bytes each where that is enough."""
-    if int(ends[-1]) < 1 << 32:
-        return writer.array(ends.astype(np.uint32)), "I"
-    return writer.array(ends.astype(np.uint64)), "Q"
+def _scalars(items: Sequence[Any], writer: SegmentWriter) -> Layout | None:
+    dtype = items[0].dtype
+    if dtype.kind == "m" and any(item.dtype != dtype for item in items):
+        return None  # times in different units
+    return layouts.Scalars(writer.array(np.array(items, dtype)), dtype, len(items))
 
 
 def _strings(items: Sequence[str], writer: SegmentWriter) -> Layout:
@@ -123,7 +105,7 @@ def _text(items: Sequence[str], writer: SegmentWriter) -> layouts.Strings:
                 surrogates = True
                 yield item.encode("utf-8", "surrogatepass")
 
-    data = _bytes(encoded(), len(items), writer)
+    data = bytes_column(encoded(), len(items), writer)
     return layouts.Strings(data, surrogates)
 
 
@@ -145,8 +127,10 @@ def _paths(items: Sequence[str], writer: SegmentWriter) -> Layout | None:
     if coded > 0.8 * plain:
         return None
     try:
-        tails = _bytes((item[cut:].encode() for item, cut in zip(items, cuts, strict=True)), rows, writer)
-        heads_at = _bytes((head.encode() for head in heads), len(heads), writer)
+        tails = bytes_column(
+            (item[cut:].encode() for item, cut in zip(items, cuts, strict=True)), rows, writer
+        )
+        heads_at = bytes_column((head.encode() for head in heads), len(heads), writer)
     except UnicodeEncodeError:
         return None
     return layouts.Paths(heads_at, _codes(codes, writer), tails)
@@ -201,7 +185,8 @@ def _repeated(items: Sequence[Any], writer: SegmentWriter, depth: int) -> Layout
 def _sequences(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: int) -> Layout:
     lengths = np.fromiter(map(len, items), np.int64, len(items))
     width = int(lengths[0])
-    if kind in (tuple, list) and 0 < width <= _FIELDS and bool((lengths == width).all()):
+    # Not for fewer rows than fields: a few objects that refer to each other many times over would become a field per way to them.
+    if kind in (tuple, list) and 0 < width <= min(_FIELDS, len(items)) and bool((lengths == width).all()):
         return layouts.Records(kind, tuple(_field(items, place, writer, depth) for place in range(width)))
     ends = np.zeros(len(items) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])
@@ -215,7 +200,9 @@ def _sequences(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: i
 
 def _dicts(items: Sequence[dict[Any, Any]], writer: SegmentWriter, depth: int) -> Layout | None:
     keys = tuple(items[0])
-    if len(keys) > _FIELDS or not all(type(key) is str for key in keys):
+    if len(keys) > min(_FIELDS, len(items)):  # as with tuples
+        return None
+    if not set(map(type, itertools.chain.from_iterable(items))) <= {str}:
         return None
     if not all(map(keys.__eq__, map(tuple, items))):
         return None
@@ -237,7 +224,7 @@ def _arrays(items: Sequence[np.ndarray[Any, Any]], writer: SegmentWriter) -> Lay
     np.cumsum(np.fromiter((item.nbytes for item in items), np.uint64, len(items)), out=ends[1:])
     place = writer.put(_raw(np.ascontiguousarray(item)) for item in items)
     shapes = _shapes([item.shape for item in items], writer)
-    return layouts.Arrays(place, dtype, *_ends(ends, writer), shapes, ndim)
+    return layouts.Arrays(place, dtype, *offsets(ends, writer), shapes, ndim)
 
 
 def _tensors(items: Sequence[torch.Tensor], writer: SegmentWriter) -> Layout | None:
@@ -246,11 +233,13 @@ def _tensors(items: Sequence[torch.Tensor], writer: SegmentWriter) -> Layout | N
         plain_tensor(item) and item.dtype is first.dtype and item.ndim == first.ndim for item in items
     ):
         return None
+    for item in items:
+        refuse_shared(item)
     ends = np.zeros(len(items) + 1, np.uint64)
     np.cumsum(np.fromiter((item.nbytes for item in items), np.uint64, len(items)), out=ends[1:])
     place = writer.put(tensor_bytes(item) for item in items)
     shapes = _shapes([tuple(item.shape) for item in items], writer)
-    return layouts.Tensors(place, first.dtype, *_ends(ends, writer), shapes, first.ndim)
+    return layouts.Tensors(place, first.dtype, *offsets(ends, writer), shapes, first.ndim)
 
 
 def plain_tensor(tensor: torch.Tensor) -> bool:
@@ -279,44 +268,6 @@ def _shapes(shapes: Sequence[tuple[int, ...]], writer: SegmentWriter) -> tuple[i
     if len(set(shapes)) == 1:
         return shapes[0]
     return writer.array(np.array(shapes, np.int64))
-
-
-def _pickled(items: Iterable[Any], writer: SegmentWriter) -> layouts.Pickled:
-    items = list(items)
-    try:
-        packed = [pickle.dumps(item, 5) for item in items]
-        foreign = any(b"__main__" in data for data in packed)
-    except Exception:
-        foreign = True
-    if not foreign:
-        return layouts.Pickled(_bytes(iter(packed), len(items), writer))
-    named: dict[Any, int] = {}
-    data = _bytes((_dump(item, row, named) for row, item in enumerate(items)), len(items), writer)
-    return layouts.Pickled(data, tuple(named))
-
-
-class _Dumper(pickle.Pickler):
-    """Leaves out classes and functions that another process could not import."""
-
-    def __init__(self, file: io.BytesIO, named: dict[Any, int]) -> None:
-        super().__init__(file, 5)
-        self._named = named
-
-    def persistent_id(self, obj: Any) -> int | None:
-        if not isinstance(obj, type | FunctionType):
-            return None
-        if obj.__module__ == "__main__" or "<" in obj.__qualname__:
-            return self._named.setdefault(obj, len(self._named))
-        return None
-
-
-def _dump(item: Any, row: int, named: dict[Any, int]) -> bytes:
-    file = io.BytesIO()
-    try:
-        _Dumper(file, named).dump(item)
-    except Exception as error:
-        raise CannotShare(f"({type(item).__name__}) cannot be packed: {error}", (row,)) from error
-    return file.getvalue()
 
 
 def _row(error: CannotShare) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from itertools import islice
 from multiprocessing import context
 from typing import Any, NoReturn, TypeVar
 
@@ -52,6 +53,10 @@ class SharedDict(Mapping[K, V_co]):
     def __reversed__(self) -> Iterator[K]:
         return map(self._keys.at, range(len(self) - 1, -1, -1))
 
+    def keys(self) -> KeysView[K]:
+        """The keys, in order."""
+        return _KeysInOrder(self)
+
     def values(self) -> ValuesView[V_co]:
         """The values, in order."""
         return _Values(self)
@@ -79,7 +84,7 @@ class SharedDict(Mapping[K, V_co]):
         return {**other, **self}
 
     def __repr__(self) -> str:
-        few = ", ".join(f"{key!r}: {self[key]!r}" for key, _ in zip(self, range(_SHOWN), strict=False))
+        few = ", ".join(f"{key!r}: {value!r}" for key, value in islice(self.items(), _SHOWN))
         if len(self) > _SHOWN:
             few += ", …"
         keys, values = self._parts[1].name, self._parts[2].name
@@ -110,11 +115,22 @@ class SharedDict(Mapping[K, V_co]):
         _refuse("|=")
 
 
+class _KeysInOrder(KeysView[Any]):
+    __slots__ = ()
+    _mapping: SharedDict[Any, Any]
+
+    def __reversed__(self) -> Iterator[Any]:
+        return self._mapping.__reversed__()
+
+
 class _Values(ValuesView[Any]):
     """Read down the column, without look-ups."""
 
     __slots__ = ()
     _mapping: Any
+
+    def __contains__(self, value: object) -> bool:
+        return any(item is value or item == value for item in self)
 
     def __iter__(self) -> Iterator[Any]:
         return map(self._mapping._value, range(len(self._mapping)))
@@ -131,6 +147,9 @@ class _Items(ItemsView[Any, Any]):
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         return zip(self._mapping, self._mapping.values(), strict=True)
+
+    def __reversed__(self) -> Iterator[tuple[Any, Any]]:
+        return zip(reversed(self._mapping), reversed(self._mapping.values()), strict=True)
 
 
 def opened_dict(

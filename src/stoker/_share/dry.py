@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from stoker._share import tables, views
-from stoker._share.packing import NotPacked, pack
+from stoker._share.packing import pack
+from stoker._share.pickled import NotPacked
 from stoker._share.report import ShareEntry, ShareReport
 from stoker._share.segment import Place, SegmentWriter
 from stoker._share.survey import Found, Survey
@@ -105,7 +106,7 @@ def _entry(
         bytes_after=nbytes,
         action=action,
         reason=found.verdict.reason if reason is None else reason,
-        objects=isinstance(obj, list | tuple | dict | set | frozenset),
+        objects=issubclass(type(obj), list | tuple | dict | set | frozenset),
         about=about,
         also=tuple(found.also),
     )

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from stoker._share.packing import NotPacked, Packed
+from stoker._share.packing import Packed
+from stoker._share.pickled import NotPacked
 from stoker._share.segment import Place, Segment, SegmentWriter
 from stoker._share.sizes import estimate
 

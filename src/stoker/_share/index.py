@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Number
 from typing import Any
 from zlib import crc32
@@ -20,6 +21,7 @@ from stoker._share.segment import Place, Segment, SegmentWriter
 _MIX = 0x9E3779B97F4A7C15
 _ALL = (1 << 64) - 1
 _NONE = 0x5BD1E995
+_HOMES = ("builtins", "numpy", "decimal", "fractions")
 
 
 class Unstable(Exception):
@@ -28,16 +30,20 @@ class Unstable(Exception):
 
 def stable_hash(key: object) -> int:
     """A hash that is the same in every process, and equal for keys that compare equal. Raises Unstable."""
-    kind = type(key)
+    kind: Any = type(key)
     if kind is str:
         return crc32(key.encode("utf-8", "surrogatepass"))  # type: ignore[attr-defined]
     if kind is int:
         return hash(key)
+    if not _hashes_like_its_base(kind):
+        raise Unstable(kind.__name__)
     if isinstance(key, str):
         return crc32(str.encode(key, "utf-8", "surrogatepass"))
     if isinstance(key, bytes):
         return crc32(key)
     if isinstance(key, Number):
+        if key != key:
+            raise Unstable(f"{kind.__name__} that are NaN")  # found by identity alone, which is not packed
         return hash(key)  # numbers hash by value, and equal ones alike whatever their type
     if isinstance(key, tuple):
         mixed = len(key)
@@ -49,6 +55,15 @@ def stable_hash(key: object) -> int:
     if key is None:
         return _NONE
     raise Unstable(kind.__name__)
+
+
+@lru_cache(maxsize=256)
+def _hashes_like_its_base(kind: Any) -> bool:
+    """Whether equality and hash are those of Python's own type (or of NumPy's): a subclass may have thought of another."""
+    for base in kind.__mro__:
+        if "__hash__" in base.__dict__ or "__eq__" in base.__dict__:
+            return base.__module__ in _HOMES
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,15 @@ class SharedSequence(Sequence[T_co]):
     def __contains__(self, value: object) -> bool:
         return any(item is value or item == value for item in self)
 
+    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
+        """As ``list.index``."""
+        low, high, _ = slice(start, stop).indices(len(self))
+        for place, row in enumerate(self._rows[low:high], low):
+            item = self._read(row)
+            if item is value or item == value:
+                return place
+        raise ValueError(f"{value!r} is not in {self._word}")
+
     def __eq__(self, other: object) -> bool:
         if isinstance(other, self._plain) or (
             isinstance(other, SharedSequence) and other._plain is self._plain

@@ -14,12 +14,9 @@ import torch
 from stoker._share import arrays, dicts, lists, sets
 from stoker._share.columns import column, plain_tensor, tensor_bytes
 from stoker._share.index import Index, Unstable
+from stoker._share.pickled import NotPacked
 from stoker._share.segment import Segment, SegmentWriter
 from stoker.errors import CannotShare
-
-
-class NotPacked(Exception):
-    """This is better left as it is; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ class SharedSet(Set[K]):
         return iter(self._keys)
 
     def __hash__(self) -> int:
+        if not self._parts[4]:
+            raise TypeError("unhashable type: 'SharedSet'")
         return self._hash()
 
     def __repr__(self) -> str:

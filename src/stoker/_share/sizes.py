@@ -46,8 +46,8 @@ def _measured(obj: Any, depth: int, seen: set[int]) -> int:
         return own + _items(obj.flat, obj.size, depth, seen)
     if kind.__module__ == "builtins" or isinstance(obj, type):
         return own
-    attributes = getattr(obj, "__dict__", None)
-    if type(attributes) is dict:
+    attributes = attributes_of(obj)
+    if attributes is not None:
         own += _own(attributes) + _items(attributes.values(), len(attributes), depth, seen)
     return own
 
@@ -73,6 +73,15 @@ def _spread(items: Iterable[Any], count: int, limit: int) -> list[Any]:
     if isinstance(items, np.flatiter):
         return list(items[::step][:limit])
     return list(islice(items, 0, step * limit, step))
+
+
+def attributes_of(obj: Any) -> dict[str, Any] | None:
+    """The instance attributes of an object, without running code of its class; None when it has none."""
+    try:
+        attributes = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return None
+    return attributes if type(attributes) is dict else None
 
 
 def _own(obj: Any) -> int:

@@ -7,12 +7,14 @@ object which may be replaced becomes a spot. An object in two places is one node
 from __future__ import annotations
 
 import types
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
+from stoker._share.sizes import attributes_of
 from stoker._share.verdicts import FEW, Fate, Verdict, judge
 
 _DEEP = 60
@@ -137,7 +139,7 @@ class Survey:
             names = getattr(obj, "_fields", None)
             steps = [f".{name}" for name in names] if names else [f"[{place}]" for place in range(len(obj))]
             self._parts(node, list(obj), [path + step for step in steps], min_bytes, depth, copies)
-        elif isinstance(obj, list | dict):
+        elif type(obj) in (list, dict, OrderedDict):
             if len(obj) > FEW:
                 return
             keys = list(obj) if isinstance(obj, dict) else list(range(len(obj)))
@@ -166,11 +168,8 @@ class Survey:
 
 def _attributes(obj: Any) -> Iterator[tuple[str, Any, Any, Any]]:
     """Name, owner, key and value of every instance attribute, without running code of the object's class."""
-    try:
-        attributes = object.__getattribute__(obj, "__dict__")
-    except AttributeError:
-        attributes = None
-    if type(attributes) is dict:
+    attributes = attributes_of(obj)
+    if attributes is not None:
         # The rest of a loader is machinery.
         names = ["dataset"] if isinstance(obj, DataLoader) else list(attributes)
         for name in names:

@@ -20,7 +20,7 @@ from stoker._share.dicts import SharedDict
 from stoker._share.lists import SharedSequence
 from stoker._share.segment import Segment, find
 from stoker._share.sets import SharedSet
-from stoker._share.sizes import estimate, item_kinds
+from stoker._share.sizes import attributes_of, estimate, item_kinds
 from stoker._share.views import span
 
 FEW = 10_000
@@ -60,6 +60,13 @@ _SHARED = Verdict(Fate.KEEP, 0, "already shared", tell=True)
 
 def judge(obj: Any, min_bytes: int, *, root: bool = False) -> Verdict:
     """Decide about one thing. Reads it, changes nothing. ``root``: the user named it, so its size does not matter."""
+    try:
+        return _judged(obj, min_bytes, root)
+    except Exception as error:  # a proxy that may not be asked now, a stand-in that only claims to be a list
+        return Verdict(Fate.KEEP, 0, f"it does not let itself be looked at: {error!r}", tell=True)
+
+
+def _judged(obj: Any, min_bytes: int, root: bool) -> Verdict:
     kind = type(obj)
     if kind in contents.ATOMS:
         return _atom(obj, min_bytes)
@@ -163,6 +170,10 @@ def _container(obj: Any, min_bytes: int, root: bool) -> Verdict:
         return Verdict(Fate.ENTER, sys.getsizeof(obj), contents.alive(levels), tell=type(obj) is not tuple)
     nbytes = estimate(obj)
     enter = Verdict(Fate.ENTER) if type(obj) in _ENTERED else _SILENTLY
+    if kinds == {type(None)} and not isinstance(obj, dict) and not root:
+        return Verdict(
+            Fate.KEEP, 0, "nothing but None: a cache that is filled later?", tell=nbytes >= min_bytes
+        )
     if kinds <= contents.ATOMS:
         return Verdict(Fate.PACK, nbytes) if nbytes >= min_bytes or root else _SILENTLY
     if nbytes < min_bytes and not root:
@@ -191,6 +202,8 @@ def _container(obj: Any, min_bytes: int, root: bool) -> Verdict:
 def _subclass(obj: Any, min_bytes: int) -> Verdict:
     if isinstance(obj, tuple) and hasattr(obj, "_fields"):
         return Verdict(Fate.ENTER)
+    if isinstance(obj, Dataset):
+        return Verdict(Fate.ENTER)  # its attributes; what it is itself stays
     nbytes = estimate(obj)
     if nbytes < min_bytes:
         return _SILENTLY
@@ -221,7 +234,7 @@ def _object(obj: Any, root: bool) -> Verdict:
             estimate(obj),
             f"a {kind.__module__}.{kind.__name__}, which decides itself how it is copied",
         )
-    if isinstance(obj, Sized) and not hasattr(obj, "__dict__") and not has_slots(kind):
+    if isinstance(obj, Sized) and attributes_of(obj) is None and not has_slots(kind):
         return Verdict(Fate.KEEP, estimate(obj), f"a {kind.__name__}: nothing is known of its inside")
     return Verdict(Fate.ENTER)
 

@@ -17,7 +17,8 @@ import torch
 from stoker._share import tables, views
 from stoker._share.blame import culprit
 from stoker._share.dry import dry_run
-from stoker._share.packing import NotPacked, Packed, pack
+from stoker._share.packing import Packed, pack
+from stoker._share.pickled import NotPacked
 from stoker._share.report import ShareReport, human
 from stoker._share.segment import SegmentWriter
 from stoker._share.survey import Found, Spot, Survey
