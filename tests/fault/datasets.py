@@ -120,7 +120,6 @@ class Unpacked(Dataset[Any]):
         self.unpacked_in = 0
         self.made = 0
         self.file: Any = None
-        self.parent = os.getpid()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -136,9 +135,7 @@ class Unpacked(Dataset[Any]):
             self.file = open(__file__)  # noqa: SIM115
         if self.trouble == "die once" and first:
             os._exit(3)
-        if self.trouble == "interrupt":
-            os.kill(self.parent, signal.SIGINT)
-        if self.trouble == "interrupt" or (self.trouble == "hang once" and first):
+        if self.trouble == "hang once" and first:
             signal.pause()
 
     def __len__(self) -> int:

@@ -138,10 +138,19 @@ def test_a_dataset_that_cannot_be_unpacked_fails_as_without_a_template(tmp_path:
 
 def test_an_interrupt_ends_the_wait_for_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nursery, "_FAREWELL_S", 0.1)
-    dataset = Unpacked(tmp_path, "interrupt")
-    with loader(dataset) as loading, pytest.raises(KeyboardInterrupt):
-        iter(loading)
-    assert dataset.marks.count("unpacked-") == 1
+    wait = nursery._Template.await_ready
+
+    def interrupted(template: Any, patience_s: float) -> str:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        return wait(template, patience_s)
+
+    monkeypatch.setattr(nursery._Template, "await_ready", interrupted)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with loader(Unpacked(tmp_path, "hang once")) as loading, pytest.raises(KeyboardInterrupt):
+            iter(loading)
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_template_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
