@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +41,12 @@ def thread_named(*, python: str | None = None, native: str | None = None) -> Ite
     finally:
         over.set()
         thread.join()
+        task = Path(f"/proc/self/task/{thread.native_id}")
+        deadline = time.monotonic() + 10
+        while (
+            task.exists() and time.monotonic() < deadline
+        ):  # the kernel lists it a moment longer than Python
+            os.sched_yield()
 
 
 @pytest.fixture(autouse=True)

@@ -189,10 +189,7 @@ def outcome(make: Callable[[], Any]) -> Any:
 @example(([("a", {"k": b"1"}), ("b", {"k": b"2"})], [1]))
 @example(([{}, {}], [1]))
 @example(([torch.zeros(2), torch.zeros(3)], [1]))
-@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
-@pytest.mark.filterwarnings(
-    "ignore:Creating a tensor from a list of numpy.ndarrays"
-)  # torch says it once, and then never
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch says some things once, and then never
 def test_parts_joined_are_what_torch_collates(table: Table, batch: tuple[list[Any], list[int]]) -> None:
     samples, cuts = batch
     with torch.no_grad():
