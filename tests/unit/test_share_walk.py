@@ -365,7 +365,7 @@ def test_what_cannot_be_packed_is_named_and_nothing_changes(where: str, path: st
     assert str(caught.value).startswith(
         f"dataset.inner.samples{path} cannot be shared: cannot pickle '_thread.lock'"
     )
-    assert "inside __getitem__" in str(caught.value)
+    assert "make it anew in __setstate__" in str(caught.value)
     assert untouched(dataset) == before
     assert untouched(dataset.inner) == inner_before
     refused = next(entry for entry in stoker.share(dataset, report=True).entries if entry.action == "refused")

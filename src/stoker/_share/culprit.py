@@ -30,23 +30,36 @@ def named(obj: object, error: Exception, make_pickler: Callable[[Any], Any]) -> 
 
     Called inside the spawning context of that attempt.
     """
-    tracer = _Tracer(make_pickler)
-    try:
-        tracer.save(obj)
-    except RecursionError:
-        tracer.trail.clear()
-    except Exception as found:
-        error = found
-    if not tracer.trail:
+    root = "" if hasattr(obj, "dataset") else type(obj).__name__
+    found = search(obj, root, make_pickler)
+    if found is None:
         return UnsendableError(
             f"the dataset, collate_fn or worker_init_fn cannot be sent to a worker: {error}"
         )
-    trail = _up_to_a_known_kind(tracer.trail)
-    path = _path(trail)
-    thing = trail[-1].obj
-    return UnsendableError(
-        f"{path.told(type(thing).__name__)} cannot be sent to a worker: {error}. {remedies.remedy(thing, error)}"
-    )
+    return UnsendableError(f"{found.text} cannot be sent to a worker: {found.error}. {found.remedy}")
+
+
+class Culprit(NamedTuple):
+    """What cannot be pickled: its path and kind in words, why, and what to do about it."""
+
+    text: str
+    error: Exception
+    remedy: str
+
+
+def search(obj: object, root: str, make_pickler: Callable[[Any], Any]) -> Culprit | None:
+    """The innermost part of ``obj``, which ``root`` names, that this kind of pickler refuses; None when it refuses nothing."""
+    tracer = _Tracer(make_pickler)
+    try:
+        tracer.save(obj)
+        return None
+    except RecursionError:
+        return None
+    except Exception as error:
+        trail = _up_to_a_known_kind(tracer.trail)
+        thing = trail[-1].obj
+        text = _path(trail, root).told(type(thing).__name__)
+        return Culprit(text, error, remedies.remedy(thing, error))
 
 
 class _Step:
@@ -138,9 +151,8 @@ class _Path(NamedTuple):
         return f"{self.text} ({kind}), where {name!r} is the variable {self.origin},"
 
 
-def _path(trail: list[_Step]) -> _Path:
-    root = trail[0].obj
-    path = _Path("" if hasattr(root, "dataset") else type(root).__name__)
+def _path(trail: list[_Step], root: str) -> _Path:
+    path = _Path(root)
     owner: _Step | None = None
     for step, child in zip(trail, (later.obj for later in trail[1:]), strict=False):
         if owner is None and type(step.obj) not in _CONTAINERS:

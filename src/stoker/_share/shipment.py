@@ -26,7 +26,6 @@ import cloudpickle
 import numpy as np
 import torch
 
-from stoker._share import culprit
 from stoker._share import segment as segments
 from stoker._share.segment import Segment, anonymous_file, write_at
 from stoker.errors import UnsendableError
@@ -101,7 +100,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
-def _probing(stream: Any) -> Pickler:
+def probing(stream: Any) -> Pickler:
     """A pickler whose result nobody wants."""
     return Pickler(stream, protocol=5, buffer_callback=lambda _: None)
 
@@ -152,7 +151,9 @@ class Shipment:
                 pickler.dump(obj)
             done = True
         except Exception as error:
-            raise culprit.named(obj, error, _probing) from error
+            from stoker._share import culprit  # after a failure only: a worker imports what it needs
+
+            raise culprit.named(obj, error, probing) from error
         finally:
             _context.set_spawning_popen(previous)
             if not done:

@@ -14,19 +14,21 @@ from typing import Any, Literal, TypeVar, overload
 import numpy as np
 import torch
 
-from stoker._share import tables, views
-from stoker._share.blame import culprit
+from stoker._share import culprit, tables, views
 from stoker._share.dry import dry_run
 from stoker._share.packing import Packed, pack
 from stoker._share.pickled import NotPacked
 from stoker._share.report import ShareReport, human
 from stoker._share.segment import SegmentWriter
+from stoker._share.shipment import probing
 from stoker._share.survey import Found, Spot, Survey
 from stoker._share.verdicts import Fate
 from stoker.errors import CannotShare, StokerError, UnsendableError
 
 T = TypeVar("T")
 _log = logging.getLogger("stoker")
+_LONG = 40
+"""Longer keys are cut in messages."""
 
 
 @overload
@@ -102,11 +104,21 @@ def _pack_one(found: Found, writer: SegmentWriter) -> Packed:
 
 
 def _complaint(found: Found, error: CannotShare) -> str:
-    path, part, why = culprit(found.node.obj, error.steps)
-    return (
-        f"{found.path}{path} ({type(part).__name__}) cannot be shared: {why or error}. Nothing was changed. Keep what it is made "
-        f"from (a path, say) and open it inside __getitem__, or take it out of {found.path}"
-    )
+    path, part = found.path, found.node.obj
+    for step in error.steps:
+        try:
+            part = part[step]
+        except Exception:  # an item of a set: nothing leads to it
+            break
+        path += f"[{_short(step)}]"
+    inner = culprit.search(part, path, probing)
+    text, why, remedy = (f"{path} ({type(part).__name__})", error, "") if inner is None else inner
+    return f"{text} cannot be shared: {why}. Nothing was changed. {remedy or f'Take it out of {found.path}.'}"
+
+
+def _short(step: object) -> str:
+    text = repr(step)
+    return text if len(text) <= _LONG else f"{text[: _LONG - 1]}…"
 
 
 def _put_into_place(spots: list[Spot]) -> None:
