@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from operator import and_, or_, sub, xor
 from typing import Any
 from unittest import mock
 
@@ -183,3 +184,27 @@ def test_of_a_dataset_that_is_a_list_the_attributes_are_packed() -> None:
     assert shared(dataset) is dataset
     assert type(dataset.paths) is stoker.SharedList
     assert list(dataset) == words()
+
+
+def test_operators_of_sets_are_those_of_sets() -> None:
+    for kind in (set, frozenset):
+        plain = kind((1, 2, 3))
+        mine = shared(plain)
+        for operator in (and_, or_, sub, xor):
+            for other in ({2, 9}, frozenset((2, 9))):
+                for one, two in (
+                    (operator(mine, other), operator(plain, other)),
+                    (operator(other, mine), operator(other, plain)),
+                ):
+                    assert one == two
+                    assert type(one) is type(two)
+            with pytest.raises(TypeError):
+                operator(mine, [2])
+        assert type(mine.copy()) is type(mine.union([4])) is kind
+
+
+def test_what_is_no_pair_is_no_item_of_a_dict() -> None:
+    items = shared({"a": 1}).items()
+    assert [entry in items for entry in (("a", 1), ("a", 2), None, "a", (1,), (1, 2, 3))] == [True] + [
+        False
+    ] * 5

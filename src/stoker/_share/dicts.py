@@ -130,7 +130,7 @@ class _Values(ValuesView[Any]):
     _mapping: Any
 
     def __contains__(self, value: object) -> bool:
-        return any(item is value or item == value for item in self)
+        return value in iter(self)
 
     def __iter__(self) -> Iterator[Any]:
         return map(self._mapping._value, range(len(self._mapping)))
@@ -144,6 +144,9 @@ class _Items(ItemsView[Any, Any]):
 
     __slots__ = ()
     _mapping: Any
+
+    def __contains__(self, item: object) -> bool:
+        return isinstance(item, tuple) and len(item) == 2 and super().__contains__(item)
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         return zip(self._mapping, self._mapping.values(), strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import context
+from operator import countOf
 from typing import Any, NoReturn, TypeVar, overload
 
 from stoker._share.layouts import Layout, Reader
@@ -62,7 +63,12 @@ class SharedSequence(Sequence[T_co]):
         return map(self._read, reversed(self._rows))
 
     def __contains__(self, value: object) -> bool:
-        return any(item is value or item == value for item in self)
+        every: Any = iter(self)
+        return value in every
+
+    def count(self, value: Any) -> int:
+        """As ``list.count``."""
+        return countOf(self, value)
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
         """As ``list.index``."""

@@ -80,6 +80,8 @@ class SegmentWriter:
         if fd >= 0:
             os.close(fd)
 
+    __del__ = close  # for Ctrl-C before anybody could
+
 
 class Segment(mmap.mmap):
     """The mapped file; owner of its descriptor. Whatever is built over its memory keeps it. Any thread."""

@@ -17,7 +17,7 @@ _context: Any = context
 
 
 class SharedSet(Set[K]):
-    """A set that all workers read from one copy. Operators give ordinary sets, and so does ``copy()``. Any thread."""
+    """A set or frozenset that all workers read from one copy. Operators and ``copy()`` give ordinary ones. Any thread."""
 
     __slots__ = ("__weakref__", "_keys", "_parts")
     _keys: Keys
@@ -48,29 +48,29 @@ class SharedSet(Set[K]):
         few = ", ".join(repr(item) for item, _ in zip(self, range(_SHOWN), strict=False))
         return f"SharedSet({{{few}{', …' if len(self) > _SHOWN else ''}}}, {len(self)} items: {self._parts[1].name})"
 
-    def copy(self) -> set[K]:
-        """A private, ordinary set."""
-        return set(self)
+    def copy(self) -> Any:
+        """A private, ordinary set; a frozenset if it was one."""
+        return frozenset(self) if self._parts[4] else set(self)
 
-    def union(self, *others: Any) -> set[Any]:
+    def union(self, *others: Any) -> Any:
         """As ``set.union``."""
         return self.copy().union(*others)
 
-    def intersection(self, *others: Any) -> set[Any]:
+    def intersection(self, *others: Any) -> Any:
         """As ``set.intersection``."""
         return self.copy().intersection(*others)
 
-    def difference(self, *others: Any) -> set[Any]:
+    def difference(self, *others: Any) -> Any:
         """As ``set.difference``."""
         return self.copy().difference(*others)
 
-    def symmetric_difference(self, other: Any) -> set[Any]:
+    def symmetric_difference(self, other: Any) -> Any:
         """As ``set.symmetric_difference``."""
         return self.copy().symmetric_difference(other)
 
     def issubset(self, other: Any) -> bool:
         """As ``set.issubset``."""
-        return self.copy().issubset(other)
+        return bool(self.copy().issubset(other))
 
     def issuperset(self, other: Any) -> bool:
         """As ``set.issuperset``."""
@@ -85,7 +85,7 @@ class SharedSet(Set[K]):
     def __reduce__(self) -> Any:
         if _context.get_spawning_popen() is not None:
             return opened_set, self._parts
-        return (frozenset if self._parts[4] else set), (list(self),)
+        return (frozenset if _is_frozen(self) else set), (list(self),)
 
 
 def opened_set(segment: Segment, keys: Layout, index: Index, rows: int, frozen: bool) -> SharedSet[Any]:
@@ -96,6 +96,27 @@ def opened_set(segment: Segment, keys: Layout, index: Index, rows: int, frozen: 
     return shared
 
 
+def _is_frozen(obj: object) -> bool:
+    return obj._parts[4] if isinstance(obj, SharedSet) else isinstance(obj, frozenset)
+
+
+def _operator(name: str) -> Any:
+    """As sets do it: both sides must be one, and the left one says what comes out."""
+    mixin, is_reflected = getattr(Set, name), name.startswith("__r")
+
+    def operate(self: Any, other: Any) -> Any:
+        if not isinstance(other, Set):
+            return NotImplemented
+        result = mixin(self, other)
+        kind = frozenset if _is_frozen(other if is_reflected else self) else set
+        return result if type(result) is kind else kind(result)
+
+    return operate
+
+
+for _name in ("and", "or", "sub", "xor"):
+    setattr(SharedSet, f"__{_name}__", _operator(f"__{_name}__"))
+    setattr(SharedSet, f"__r{_name}__", _operator(f"__r{_name}__"))
 for _name in (
     "add", "clear", "discard", "pop", "remove", "update",
     "difference_update", "intersection_update", "symmetric_difference_update",
