@@ -1,11 +1,11 @@
 """Training scripts in interpreters that have imported torch already: an import takes seconds, a fork some milliseconds.
 
-A nursery is one process per test process, in which nothing but imports has run. For every script it forks a child that
+An incubator is one process per test process, in which nothing but imports has run. For every script it forks a child that
 takes over the script's arguments, environment, folder and standard streams, runs it as ``__main__`` and then ends as an interpreter
 does, with all its exit handlers. Such a script differs from one that was started by a shell in two ways: it does not
-live through the import of torch, and its parent is the nursery. What a test has to say about these two needs a real one.
+live through the import of torch, and its parent is the incubator. What a test has to say about these two needs a real one.
 
-``Popen`` is for tests; ``python -m tests.warm FD`` is the nursery.
+``Popen`` is for tests; ``python -m tests.warm FD`` is the incubator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _REQUEST_BYTES = 1 << 17
 
 
-class Nursery:
+class Incubator:
     """The test process's end. Opened before the first test that needs it, so that the leak guard knows it."""
 
     def __init__(self) -> None:
@@ -48,16 +48,16 @@ class Nursery:
         socket.send_fds(self._socket, [message], fds)
         answer = self._socket.recv(_REQUEST_BYTES)
         if not answer:
-            raise RuntimeError(f"the nursery ended with code {self._process.wait()}")
+            raise RuntimeError(f"the incubator ended with code {self._process.wait()}")
         return int(answer)
 
     def close(self) -> None:
-        """End the nursery; scripts that still run are their tests' business."""
+        """End the incubator; scripts that still run are their tests' business."""
         self._socket.close()
         self._process.wait()
 
 
-nursery: Nursery | None = None
+incubator: Incubator | None = None
 """Of this test process; set by the fixture in ``tests/conftest.py``."""
 
 
@@ -85,7 +85,7 @@ class Popen(subprocess.Popen[str]):
         self, args: Any, executable: Any, preexec: Any, close: Any, keep: Any, *rest: Any
     ) -> None:
         cwd, env, _, _, _, stdin, stdin_w, stdout_r, stdout, stderr_r, stderr, *others = rest
-        assert nursery is not None, "the test does not have the fixture `warm_scripts`"
+        assert incubator is not None, "the test does not have the fixture `warm_scripts`"
         request = {
             "args": list(args),
             "cwd": str(cwd or os.getcwd()),
@@ -94,7 +94,7 @@ class Popen(subprocess.Popen[str]):
         }
         given = (stdin, stdout, stderr)
         fds = [fd if fd >= 0 else standard for standard, fd in enumerate(given)]
-        self.pid = nursery.start(request, [*fds, self._write_fd])
+        self.pid = incubator.start(request, [*fds, self._write_fd])
         self._child_created = True
         self._close_pipe_fds(stdin, stdin_w, stdout_r, stdout, stderr_r, stderr)  # type: ignore[attr-defined]
 
@@ -102,7 +102,7 @@ class Popen(subprocess.Popen[str]):
         if self.returncode is None and select.select([self._status_fd], [], [], timeout_s)[0]:
             said = os.read(self._status_fd, 16)
             os.close(self._status_fd)
-            self.returncode = int(said) if said else -9  # the nursery itself was killed
+            self.returncode = int(said) if said else -9  # the incubator itself was killed
         return self.returncode
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
@@ -130,7 +130,7 @@ def run(
 
 
 def _serve(control: socket.socket) -> dict[str, Any] | None:
-    """The nursery's loop. Returns a request in the child that is to run it, and None when the tests are over."""
+    """The incubator's loop. Returns a request in the child that is to run it, and None when the tests are over."""
     import torch  # noqa: F401
 
     import stoker.loader  # noqa: F401
@@ -172,7 +172,7 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
 
 
 def _become(request: dict[str, Any]) -> tuple[types.ModuleType, Any]:
-    """Turn this fork of the nursery into the process that the script would have; its main module and its code."""
+    """Turn this fork of the incubator into the process that the script would have; its main module and its code."""
     import multiprocessing.process
     import random
     import tempfile

@@ -11,8 +11,8 @@ from tests import warm
 
 @pytest.fixture(scope="session", autouse=True)
 def warm_scripts() -> Iterator[None]:
-    """One nursery per test process; made before the first test here, so that the leak guard knows it."""
-    warm.nursery = warm.Nursery()
+    """One incubator per test process; made before the first test here, so that the leak guard knows it."""
+    warm.incubator = warm.Incubator()
     yield
-    warm.nursery.close()
-    warm.nursery = None
+    warm.incubator.close()
+    warm.incubator = None
