@@ -182,9 +182,11 @@ def mappings() -> int:
         return sum(1 for _ in maps)
 
 
-@pytest.mark.parametrize(("count", "tensors"), [(70_000, 0), (700, 100)], ids=["batches", "lists"])
-def test_kept_tensors_are_no_mappings(count: int, tensors: int) -> None:
-    """Row 30: 70 000 kept tensors, more than a process may have mappings; among them a thousand larger ones."""
+@pytest.mark.parametrize(
+    ("count", "tensors", "most"), [(7_000, 0, 200), (700, 100, 2000)], ids=["batches", "lists"]
+)
+def test_kept_tensors_are_no_mappings(count: int, tensors: int, most: int) -> None:
+    """Row 30: 70 000 kept tensors, more than a process may have mappings. Or 7 000 batches, a hundred of them larger."""
     loader = stoker.DataLoader(
         Small(count, tensors), batch_size=None, num_workers=1, multiprocessing_context="fork"
     )
@@ -193,4 +195,4 @@ def test_kept_tensors_are_no_mappings(count: int, tensors: int) -> None:
     grown = mappings() - before
     assert len(kept) == count
     assert all(int(batch[0][-1] if tensors else batch[-1]) == index for index, batch in enumerate(kept))
-    assert grown < 2000
+    assert grown < most
