@@ -43,7 +43,7 @@ WORLDS = {
     "streams, one empty, wide window": Config(Policy(3, 3, bound=True, streams=True), streams=(0, 3)),
     "streams in any order": Config(STREAMS_ANY, streams=(1, 0), kills=1),
     "streams, wide window, one kill": Config(
-        replace(STREAMS, window=4, max_window=4), streams=(2, 1), kills=1
+        replace(STREAMS, window=3, max_window=3), streams=(2, 1), kills=1
     ),
     "streams, closed early": Config(STREAMS, streams=(1, 1), closes=True),
     "streams, closed early, one kill": Config(STREAMS_ONE, streams=(1, 0), kills=1, closes=True),
