@@ -247,6 +247,32 @@ def test_an_interrupt_while_a_batch_is_opened_is_not_silent(monkeypatch: pytest.
         iterator._shutdown_workers()
 
 
+class Impatient:
+    """A sampler in which Ctrl-C comes while the second iteration begins."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def __iter__(self) -> Any:
+        self.epoch += 1
+        for index in range(12):
+            if index == 1 and self.epoch == 2:
+                raise KeyboardInterrupt
+            yield index
+
+
+def test_an_iterator_that_was_interrupted_at_its_start_does_not_disturb_the_next_one() -> None:
+    with stoker.DataLoader(
+        Made(int), sampler=Impatient(), num_workers=1, persistent_workers=True, timeout=OPEN_S
+    ) as loader:
+        assert values(loader) == list(range(12))
+        with pytest.raises(KeyboardInterrupt) as kept:
+            iter(loader)
+        iterator = iter(loader)
+        del kept  # with the traceback goes the iterator that failed
+        assert values(iterator) == list(range(12))
+
+
 def test_nobody_is_said_to_take_the_place_of_the_last(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

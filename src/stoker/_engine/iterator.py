@@ -83,18 +83,21 @@ class StokerIter(_Base):  # type: ignore[misc]
             pipe_seed=self._shared_seed or 0,
             timeout_s=self._timeout,
         )
-        self._iteration.start(
-            Planner(
-                _drawn_on_cpu(self._sampler_iter, loader.generator),
-                epoch=self._iteration.epoch,
-                seed=self._base_seed,
-                batched=self._auto_collation and not iterable,
-                splittable=splittable,
-                by_sample=options.rng == "sample",
-                spares=options.on_bad_sample == "replace" and not iterable,
-                killers=ledger.killers,
-            )
+        planner = Planner(
+            _drawn_on_cpu(self._sampler_iter, loader.generator),
+            epoch=self._iteration.epoch,
+            seed=self._base_seed,
+            batched=self._auto_collation and not iterable,
+            splittable=splittable,
+            by_sample=options.rng == "sample",
+            spares=options.on_bad_sample == "replace" and not iterable,
+            killers=ledger.killers,
         )
+        try:
+            self._iteration.start(planner)
+        except BaseException:
+            self._finish()  # now, not when the traceback dies: the pool may serve another iteration by then
+            raise
         self._counts = iterable and self._IterableDataset_len_called is not None
 
     def __next__(self) -> Any:
