@@ -57,14 +57,20 @@ class Budget:
         """Whether the last reading is too old."""
         return self._clock() >= self._due
 
+    def settle(self) -> None:
+        """The last reading is acted upon: the next one is due in a while."""
+        self._due = self._clock() + policy.BUDGET_INTERVAL_S
+
     @property
     def short(self) -> bool:
         """Whether memory was short at the last reading."""
         return policy.memory_is_short(*self._room)
 
     def read(self, held_bytes: int, loaders: int) -> None:
-        """Look what is available and set ``bytes``. ``held_bytes`` is what the pool takes for batches that nobody has taken."""
-        self._due = self._clock() + policy.BUDGET_INTERVAL_S
+        """Look what is available and set ``bytes``. ``held_bytes`` is what the pool takes for batches that nobody has taken.
+
+        Any thread may: only the one that acts on a reading calls ``settle``.
+        """
         self._room = self._gauge.read()
         self._held_bytes = held_bytes
         self._loaders = max(1, loaders)

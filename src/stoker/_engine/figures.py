@@ -13,8 +13,9 @@ from stoker._executors.base import Weight
 def memory(pools: Sequence[Pool]) -> dict[str, Any]:
     """Sums over the pools, and one entry per worker process. Called on any thread; it changes nothing that anybody goes by."""
     for pool in pools:
-        if pool.budget is not None and pool.budget.due:
-            pool.read_budget(pool.budget)
+        if pool.budget is not None:
+            with suppress(OSError):  # closed on another thread, under our hands
+                pool.read_budget(pool.budget)
     figures: dict[str, Any] = {
         "budget_bytes": sum(pool.budget.bytes for pool in pools if pool.budget is not None),
         "budget_reason": "; ".join(pool.budget.reason for pool in pools if pool.budget is not None)
@@ -26,7 +27,7 @@ def memory(pools: Sequence[Pool]) -> dict[str, Any]:
     }
     for pool in pools:
         arena = pool.arena
-        with suppress(OSError, ValueError):  # closed on another thread, under our hands
+        with suppress(OSError, ValueError):
             if arena is not None:
                 figures["arena_bytes"] += arena.resident_bytes()
                 figures["leased_bytes"] += arena.leased_bytes()

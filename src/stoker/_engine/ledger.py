@@ -80,7 +80,7 @@ class Ledger:
                 "count": self.bad_count,
                 "indices": {
                     key: {"times": record.times, "kind": record.kind, "reason": record.reason}
-                    for key, record in self.bad.items()
+                    for key, record in list(self.bad.items())  # another thread may add some
                 },
             },
         }

@@ -259,6 +259,7 @@ class Pool:
         if budget is None or not budget.due:
             return
         held_bytes = self.read_budget(budget)
+        budget.settle()
         scheduler.budget_bytes = budget.bytes
         if budget.short:
             self._trim(0)
