@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from stoker._engine import figures
 from stoker._engine.iterator import StokerIter
 from stoker._engine.ledger import Ledger
 from stoker._engine.pool import Pool
+from stoker._engine.roster import Roster
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -47,7 +47,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     small. ``stats()`` tells what was delivered, what went wrong and what memory it takes.
     """
 
-    _live: weakref.WeakSet[StokerIter] | None = None
+    _live: Roster[StokerIter] | None = None
     _ledger: Ledger | None = None
 
     def __init__(
@@ -121,7 +121,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _get_iterator(self) -> Any:
         """A new iterator, independent of all others. Subclasses of torch's loader override this, and may override it here."""
         if self._live is None:
-            self._live = weakref.WeakSet()
+            self._live = Roster()
         iterator = self._new_iterator()
         self._live.add(iterator)
         return iterator
@@ -192,7 +192,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def close(self) -> None:
         """End all workers of this loader, those of iterators still in use too. It can be iterated again. Idempotent."""
-        for iterator in list(self._live or ()):
+        for iterator in self._in_use():
             iterator.abandon()
         pool: Any = self._iterator
         self._iterator = None
@@ -205,8 +205,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def _pools(self) -> list[Pool]:
         """The persistent one, if there is any, and those of iterators in use."""
-        found: list[Any] = [self._iterator, *(iterator._pool for iterator in list(self._live or ()))]
+        found: list[Any] = [self._iterator, *(iterator._pool for iterator in self._in_use())]
         return list({id(pool): pool for pool in found if isinstance(pool, Pool) and not pool.closed}.values())
+
+    def _in_use(self) -> list[StokerIter]:
+        """The iterators that somebody has."""
+        return [] if self._live is None else self._live.all()
 
     def _accounts(self) -> Ledger:
         if self._ledger is None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import atexit
 import os
-import weakref
 from contextlib import suppress
 from typing import Protocol
+
+from stoker._engine.roster import Roster
 
 
 class Closable(Protocol):
@@ -30,7 +31,7 @@ class Closable(Protocol):
     def inherited(self) -> None: ...
 
 
-_open: weakref.WeakSet[Closable] = weakref.WeakSet()
+_open: Roster[Closable] = Roster()
 _launching = 0
 _pipe: tuple[int, int] | None = None
 
@@ -42,12 +43,12 @@ def register(pool: Closable) -> None:
 
 def at_work() -> int:
     """How many pools of this process are in the middle of an epoch and make batches ahead. Any thread."""
-    return sum(pool.at_work for pool in list(_open))
+    return sum(pool.at_work for pool in _open.all())
 
 
 def trim_idle() -> None:
     """Memory is short: let every idle pool of this process give back what it can do without. Any thread."""
-    for pool in list(_open):
+    for pool in _open.all():
         pool.trim_when_idle()
 
 
@@ -64,7 +65,7 @@ class launching:
 
 
 def _close_all() -> None:
-    for pool in list(_open):
+    for pool in _open.all():
         with suppress(KeyboardInterrupt):  # the impatient get what they want: its workers were ended at once
             pool.close()
 
@@ -72,7 +73,7 @@ def _close_all() -> None:
 def _before() -> None:
     global _pipe
     _pipe = None
-    if not _launching and any(pool.leases() for pool in list(_open)):
+    if not _launching and any(pool.leases() for pool in _open.all()):
         try:
             _pipe = os.pipe()
         except OSError:  # no descriptor to be had: the slots are then kept for good
@@ -86,7 +87,7 @@ def _in_parent() -> None:
     (read_fd, write_fd), _pipe = _pipe, None
     if write_fd >= 0:
         os.close(write_fd)
-    for pool in list(_open):
+    for pool in _open.all():
         if pool.leases():
             pool.forked(_duplicate(read_fd))
     if read_fd >= 0:
@@ -106,7 +107,7 @@ def _in_child() -> None:
     if _pipe is not None and _pipe[0] >= 0:
         os.close(_pipe[0])  # the other end stays open for as long as this process lives
     _pipe = None
-    for pool in list(_open):
+    for pool in _open.all():
         pool.inherited()
 
 

@@ -142,7 +142,10 @@ def adopt(fd: int) -> Segment:
 
 def find(address: int, nbytes: int) -> tuple[Segment, int] | None:
     """The segment that holds these bytes of this process, and where in it."""
-    for segment in list(_live.values()):
+    for ref in _live.valuerefs():  # listed in one step: another thread may open a segment meanwhile
+        segment = ref()
+        if segment is None:
+            continue
         at = address - segment.address
         if at >= 0 and at + nbytes <= segment.nbytes:
             return segment, at
