@@ -11,7 +11,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 from torch.utils.data.datapipes.map import SequenceWrapper
 
 from stoker._engine.freshness import LOOK_ITEMS, Snapshot, leads_on
-from stoker._worker.attributes import MISSING, spell
+from stoker._worker.attributes import MISSING, follow, spell
 
 
 class Rows(Dataset[int]):
@@ -265,3 +265,28 @@ def test_restore_puts_back_what_changed_since() -> None:
     assert dataset.kept is kept
     assert inner.epoch == 0
     assert snapshot.changes() == []
+
+
+class Lazy(list[Any]):
+    """Not to be gone through by anybody but its owner."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError
+
+    def __len__(self) -> int:
+        raise AssertionError
+
+    def __getitem__(self, key: Any) -> Any:
+        raise AssertionError
+
+
+def test_no_code_of_a_container_runs() -> None:
+    inner = Rows(epoch=0)
+    held = Lazy()
+    held.append(inner)
+    outer = Rows(held=held)
+    snapshot = Snapshot(outer)
+    inner.epoch = 1
+    [change] = snapshot.changes()
+    assert spell(change.holder.path, change.name) == "dataset.held[0].epoch"
+    assert follow(outer, change.holder.path) is inner

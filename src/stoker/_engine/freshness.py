@@ -124,7 +124,7 @@ class Holder:
         self._names, self._values = self._present()
 
     def _present(self) -> tuple[list[str], list[Any]]:
-        attributes = own_dict(self.obj) or {}
+        attributes = (own_dict(self.obj) or {}).copy()  # in one step: another thread may add some meanwhile
         names, values = list(attributes), list(attributes.values())
         for name, slot in self._slots.items():
             value = read_slot(self.obj, slot)
@@ -202,11 +202,24 @@ def _datasets(value: Any) -> Iterator[tuple[Path, object]]:
         kind = type(each)
         if issubclass(kind, Dataset):
             yield steps, each
-        elif issubclass(kind, list | tuple | dict) and len(steps) < _LOOK_DEPTH and len(each) <= left:
-            left -= len(each)
-            items = dict.items(each) if issubclass(kind, dict) else enumerate(each)
+        elif len(steps) < _LOOK_DEPTH and (items := _stored(each, left)):
+            left -= len(items)
             queue += [
                 ((*steps, ("item", key)), item)
                 for key, item in items
                 if type(key) in (str, int) and type(item) not in _BY_VALUE
             ]
+
+
+def _stored(value: Any, most: int) -> list[tuple[Any, Any]]:
+    """The items of a list, tuple or dict with their keys; none when it is something else or has more of them.
+
+    As they are stored, whatever a subclass makes of them, and in one step: another thread may change them meanwhile.
+    """
+    if isinstance(value, dict):
+        return list(dict.copy(value).items()) if dict.__len__(value) <= most else []
+    kind: Any
+    for kind in (list, tuple):
+        if isinstance(value, kind) and kind.__len__(value) <= most:
+            return list(enumerate(kind.__iter__(value)))
+    return []

@@ -83,8 +83,9 @@ def follow(obj: object, path: Path) -> Any:
             found = read(found, key)
         elif isinstance(found, dict):
             found = dict.get(found, key, MISSING)  # a defaultdict must not make one up
-        elif isinstance(found, list | tuple) and key < len(found):
-            found = found[key]
+        elif isinstance(found, list | tuple):
+            plain: Any = list if isinstance(found, list) else tuple  # no code of a subclass
+            found = plain.__getitem__(found, key) if key < plain.__len__(found) else MISSING
         else:
             return MISSING
         if found is MISSING:
