@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,19 +23,19 @@ class Marks:
     """Marks on disk: whoever sets one first knows it, whatever becomes of the process."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = str(folder)
+        self.folder = str(folder)
 
     def set(self, name: str) -> bool:
         """Set a mark; whether it is new."""
         try:
-            os.close(os.open(f"{self._folder}/{name}", os.O_CREAT | os.O_EXCL))
+            os.close(os.open(f"{self.folder}/{name}", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return False
         return True
 
     def count(self, prefix: str) -> int:
         """How many marks begin with this."""
-        return sum(name.startswith(prefix) for name in os.listdir(self._folder))
+        return sum(name.startswith(prefix) for name in os.listdir(self.folder))
 
 
 def die(code: int | None) -> None:
@@ -110,7 +111,7 @@ class Gated(Dataset[int]):
 class Unpacked(Dataset[Any]):
     """Rows that tell who made them, who unpickled the dataset and how many this process has made; large enough for a template.
 
-    ``trouble`` is what unpickling leads to, "once" only the first time.
+    ``trouble`` is what unpickling leads to, "once" only the first time. "settings" are of the process, and asked for by every row.
     """
 
     def __init__(self, folder: Path, trouble: str = "") -> None:
@@ -129,6 +130,10 @@ class Unpacked(Dataset[Any]):
         logging.getLogger("tests").warning("unpacked in %d", os.getpid())
         if self.trouble == "raise":
             raise ValueError("cannot be unpacked")
+        if self.trouble == "settings":
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+            os.chdir(self.marks.folder)
+            sys.path.append("added")
         if self.trouble == "thread":
             threading.Thread(target=threading.Event().wait, name="reader").start()
         if self.trouble == "file":
@@ -143,4 +148,6 @@ class Unpacked(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         self.made += 1
+        if self.trouble == "settings":
+            assert (sys.path[-1], os.getcwd()) == ("added", self.marks.folder)
         return index, os.getpid(), self.unpacked_in, self.made

@@ -239,3 +239,41 @@ def test_figures_of_loaders_without_processes() -> None:
         loader.trim()
         assert len(list(iterator)) == 7
         loader.close()
+
+
+class Gated(Dataset[int]):
+    """Row 1 waits until the test opens the gate."""
+
+    def __init__(self) -> None:
+        self.at_row = threading.Event()
+        self.gate = threading.Event()
+        self.trimmed = 0
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        if index == 1:
+            self.at_row.set()
+            assert self.gate.wait(PATIENCE_S)
+        return index
+
+    def __stoker_trim__(self) -> None:
+        self.trimmed += 1
+
+
+def test_a_thread_that_still_makes_a_sample_is_not_trimmed_under_its_hands() -> None:
+    dataset = Gated()
+    with stoker.DataLoader(
+        dataset, num_workers=1, executor="thread", persistent_workers=True, prefetch_factor=1
+    ) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        assert dataset.at_row.wait(PATIENCE_S)
+        del iterator
+        loader.trim()
+        assert dataset.trimmed == 0
+        dataset.gate.set()
+        assert len(list(loader)) == 8
+        loader.trim()
+        assert dataset.trimmed == 1

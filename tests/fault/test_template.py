@@ -52,7 +52,7 @@ def await_gone(*pids: int) -> None:
 def test_workers_and_their_replacements_come_from_one_template(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    dataset = Unpacked(tmp_path)
+    dataset = Unpacked(tmp_path, "settings")
     with loader(dataset) as loading:
         seen = epoch(loading)
         [template] = set.union(*seen.values())

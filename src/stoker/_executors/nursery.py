@@ -254,7 +254,7 @@ class _Popen(popen_forkserver.Popen):
         buffer = io.BytesIO()
         mp_context.set_spawning_popen(self)
         try:
-            reduction.dump(spawn.get_preparation_data(child._name), buffer)
+            reduction.dump(_preparation(child._name), buffer)
             reduction.dump(child, buffer)
         finally:
             mp_context.set_spawning_popen(None)
@@ -267,3 +267,9 @@ class _Popen(popen_forkserver.Popen):
 def _close_both(*fds: int) -> None:
     for fd in fds:
         os.close(fd)
+
+
+def _preparation(name: str) -> dict[str, Any]:
+    """What a new process is to set first. Folder and paths it has from the template, where the dataset may have changed them."""
+    data: dict[str, Any] = spawn.get_preparation_data(name)
+    return {key: value for key, value in data.items() if key not in ("dir", "sys_path")}

@@ -154,7 +154,8 @@ class ThreadExecutor:
         return None
 
     def trim(self) -> list[Arrival]:
-        trim.let_go(self._spec.dataset)
+        if not self._at_work:  # a sample of an abandoned epoch may still be in the making
+            trim.let_go(self._spec.dataset)
         return self.wait(0)
 
     def weights(self) -> list[Weight]:

@@ -66,6 +66,10 @@ def run(boot: TemplateBoot) -> None:
     control = socket.socket(fileno=boot.control_fd)
     control.setblocking(True)  # whatever default timeout the user has set for sockets
     reason = _unpack(boot.cargo)
+    hygiene.reset_signals()  # code of the dataset may have set some
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # ignored by whoever started us, it would cost our workers' exit codes
     util._flush_std_streams()  # type: ignore[attr-defined]  # or every worker would print what is buffered here
     with suppress(BrokenPipeError, ConnectionResetError):  # nobody listens any more
         control.send(reason.encode()[:_MAX_REASON_BYTES] or READY)
