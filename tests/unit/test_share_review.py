@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import Dataset
 
 import stoker
+from stoker._share.shipment import Shipment, unpack
 from stoker.errors import SharedReadOnly
 
 
@@ -208,3 +209,24 @@ def test_what_is_no_pair_is_no_item_of_a_dict() -> None:
     assert [entry in items for entry in (("a", 1), ("a", 2), None, "a", (1,), (1, 2, 3))] == [True] + [
         False
     ] * 5
+
+
+def test_what_is_shared_already_stays_shared_within_a_list() -> None:
+    names = shared(words())
+    for items in ([names] * 3, [(names[number:], number) for number in range(2000)]):
+        assert shared(Files(items=items)).items is items
+
+
+def test_tensors_of_dtypes_that_torch_does_not_unpickle() -> None:
+    tensors = [torch.arange(6).to(torch.uint16).reshape(2, 3).T, torch.zeros(0, dtype=torch.uint32)]
+    mixed = [(number, *tensors) if number % 2 else "text" for number in range(9)]
+    assert torch.equal(shared(mixed)[1][1].int(), tensors[0].int())
+    assert shared(mixed)[1][2].shape == (0,)
+    shipment = Shipment(tensors)
+    try:
+        back = unpack(shipment.fd, [])
+    finally:
+        shipment.close()
+    assert torch.equal(back[0].int(), tensors[0].int())
+    assert back[0].stride() == tensors[0].stride()
+    assert back[1].dtype is torch.uint32

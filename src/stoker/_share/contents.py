@@ -14,14 +14,26 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from stoker._share.arrays import SharedArray
 from stoker._share.columns import plain_tensor
+from stoker._share.dicts import SharedDict
+from stoker._share.lists import SharedSequence
+from stoker._share.sets import SharedSet
 from stoker._share.sizes import estimate, largest
 
 ATOMS = frozenset(
     (type(None), bool, int, float, complex, str, bytes, np.dtype, torch.dtype, torch.device, slice, range)
 )
 PACKED = frozenset((list, tuple, dict, OrderedDict, set, frozenset))
-LIVE = (Dataset, torch.nn.Module, torch.nn.Parameter)
+LIVE = (
+    Dataset,
+    torch.nn.Module,
+    torch.nn.Parameter,
+    SharedSequence,
+    SharedDict,
+    SharedSet,
+    SharedArray,
+)
 UNTOUCHED = (
     type,
     types.ModuleType,

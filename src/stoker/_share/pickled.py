@@ -18,6 +18,8 @@ from stoker._share.segment import Place, SegmentWriter
 from stoker.errors import CannotShare
 
 _CHUNK = 1 << 16
+_NEW_DTYPES = torch.storage._new_dtypes()
+"""Those (uint16, float8) whose tensors torch can unpickle from a file of its own only."""
 
 
 class NotPacked(Exception):
@@ -116,7 +118,16 @@ def _tensor(tensor: torch.Tensor) -> Any:
         storage = tensor.untyped_storage()
         if storage.nbytes() > 2 * tensor.nbytes and not tensor.requires_grad:
             tensor = tensor.clone()
+        if tensor.dtype in _NEW_DTYPES and not tensor.requires_grad:
+            raw = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
+            return _from_bytes, (raw.tobytes(), tensor.dtype, tuple(tensor.shape))
     return tensor.__reduce_ex__(5)  # type: ignore[no-untyped-call]
+
+
+def _from_bytes(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    if not data:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(bytearray(data), dtype=dtype).view(shape)
 
 
 def refuse_shared(tensor: torch.Tensor) -> None:

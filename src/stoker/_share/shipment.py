@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from stoker._share import segment as segments
+from stoker._share.columns import plain_tensor
 from stoker._share.segment import Segment, anonymous_file, write_at
 from stoker.errors import UnsendableError
 
@@ -36,6 +37,8 @@ _PLACE = struct.Struct("<qQQ")
 _HERE = -1
 _ALIGN = 4096
 _BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
+_NEW_DTYPES = torch.storage._new_dtypes()
+"""Those (uint16, float8) whose tensors torch can unpickle from a file of its own only."""
 _inherited: list[int] = []
 
 
@@ -94,6 +97,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 obj._untyped_storage,
                 obj.dtype,
             )  # torch's own way is a copy in band, one per tensor
+        if kind is torch.Tensor and obj.dtype in _NEW_DTYPES and plain_tensor(obj) and _rebuilt_by_us(obj):
+            place = (obj.storage_offset(), tuple(obj.shape), obj.stride())
+            return _tensor, (obj.untyped_storage(), obj.dtype, *place)
         reducer = reduction.ForkingPickler._extra_reducers.get(kind)  # type: ignore[attr-defined]
         if reducer is not None and not _rebuilt_by_us(obj):
             return reducer(obj)
@@ -123,6 +129,12 @@ def _storage_bytes(storage: torch.UntypedStorage) -> Any:
 
 def _storage(buffer: Any) -> torch.UntypedStorage:
     return torch.from_numpy(np.frombuffer(buffer, np.uint8)).untyped_storage()
+
+
+def _tensor(
+    storage: torch.UntypedStorage, dtype: torch.dtype, at: int, shape: Any, stride: Any
+) -> torch.Tensor:
+    return torch.empty(0, dtype=dtype).set_(storage, at, shape, stride)
 
 
 def _typed(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStorage:
