@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import pickle
 from operator import and_, or_, sub, xor
 from typing import Any
@@ -14,6 +16,8 @@ import torch
 from torch.utils.data import Dataset
 
 import stoker
+from stoker._share import segment
+from stoker._share.segment import write_at
 from stoker._share.shipment import Shipment, unpack
 from stoker.errors import SharedReadOnly
 
@@ -230,3 +234,44 @@ def test_tensors_of_dtypes_that_torch_does_not_unpickle() -> None:
     assert torch.equal(back[0].int(), tensors[0].int())
     assert back[0].stride() == tensors[0].stride()
     assert back[1].dtype is torch.uint32
+
+
+def test_a_call_keeps_one_descriptor_and_says_so_when_there_are_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    kept = [shared(words(100)) for _ in range(5)]
+    assert len(os.listdir("/proc/self/fd")) == before + 5
+    assert kept[4] == words(100)
+
+    def refuse(*_: Any, **__: Any) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(segment, "anonymous_file", refuse)
+    with pytest.raises(
+        OSError, match=r"Too many open files: .* in one call, or raise ulimit -n\. Nothing was changed"
+    ):
+        shared(words(100))
+
+
+def test_a_disk_that_is_full_is_told_with_how_far_it_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset: Any = Files(first=words(), second=words(20_000))
+    before = dict(vars(dataset))
+
+    def write(fd: int, data: Any, at: int) -> int:
+        if at > 100_000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_at(fd, data, at)
+
+    monkeypatch.setattr(segment, "write_at", write)
+    with pytest.raises(OSError, match=r"No space left on device: the shared copy .* Nothing was changed"):
+        shared(dataset)
+    assert {name: value is vars(dataset)[name] for name, value in before.items()} == {
+        "first": True,
+        "second": True,
+    }
+
+
+def test_what_the_user_named_and_stays_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    shared({object(): 1})
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

@@ -8,6 +8,7 @@ reaches nobody else. The file has no name, so it is gone with the last process t
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import mmap
 import os
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _ALIGN = 64
+_FIXED = 0x10
 _MADV_POPULATE_READ = 22
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 _live: weakref.WeakValueDictionary[tuple[int, int], Segment] = weakref.WeakValueDictionary()
@@ -36,6 +38,8 @@ class Place(NamedTuple):
 
 class SegmentWriter:
     """Collects packed data in a file that nobody else sees yet. One thread; end it with ``seal`` or ``close``."""
+
+    _fd = -1
 
     def __init__(self) -> None:
         self._fd = anonymous_file("stoker-share", sealing=True)
@@ -122,21 +126,32 @@ def adopt(fd: int) -> Segment:
         if segment is not None and segment.fd >= 0:
             os.close(fd)
             return segment
-        extra: dict[str, Any] = {} if sys.version_info < (3, 13) else {"trackfd": False}
-        segment = Segment(
-            fd,
-            found.st_size,
-            flags=mmap.MAP_PRIVATE | _NO_RESERVE,
-            prot=mmap.PROT_READ | mmap.PROT_WRITE,
-            **extra,
-        )
+        segment = _mapped(fd, found.st_size)
     except BaseException:
         os.close(fd)
         raise
     segment.fd = fd
     segment.nbytes = found.st_size
-    segment.address = np.frombuffer(segment, np.uint8).ctypes.data
     _live[key] = segment
+    return segment
+
+
+def _mapped(fd: int, nbytes: int) -> Segment:
+    """Map the file without a second descriptor: Python keeps one of its own for every mapped file unless told not to."""
+    flags, prot = mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE
+    if sys.version_info >= (3, 13):
+        segment = Segment(fd, nbytes, flags=flags, prot=prot, trackfd=False)
+        segment.address = np.frombuffer(segment, np.uint8).ctypes.data
+        return segment
+    segment = Segment(-1, nbytes, flags=flags | mmap.MAP_ANONYMOUS, prot=prot)
+    segment.address = np.frombuffer(segment, np.uint8).ctypes.data
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+    # Over the empty pages: what unmaps those unmaps the file.
+    if libc.mmap(segment.address, nbytes, prot, flags | _FIXED, fd, 0) != segment.address:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
     return segment
 
 

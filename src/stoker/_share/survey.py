@@ -31,9 +31,13 @@ class Node:
     parts: list[Node] | None = None
     """Of a tuple (and of a list or dict that the user named): what it is rebuilt from, when one of the parts changes."""
 
+    _known: bool | None = None
+
     def changes(self) -> bool:
-        """Whether something else takes its place."""
-        return self._changes(set())
+        """Whether something else takes its place. Asked when everything packed has been opened, so the answer stays."""
+        if self._known is None:
+            self._known = self._changes(set())
+        return self._known
 
     def _changes(self, seen: set[int]) -> bool:
         if self.replacement is not _MISSING:

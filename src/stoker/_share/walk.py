@@ -8,6 +8,7 @@ Until the last step nothing of the object has changed, so whatever fails or inte
 
 from __future__ import annotations
 
+import errno
 import logging
 from typing import Any, Literal, TypeVar, overload
 
@@ -21,7 +22,7 @@ from stoker._share.pickled import NotPacked
 from stoker._share.report import ShareReport, human
 from stoker._share.segment import SegmentWriter
 from stoker._share.shipment import probing
-from stoker._share.survey import Found, Spot, Survey
+from stoker._share.survey import Found, Node, Spot, Survey
 from stoker._share.verdicts import Fate
 from stoker.errors import CannotShare, StokerError, UnsendableError
 
@@ -61,20 +62,36 @@ def _packed(survey: Survey) -> bool:
     every = survey.to_pack()
     if not every:
         return False
-    writer = SegmentWriter()
+    writer: SegmentWriter | None = None
     try:
-        packed = _pack_all(every, writer)
+        writer = SegmentWriter()
+        packed = _pack_all(every, writer, survey.root)
         if not packed:
             return False
         segment = writer.seal()
+    except OSError as error:
+        raise _explained(error, writer) from error
     finally:
-        writer.close()
+        if writer is not None:
+            writer.close()
     for found, each in packed:
         found.node.replacement = each.open(segment)
     return True
 
 
-def _pack_all(every: list[Found], writer: SegmentWriter) -> list[tuple[Found, Packed]]:
+def _explained(error: OSError, writer: SegmentWriter | None) -> OSError:
+    """The same error, with what it means here."""
+    if error.errno == errno.EMFILE:
+        why = (
+            "every call of share keeps a file open while its data is in use: share what belongs together in one call, "
+            "or raise ulimit -n"
+        )
+    else:
+        why = f"the shared copy could not be written, {human(writer.nbytes if writer else 0)} of it were"
+    return OSError(error.errno, f"{error.strerror}: {why}. Nothing was changed")
+
+
+def _pack_all(every: list[Found], writer: SegmentWriter, root: Node) -> list[tuple[Found, Packed]]:
     packed: list[tuple[Found, Packed]] = []
     by_node = {id(found.node): found for found in every}
     arrays = [found.node for found in every if isinstance(found.node.obj, np.ndarray | torch.Tensor)]
@@ -85,7 +102,7 @@ def _pack_all(every: list[Found], writer: SegmentWriter) -> list[tuple[Found, Pa
         try:
             packed.append((found, _pack_one(found, writer)))
         except NotPacked as error:
-            _log.info("share: %s is left as it is: %s", found.path, error)
+            _log.log(_level(found, root), "share: %s is left as it is: %s", found.path, error)
     return packed
 
 
@@ -158,6 +175,10 @@ def _undo(done: list[tuple[Spot, Any]]) -> None:
 def _say_what_stays(survey: Survey) -> None:
     for found in survey.found:
         if found.verdict.fate is Fate.KEEP and found.verdict.nbytes:
-            level = logging.WARNING if found.node is survey.root else logging.INFO
-            size = human(found.verdict.nbytes)
+            level, size = _level(found, survey.root), human(found.verdict.nbytes)
             _log.log(level, "share: %s (%s) is left as it is: %s", found.path, size, found.verdict.reason)
+
+
+def _level(found: Found, root: Node) -> int:
+    """What the user named and does not get is worth a warning."""
+    return logging.WARNING if found.node is root else logging.INFO
