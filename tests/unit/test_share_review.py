@@ -7,7 +7,7 @@ import math
 import os
 import pickle
 from operator import and_, or_, sub, xor
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -275,3 +275,37 @@ def test_a_disk_that_is_full_is_told_with_how_far_it_went(monkeypatch: pytest.Mo
 def test_what_the_user_named_and_stays_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     shared({object(): 1})
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+class Pair(NamedTuple):
+    name: str
+    label: int
+
+
+class Noted(Pair):
+    """Has attributes beside its fields."""
+
+
+def test_named_tuples_are_packed_by_field() -> None:
+    pairs = [Pair(word, number) for number, word in enumerate(words())]
+    mine = shared(pairs)
+    assert mine._layout.name == "Pairs of (strings by folder, int16)"
+    assert mine == pairs
+    assert type(mine[3]) is Pair
+    noted = [Noted(word, number) for number, word in enumerate(words())]
+    noted[5].more = "kept"  # type: ignore[attr-defined]
+    assert shared(noted)[5].more == "kept"
+
+
+class Link:
+    def __init__(self, next_: Any) -> None:
+        self.next = next_
+
+
+def test_a_chain_too_long_to_be_pickled_stays() -> None:
+    chain: list[Any] = [None]
+    for _ in range(5000):
+        chain.append(Link(chain[-1]))
+    dataset: Any = Files(chain=chain, names=words())
+    assert shared(dataset).chain is chain
+    assert type(dataset.names) is stoker.SharedList

@@ -60,6 +60,8 @@ def _of_kind(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: int
         return layouts.Made(kind, _strings([str(item) for item in items], writer))
     if kind in (tuple, list, set, frozenset):
         return _sequences(kind, items, writer, depth)
+    if issubclass(kind, tuple):
+        return _named_tuples(kind, items, writer, depth)
     if kind is dict:
         return _dicts(items, writer, depth)
     if kind is np.ndarray:
@@ -196,6 +198,18 @@ def _sequences(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: i
         row = bisect_right(ends.tolist(), _row(error)) - 1
         raise _moved(error, row, _row(error) - int(ends[row])) from error
     return layouts.Ragged(kind, flat, _codes(ends, writer))
+
+
+def _named_tuples(kind: Any, items: Sequence[Any], writer: SegmentWriter, depth: int) -> Layout | None:
+    """As tuples, where an instance is nothing but its fields; else None."""
+    width = len(getattr(kind, "_fields", ()))
+    if not 0 < width <= min(_FIELDS, len(items)) or any(len(item) != width for item in items):
+        return None
+    if kind.__dictoffset__ or kind.__reduce_ex__ is not object.__reduce_ex__:
+        return None
+    if kind.__reduce__ is not object.__reduce__ or kind.__getstate__ is not object.__getstate__:
+        return None
+    return layouts.Records(kind, tuple(_field(items, place, writer, depth) for place in range(width)))
 
 
 def _dicts(items: Sequence[dict[Any, Any]], writer: SegmentWriter, depth: int) -> Layout | None:

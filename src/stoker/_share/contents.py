@@ -131,7 +131,7 @@ class _Gauge:
 def _outgrows(item: object, limit_bytes: int) -> bool:
     try:
         pickle.Pickler(_Gauge(limit_bytes), 5).dump(item)
-    except _Outgrown:
+    except (_Outgrown, RecursionError):  # a long chain of items that refer to each other, for one
         return True
     except Exception:  # whoever packs it says what is wrong with it
         return False

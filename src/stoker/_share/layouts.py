@@ -202,7 +202,7 @@ class Optionals:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Tuples, lists or dicts (``keys``) with the same fields, one column per field."""
+    """Tuples (named ones too), lists or dicts (``keys``) with the same fields, one column per field."""
 
     kind: type
     fields: tuple[Layout, ...]
@@ -219,6 +219,9 @@ class Records:
             return lambda row: {key: read(row) for key, read in pairs}
         if self.kind is list:
             return lambda row: [read(row) for read in readers]
+        if self.kind is not tuple:
+            kind, make = self.kind, tuple.__new__
+            return lambda row: make(kind, [read(row) for read in readers])
         if len(readers) == 2:
             first, second = readers
             return lambda row: (first(row), second(row))
