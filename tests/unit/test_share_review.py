@@ -309,3 +309,11 @@ def test_a_chain_too_long_to_be_pickled_stays() -> None:
     dataset: Any = Files(chain=chain, names=words())
     assert shared(dataset).chain is chain
     assert type(dataset.names) is stoker.SharedList
+
+
+def test_datasets_in_named_tuples_stay_themselves() -> None:
+    inner: Any = Files(names=words())
+    index = [Pair(inner, number) for number in range(3000)]
+    dataset: Any = shared(Files(index=index))
+    assert dataset.index is index
+    assert type(inner.names) is stoker.SharedList

@@ -115,7 +115,7 @@ def item_kinds(container: Any, depth: int) -> list[set[type]]:
     for _ in range(depth):
         kinds = set(map(type, level()))
         found.append(kinds)
-        if not kinds & _NESTED:
+        if not any(map(_is_nested, kinds)):
             break
         level = partial(_below, level, kinds)
     return found
@@ -129,7 +129,12 @@ def _below(level: Callable[[], Iterable[Any]], kinds: set[type]) -> Iterable[Any
         return chain.from_iterable(level())
     if kinds == {dict}:
         return chain.from_iterable(map(dict.values, level()))
-    return chain.from_iterable(_children(item) for item in level() if type(item) in _NESTED)
+    nested = frozenset(filter(_is_nested, kinds))
+    return chain.from_iterable(_children(item) for item in level() if type(item) in nested)
+
+
+def _is_nested(kind: type) -> bool:
+    return kind in _NESTED or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
 
 
 def _children(container: Any) -> Iterable[Any]:
