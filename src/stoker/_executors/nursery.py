@@ -74,8 +74,7 @@ class Nursery:
             return launch.start(self._context, main.run, boot)
         if self._wanted:
             self._wanted = False
-            self._shipment = self._shipment or Shipment(self._spec)
-            if _is_worthwhile(self._shipment):
+            if _is_worthwhile(self._packed()):
                 self._build(boot)
         if self._template is not None:
             try:
@@ -100,8 +99,7 @@ class Nursery:
         with self._cargo() as cargo:
             self._template = _Template(self._context)
             self._template.launch(boot, cargo)
-        assert self._shipment is not None
-        patience_s = PATIENCE_S + self._shipment.root_bytes / _UNPACKED_BYTES_PER_S
+        patience_s = PATIENCE_S + self._packed().root_bytes / _UNPACKED_BYTES_PER_S
         try:
             unfit = self._template.await_ready(patience_s)
         except _Gone as why:
@@ -116,15 +114,20 @@ class Nursery:
         self._template = None
         _log.log(level, "each worker unpickles the dataset for itself, not one process for all: %s", why)
 
+    def _packed(self) -> Shipment:
+        if self._shipment is None:
+            with descriptors.may_run_out("the packed dataset"):
+                self._shipment = Shipment(self._spec)
+        return self._shipment
+
     @contextmanager
     def _cargo(self) -> Iterator[Cargo]:
         """The shipment, for one process to be started now."""
-        if self._shipment is None:
-            self._shipment = Shipment(self._spec)
-        fds = self._shipment.fds
+        shipment = self._packed()
+        fds = shipment.fds
         parcel_fd = channels.parcel(fds) if len(fds) > wire.PARCEL_FDS else -1
         try:
-            yield Cargo(self._shipment.fd, fds, parcel_fd)
+            yield Cargo(shipment.fd, fds, parcel_fd)
         finally:
             if parcel_fd >= 0:
                 os.close(parcel_fd)

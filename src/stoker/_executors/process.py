@@ -36,6 +36,7 @@ from stoker._worker.spec import Resume, WorkerSpec
 GRACE_S = 1.0
 """How long busy workers may take to finish their current sample when the pool closes."""
 
+_JOIN_S = 1.0
 _clock = time.monotonic_ns
 _READY = int(wire.ResultKind.READY)
 _RESULTS = (_READY, int(wire.ResultKind.FAILED))
@@ -147,7 +148,7 @@ class ProcessExecutor:
             member = Member(process, ours, launch.watch(process))
         except BaseException:
             descriptors.close_private(ours)  # ends the process: nobody could tell when it dies
-            process.join()
+            process.join(_JOIN_S)
             raise
         self._members[worker] = member
         if member.pidfd < 0:
@@ -449,16 +450,18 @@ class ProcessExecutor:
             for member in self._members.values():
                 member.send_signal(how)
             self._await_ends(patience_s)
-        for member in self._members.values():
-            member.process.join(1.0)
-            self._forget(member)
-        self._members.clear()
+        self._collect_statuses()
 
     def _kill_all(self) -> None:
         for member in self._members.values():
             member.send_signal(signal.SIGKILL)
+        self._collect_statuses()
+
+    def _collect_statuses(self) -> None:
+        """They have ended; whoever started them tells how, unless it is stopped itself. One deadline for all."""
+        deadline = time.monotonic() + _JOIN_S
         for member in self._members.values():
-            member.process.join(1.0)
+            member.process.join(max(0.001, deadline - time.monotonic()))
             self._forget(member)
         self._members.clear()
 
