@@ -5,15 +5,19 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from multiprocessing import context
+from types import ModuleType
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 import torch
 
+from stoker._share import pickled
 from stoker._share.shipment import Shipment, unpack
 from stoker._worker.spec import WorkerSpec
 from stoker.errors import UnsendableError
@@ -302,3 +306,31 @@ def test_the_mapping_goes_with_the_object() -> None:
     gc.collect()
     with open("/proc/self/maps") as maps:
         assert "stoker-shipment" not in maps.read()
+
+
+SCRIPT = """
+class Point:
+    x = 3
+
+    def twice(self):
+        return twice(self.x)
+
+
+def twice(number):
+    return 2 * number
+"""
+
+
+def test_what_a_spawned_process_calls_its_script_travels_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = ModuleType("__mp_main__")
+    exec(SCRIPT, module.__dict__)
+    monkeypatch.setitem(sys.modules, "__mp_main__", module)
+    with pytest.raises(pickled._Foreign):
+        list(pickled._dumped([module.Point()]))
+    shipment = Shipment(module.Point())
+    cloudpickle.unregister_pickle_by_value(module)
+    monkeypatch.delitem(sys.modules, "__mp_main__")
+    try:
+        assert unpack(shipment.fd, shipment.fds).twice() == 6
+    finally:
+        shipment.close()

@@ -11,6 +11,7 @@ from stoker._core.slots import SlotTable
 from stoker._core.types import SlotRef
 from stoker._engine.freshness import Change, Snapshot, leads_on
 from stoker._engine.ledger import Ledger
+from stoker._share import script
 from stoker._share.values import UnfitInPlace, pack
 from stoker._transports.arena import Arena
 from stoker._worker import revision
@@ -153,7 +154,7 @@ def _definitions() -> dict[str, Any]:
     return {
         name: value
         for name, value in list(vars(sys.modules["__main__"]).items())
-        if isinstance(value, _DEFINED) and value.__module__ == "__main__"
+        if isinstance(value, _DEFINED) and value.__module__ in script.NAMES
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stoker._share import layouts
+from stoker._share import layouts, script
 from stoker._share.segment import Place, SegmentWriter
 from stoker.errors import CannotShare
 
@@ -72,7 +72,7 @@ def _dumped(items: Sequence[Any]) -> Iterator[bytes]:
     for item in items:
         pickler.dump(item)
         data = file.getvalue()
-        if b"__main__" in data:  # in another process that is another module
+        if b"__main__" in data or b"__mp_main__" in data:  # in another process that is another module
             raise _Foreign
         yield data
         pickler.clear_memo()
@@ -91,7 +91,7 @@ class _Dumper(pickle.Pickler):
     def persistent_id(self, obj: Any) -> int | None:
         if not isinstance(obj, type | FunctionType):
             return None
-        if obj.__module__ == "__main__" or "<" in obj.__qualname__:
+        if obj.__module__ in script.NAMES or "<" in obj.__qualname__:
             return self._named.setdefault(obj, len(self._named))
         return None
 

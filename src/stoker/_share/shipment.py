@@ -26,6 +26,7 @@ import cloudpickle
 import numpy as np
 import torch
 
+from stoker._share import script
 from stoker._share import segment as segments
 from stoker._share.columns import plain_tensor
 from stoker._share.segment import Segment, anonymous_file, write_at
@@ -82,6 +83,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        script.travels_by_value()
         self.modules: set[str] = set()
 
     def reducer_override(self, obj: Any) -> Any:
