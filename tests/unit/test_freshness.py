@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data import ConcatDataset, Dataset, Subset
 from torch.utils.data.datapipes.map import SequenceWrapper
 
-from stoker._engine.freshness import LOOK_ITEMS, Snapshot, leads_on
+from stoker._engine.freshness import LOOK_DATASETS, LOOK_ITEMS, Snapshot, leads_on
 from stoker._worker.attributes import MISSING, follow, spell
 
 
@@ -182,14 +182,15 @@ def test_a_container_changed_in_place_counts_as_the_workers_have_it() -> None:
 
 def test_large_containers_are_not_looked_into() -> None:
     inner = Rows(epoch=0)
-    dataset = Rows(many=[inner] * (LOOK_ITEMS + 1))
-    snapshot = Snapshot(dataset)
-    inner.epoch = 1
-    assert changed(snapshot) == {}
-    dataset.many = [inner, *range(LOOK_ITEMS - 1)]
-    tell(snapshot)
-    inner.epoch = 2
-    assert tell(snapshot) == {"dataset.many[0].epoch": 2}
+    for many in ([0, inner, *range(LOOK_ITEMS)], [inner] * (LOOK_DATASETS + 1)):
+        snapshot = Snapshot(Rows(many=many))
+        inner.epoch += 1
+        assert changed(snapshot) == {}
+    for many in ([inner, *range(LOOK_ITEMS - 1)], [inner] * (LOOK_ITEMS + 1)):
+        snapshot = Snapshot(Rows(many=many))
+        inner.epoch = 9
+        assert tell(snapshot) == {"dataset.many[0].epoch": 9}
+        inner.epoch = 0
 
 
 class Slotted(Dataset[int]):

@@ -290,3 +290,25 @@ def test_an_interrupt_before_the_announcement_repeats_it(
     reviser.catch_up(worker)
     assert worker.epoch == 1
     assert [pair.slots.state(index) for index in range(len(pair.slots))].count(SlotState.BUSY) == 1
+
+
+class Restless:
+    """Can be pickled now and then: another thread is at work on it."""
+
+    def __init__(self, answers: list[bool]) -> None:
+        self.answers = answers
+
+    def __reduce__(self) -> Any:
+        if not self.answers.pop(0):
+            raise RuntimeError("dictionary changed size during iteration")
+        return int, ()
+
+
+def test_what_keeps_changing_while_it_is_packed_takes_new_workers(
+    opened: list[Pair], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="stoker")
+    pair = pair_of(opened, box=None)
+    pair.dataset.box = Restless([False, True, False])
+    assert not pair.iterate()
+    assert "keeps changing while it is packed (RuntimeError: dictionary changed size" in caplog.text

@@ -21,6 +21,9 @@ from stoker._worker.attributes import MISSING, Path, own_dict, read_slot, slots_
 LOOK_ITEMS = 4096
 """How many items of the containers in one attribute are looked at for nested datasets. Longer containers hold samples."""
 
+LOOK_DATASETS = 1 << 16
+"""The same for a container that begins with a dataset, as that of a ``ConcatDataset``. To compare one takes 0.7 µs."""
+
 _LOOK_DEPTH = 3
 _BY_VALUE = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _BOOKKEEPING = frozenset(
@@ -216,10 +219,15 @@ def _stored(value: Any, most: int) -> list[tuple[Any, Any]]:
 
     As they are stored, whatever a subclass makes of them, and in one step: another thread may change them meanwhile.
     """
-    if isinstance(value, dict):
-        return list(dict.copy(value).items()) if dict.__len__(value) <= most else []
     kind: Any
-    for kind in (list, tuple):
-        if isinstance(value, kind) and kind.__len__(value) <= most:
-            return list(enumerate(kind.__iter__(value)))
-    return []
+    for kind in (dict, list, tuple):
+        if isinstance(value, kind):
+            break
+    else:
+        return []
+    if kind.__len__(value) > most:
+        items = kind.values(value) if kind is dict else kind.__iter__(value)
+        first = next(iter(items), None)
+        if kind.__len__(value) > LOOK_DATASETS or not isinstance(first, Dataset):
+            return []
+    return list(dict.copy(value).items() if kind is dict else enumerate(kind.__iter__(value)))

@@ -106,7 +106,12 @@ class Revisions:
                     f"{label} has changed to a {type(change.value).__name__} that cannot be sent to running workers "
                     f"({_short(error)}): they keep theirs. loader.refresh() starts workers with it",
                 )
-        return told, untold, self._pack(told)
+        try:
+            return told, untold, self._pack(told)
+        except UnfitInPlace:
+            raise
+        except Exception as error:  # each of them was fine a moment ago
+            raise UnfitInPlace(f"keeps changing while it is packed ({_short(error)})") from error
 
     def _pack(self, changes: list[Change]) -> bytes:
         """Together, so that what two attributes share stays shared."""
