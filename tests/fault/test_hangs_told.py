@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import Dataset, IterableDataset
 
 import stoker
 from stoker._core import policy
@@ -468,3 +469,39 @@ def test_without_workers_tiny_timeouts_lose_nothing_but_their_batch() -> None:
                 assert type(step) is WorkerTimeout, repr(step)
             else:
                 assert step.tolist() == list(range(10 * number, 10 * number + 10))
+
+
+class Clinging(Dataset[int]):
+    """Never lets go of its caches; writes a byte when it is asked to."""
+
+    def __init__(self, asked_fd: int) -> None:
+        self.asked_fd = asked_fd
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def __stoker_trim__(self) -> None:
+        os.write(self.asked_fd, b"!")
+        threading.Event().wait()
+
+
+def test_who_never_lets_go_of_its_caches_is_named_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.pipe()
+    try:
+        with loader_of(Clinging(theirs), num_workers=1, persistent_workers=True, **PROCESS) as loader:
+            assert rest_of(loader) == list(range(20))
+            [worker] = loader._iterator._workers
+            loader.trim()
+            os.read(ours, 1)
+            monkeypatch.setattr(policy, "PATIENCE_S", SHORT_S)
+            with stalls(lambda message: None) as said:
+                assert rest_of(iter(loader)) == list(range(20))
+            assert loader._iterator._workers[0].pid != worker.pid
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert f"worker 0 (pid {worker.pid}) has been on the order to let go of its caches" in said[0]
+    assert "__stoker_trim__" in said[0]

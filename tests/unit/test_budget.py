@@ -78,6 +78,7 @@ def test_when_memory_is_short(available: int | None, total: int | None, short: b
         ({"LOCAL_WORLD_SIZE": "-2"}, (1, "")),
         ({"LOCAL_WORLD_SIZE": "99999999999"}, (1, "")),
         ({"LOCAL_WORLD_SIZE": "٣"}, (1, "")),
+        ({"LOCAL_WORLD_SIZE": "9" * 5000}, (1, "")),
     ],
 )
 def test_local_ranks(environ: dict[str, str], ranks: tuple[int, str]) -> None:

@@ -106,7 +106,7 @@ def local_ranks(environ: Mapping[str, str]) -> tuple[int, str]:
     """How many processes of the job run on this machine, and which variable says so; (1, "") where none does."""
     for name in _RANKS:
         value = environ.get(name, "")
-        if value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST_RANKS:
+        if len(value) < 10 and value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST_RANKS:
             return int(value), name
     return 1, ""
 

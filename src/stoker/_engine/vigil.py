@@ -10,6 +10,7 @@ from stoker._core.place import place
 from stoker._core.scheduler import Scheduler
 from stoker._executors.base import Executor, Sighting
 from stoker._executors.inquest import state_of
+from stoker._worker.status import NO_EPOCH
 from stoker.errors import WorkerStalled, WorkerTimeout
 
 _SHOWN = 4
@@ -90,7 +91,11 @@ class Vigil:
 
     def _described(self, seen: Sighting, *, stack: bool) -> str:
         ticket = self._scheduler.ticket(seen.seq) if seen.epoch == self._epoch else None
-        where = "a batch nobody waits for any more"
+        where = (
+            "a batch nobody waits for any more"
+            if seen.epoch != NO_EPOCH
+            else "the order to let go of its caches"
+        )
         if ticket is not None:
             where = place(ticket, seen.row, collating=seen.collating)
         who = f"worker {seen.worker} (pid {seen.pid})" if seen.pid else f"worker thread {seen.worker}"

@@ -282,9 +282,17 @@ class _Loop:
         if number in (0, self._trimmed):
             return
         self._trimmed = number
-        self._arena.close()
-        maker = self._maker
-        trim.let_go(maker.spec.dataset if maker is not None else None)
+        row = self._row
+        row[status.ROW] = status.NO_ROW
+        row[status.W_EPOCH] = status.NO_EPOCH
+        row[status.SINCE_NS] = _clock()
+        row[status.PHASE] = status.WORKING  # code of the dataset runs: who waits for us in vain sees where
+        try:
+            self._arena.close()
+            maker = self._maker
+            trim.let_go(maker.spec.dataset if maker is not None else None)
+        finally:
+            row[status.PHASE] = status.IDLE
 
     def _let_go(self) -> None:
         """Tell the parent of slots whose last reference in this worker is gone."""

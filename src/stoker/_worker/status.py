@@ -53,6 +53,9 @@ COLLATING = 2
 NO_ROW = -1
 """In the ROW word: not fetching a row, or nobody can say which."""
 
+NO_EPOCH = 0
+"""In the W_EPOCH word: at work, but not on a batch. Epochs are counted from 1."""
+
 
 class StatusPage:
     """A mapping of the page. The parent makes it with ``create``; workers and tools attach to the descriptor."""
