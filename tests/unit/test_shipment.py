@@ -334,3 +334,44 @@ def test_what_a_spawned_process_calls_its_script_travels_by_value(monkeypatch: p
         assert unpack(shipment.fd, shipment.fds).twice() == 6
     finally:
         shipment.close()
+
+
+def test_large_buffers_may_be_written_while_readers_start() -> None:
+    array = np.arange(3 << 20)
+    shipment = Shipment([array, "rest"], later=True)
+    try:
+        read_fd, write_fd = os.pipe()
+        child = os.fork()
+        if child == 0:  # waits for the lock, which it did not inherit
+            code = 1
+            try:
+                back, rest = unpack(shipment.fd, [])
+                os.write(write_fd, f"{rest} {int(back[-1])}".encode())
+                code = 0
+            finally:
+                os._exit(code)
+        os.close(write_fd)
+        shipment.load()
+        shipment.load()
+        with open(read_fd, "rb") as answer:
+            assert answer.read() == f"rest {array[-1]}".encode()
+        os.waitpid(child, 0)
+    finally:
+        shipment.close()
+
+
+def test_a_reader_whose_sender_is_gone_says_so() -> None:
+    shipment = Shipment(np.arange(3 << 20), later=True)
+    try:
+        with pytest.raises(UnsendableError, match="did not arrive"):
+            unpack(shipment.fd, [])
+    finally:
+        shipment.close()
+
+
+def test_small_shipments_are_whole_at_once() -> None:
+    shipment = Shipment(np.arange(5000), later=True)
+    try:
+        assert unpack(shipment.fd, [])[-1] == 4999
+    finally:
+        shipment.close()

@@ -22,7 +22,7 @@ from typing import Any
 
 from stoker._executors import channels, descriptors, launch
 from stoker._share.shipment import Shipment
-from stoker._worker import main, template, wire
+from stoker._worker import entry, main, template, wire
 from stoker._worker.cargo import Cargo
 from stoker._worker.spec import WorkerSpec
 
@@ -64,6 +64,7 @@ class Nursery:
         self._spec = spec
         self._shipment = shipment
         self._template: _Template | None = None
+        self._due = spec.num_workers
         self._wanted = (
             context.get_start_method() == "forkserver" and spec.num_workers > 1 and hasattr(os, "pidfd_open")
         )
@@ -71,7 +72,7 @@ class Nursery:
     def start(self, boot: main.Boot) -> Any:
         """A started process that runs this boot. Raises StartRefused when the system has no room for it."""
         if boot.spec is not None:
-            return launch.start(self._context, main.run, boot)
+            return launch.start(self._context, entry.run, boot)
         if self._wanted:
             self._wanted = False
             if _is_worthwhile(self._packed()):
@@ -83,7 +84,11 @@ class Nursery:
                 self._drop(logging.WARNING, str(why))
         with self._cargo() as cargo:
             boot.cargo = cargo
-            return launch.start(self._context, main.run, boot)
+            process = launch.start(self._context, entry.run, boot)
+        self._due -= 1
+        if self._due <= 0:
+            self._packed().load()  # while they start: that takes longer
+        return process
 
     def close(self) -> None:
         """End the template and let go of the shipment. Its workers have ended before. Idempotent."""
@@ -99,6 +104,7 @@ class Nursery:
         with self._cargo() as cargo:
             self._template = _Template(self._context)
             self._template.launch(boot, cargo)
+        self._packed().load()
         patience_s = PATIENCE_S + self._packed().root_bytes / _UNPACKED_BYTES_PER_S
         try:
             unfit = self._template.await_ready(patience_s)
@@ -117,7 +123,7 @@ class Nursery:
     def _packed(self) -> Shipment:
         if self._shipment is None:
             with descriptors.may_run_out("the packed dataset"):
-                self._shipment = Shipment(self._spec)
+                self._shipment = Shipment(self._spec, later=True)
         return self._shipment
 
     @contextmanager
@@ -197,7 +203,7 @@ class _Template:
     def start(self, boot: main.Boot) -> Any:
         """A worker forked from it."""
         popen = functools.partial(_Popen, origin=self)
-        return launch.start(self._context, main.run, boot, popen=popen)
+        return launch.start(self._context, entry.run, boot, popen=popen)
 
     def fork(self, fds: list[int], data: memoryview) -> tuple[int, int, int]:
         """(pid, where its exit status comes from, what it knows its parent by) of a worker that was sent ``data``."""

@@ -16,6 +16,7 @@ from stoker._share import layouts
 from stoker._share.layouts import Layout
 from stoker._share.pickled import bytes_column, offsets, pickled_column, refuse_shared
 from stoker._share.segment import Place, SegmentWriter
+from stoker._share.tensors import plain_tensor, tensor_bytes
 from stoker.errors import CannotShare
 
 _DEPTH = 8
@@ -254,24 +255,6 @@ def _tensors(items: Sequence[torch.Tensor], writer: SegmentWriter) -> Layout | N
     place = writer.put(tensor_bytes(item) for item in items)
     shapes = _shapes([tuple(item.shape) for item in items], writer)
     return layouts.Tensors(place, first.dtype, *offsets(ends, writer), shapes, first.ndim)
-
-
-def plain_tensor(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is nothing but its numbers: on the CPU, dense, without gradient."""
-    return (
-        tensor.device.type == "cpu"
-        and tensor.layout is torch.strided
-        and not tensor.requires_grad
-        and not tensor.is_quantized
-        and not tensor.is_conj()
-        and not tensor.is_neg()
-        and not tensor.is_nested
-    )
-
-
-def tensor_bytes(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The numbers of a tensor, in order, as bytes."""
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def _raw(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

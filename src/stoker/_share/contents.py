@@ -15,11 +15,11 @@ import torch
 from torch.utils.data import Dataset
 
 from stoker._share.arrays import SharedArray
-from stoker._share.columns import plain_tensor
 from stoker._share.dicts import SharedDict
 from stoker._share.lists import SharedSequence
 from stoker._share.sets import SharedSet
 from stoker._share.sizes import estimate, largest
+from stoker._share.tensors import plain_tensor
 
 ATOMS = frozenset(
     (type(None), bool, int, float, complex, str, bytes, np.dtype, torch.dtype, torch.device, slice, range)

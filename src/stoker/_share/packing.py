@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from stoker._share import arrays, dicts, lists, sets
-from stoker._share.columns import column, plain_tensor, tensor_bytes
+from stoker._share.columns import column
 from stoker._share.index import Index, Unstable
 from stoker._share.pickled import NotPacked
 from stoker._share.segment import Segment, SegmentWriter
+from stoker._share.tensors import plain_tensor, tensor_bytes
 from stoker.errors import CannotShare
 
 

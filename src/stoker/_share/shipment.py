@@ -6,10 +6,14 @@ lie out of band in the same memfd; a reader maps them copy-on-write, so N reader
 What lies in a segment already (``stoker.share``) is not written again: the segment's descriptor goes along.
 multiprocessing's locks, queues and shared tensors travel as they would to one spawned process: their descriptors are recorded
 here and handed to each child by whoever starts it.
+
+Large buffers may be written later (``later=True``, then ``load``), while the readers are being started. Until then this process
+holds a lock on the file, for which ``unpack`` waits. The kernel frees it when this process ends, and no forked child inherits it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import io
 import mmap
@@ -28,15 +32,19 @@ import torch
 
 from stoker._share import script
 from stoker._share import segment as segments
-from stoker._share.columns import plain_tensor
 from stoker._share.segment import Segment, anonymous_file, write_at
+from stoker._share.tensors import plain_tensor
 from stoker.errors import UnsendableError
 
 _context: Any = context
-_HEADER = struct.Struct("<QQ")
+_HEADER = struct.Struct("<QQQ")
+_WHOLE = struct.Struct("<Q")
 _PLACE = struct.Struct("<qQQ")
 _HERE = -1
 _ALIGN = 4096
+_LATER_BYTES = 16 << 20
+"""Less than this is written at once: it takes less time than it takes a process to start."""
+
 _BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 _NEW_DTYPES = torch.storage._new_dtypes()
 """Those (uint16, float8) whose tensors torch can unpickle from a file of its own only."""
@@ -149,10 +157,11 @@ class Shipment:
     ``root_bytes`` is what a reader has to go through; large buffers lie beside it and are only mapped.
     ``modules`` are those it names things from.
 
-    One larger than ``limit_bytes`` is refused before it takes any memory.
+    One larger than ``limit_bytes`` is refused before it takes any memory. With ``later`` large buffers are written by ``load``,
+    which the caller owes to the readers.
     """
 
-    def __init__(self, obj: object, *, limit_bytes: int | None = None) -> None:
+    def __init__(self, obj: object, *, limit_bytes: int | None = None, later: bool = False) -> None:
         recorder = Recorder()
         buffers: list[pickle.PickleBuffer] = []
         stream = io.BytesIO()
@@ -174,6 +183,7 @@ class Shipment:
                 recorder.close()
         self.fds = recorder.fds
         self.fd = -1
+        self._unwritten: list[tuple[memoryview, int]] = []
         self.root_bytes = stream.tell()
         self.modules = frozenset(pickler.modules)
         try:
@@ -186,17 +196,29 @@ class Shipment:
                 raise UnsendableError(
                     f"the dataset takes {nbytes >> 20} MiB and a copy of it may take {limit_bytes >> 20} MiB here"
                 )
-            self.fd = self._write(stream.getbuffer(), views, found)
+            self._write(stream.getbuffer(), views, found)
+            if not later or nbytes < _LATER_BYTES:
+                self.load()
         except BaseException:
             self.close()
             raise
+
+    def load(self) -> None:
+        """Write what is not written yet; readers go on. Idempotent. Called in the process that packed."""
+        if self._unwritten:
+            for view, at in self._unwritten:
+                write_at(self.fd, view, at)
+            self._unwritten = []
+            write_at(self.fd, _WHOLE.pack(1), 0)
+            fcntl.lockf(self.fd, fcntl.LOCK_UN)
 
     def _write(
         self,
         root: memoryview,
         views: Sequence[memoryview],
         found: Sequence[tuple[Segment, int] | None],
-    ) -> int:
+    ) -> None:
+        """Make the file, with everything but the large buffers, and lock it if there are any."""
         places = []
         files: dict[int, int] = {}
         cursor = _HEADER.size + _PLACE.size * len(views) + len(root)
@@ -211,19 +233,19 @@ class Shipment:
                 files[segment.fd] = len(self.fds)
                 self.fds.append(os.dup(segment.fd))
             places.append(_Place(files[segment.fd], at, view.nbytes))
-        fd = anonymous_file("stoker-shipment")
-        try:
-            os.ftruncate(fd, cursor)
-            head = _HEADER.pack(len(views), len(root)) + b"".join(_PLACE.pack(*place) for place in places)
-            write_at(fd, head, 0)
-            write_at(fd, root, len(head))
-            for place, view in zip(places, views, strict=True):
-                if place.file == _HERE:
-                    write_at(fd, view, place.at)
-        except BaseException:
-            os.close(fd)
-            raise
-        return fd
+        self.fd = anonymous_file("stoker-shipment")
+        os.ftruncate(self.fd, cursor)
+        self._unwritten = [
+            (view, place.at)
+            for place, view in zip(places, views, strict=True)
+            if place.file == _HERE and view.nbytes
+        ]
+        if self._unwritten:
+            fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        head = _HEADER.pack(not self._unwritten, len(views), len(root))
+        head += b"".join(_PLACE.pack(*place) for place in places)
+        write_at(self.fd, head, 0)
+        write_at(self.fd, root, len(head))
 
     def close(self) -> None:
         """Close our descriptors; readers keep theirs. Idempotent."""
@@ -232,14 +254,24 @@ class Shipment:
                 os.close(fd)
         self.fd = -1
         self.fds = []
+        self._unwritten = []
 
 
 def unpack(fd: int, fds: Sequence[int]) -> Any:
-    """The object of a shipment, in a reader process. ``fds`` are this process's numbers of the shipped descriptors."""
+    """The object of a shipment, in a reader process. ``fds`` are this process's numbers of the shipped descriptors.
+
+    Waits until all of it is there, or the process that packed it is gone.
+    """
+    fcntl.lockf(fd, fcntl.LOCK_SH)
+    fcntl.lockf(fd, fcntl.LOCK_UN)
     size = os.fstat(fd).st_size
     mapping = mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     view = memoryview(mapping)
-    count, root_bytes = _HEADER.unpack_from(view, 0)
+    whole, count, root_bytes = _HEADER.unpack_from(view, 0)
+    if not whole:
+        raise UnsendableError(
+            "the dataset did not arrive: the process that sent it stopped before all of it was written"
+        )
     start = _HEADER.size + _PLACE.size * count
     places = [_Place(*fields) for fields in _PLACE.iter_unpack(view[_HEADER.size : start])]
     _inherited[:] = fds

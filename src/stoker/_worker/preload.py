@@ -10,6 +10,6 @@ import signal
 
 _previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-import stoker._worker.main  # noqa: E402, F401  # brings numpy and torch
+import stoker._worker.entry  # noqa: E402, F401  # brings numpy and torch
 
 signal.signal(signal.SIGINT, _previous)
