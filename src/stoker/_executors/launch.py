@@ -148,6 +148,10 @@ def _ready_server() -> None:
         if server._preload_modules == ["__main__"]:  # the user has not chosen
             server.set_forkserver_preload(list(_PRELOAD))
         _find_place()
+        ours = server._preload_modules == _PRELOAD
+    if ours:  # others do not let the signal through again
+        with _interrupts_held_back():
+            server.ensure_running()
 
 
 def _serves_us(server: Any) -> bool:
