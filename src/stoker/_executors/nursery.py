@@ -1,4 +1,4 @@
-"""Where the workers of a pool come from: forked, spawned, or under forkserver forked from a template that has the dataset ready.
+"""Where the workers of a pool come from: forked, or under spawn and forkserver forked from a template that has the dataset ready.
 
 A template (``_worker/template.py``) is built with the first worker and serves all later ones. Where there is none, because it is
 unfit, or gone, or there is only one worker, each worker unpacks the shipment for itself.
@@ -65,9 +65,8 @@ class Nursery:
         self._shipment = shipment
         self._template: _Template | None = None
         self._due = spec.num_workers
-        self._wanted = (
-            context.get_start_method() == "forkserver" and spec.num_workers > 1 and hasattr(os, "pidfd_open")
-        )
+        self._spawns = context.get_start_method() == "spawn"
+        self._wanted = spec.num_workers > 1 and hasattr(os, "pidfd_open")
 
     def start(self, boot: main.Boot) -> Any:
         """A started process that runs this boot. Raises StartRefused when the system has no room for it."""
@@ -75,7 +74,7 @@ class Nursery:
             return launch.start(self._context, entry.run, boot)
         if self._wanted:
             self._wanted = False
-            if _is_worthwhile(self._packed()):
+            if self._spawns or _is_worthwhile(self._packed()):
                 self._build(boot)
         if self._template is not None:
             try:

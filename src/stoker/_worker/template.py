@@ -1,6 +1,6 @@
 """The template: a process that holds the dataset, unpacked once, and from which the workers of a pool are forked.
 
-    fork server (torch imported) ──fork──► template (dataset unpacked) ──fork──► workers, replacements too
+    fork server, or a spawned interpreter ──► template (torch imported, dataset unpacked) ──fork──► workers, replacements too
 
 It tells the parent whether it is fit to be forked, then forks a worker per request and reports its exit status, until the parent
 hangs up. What a fork would share although every worker should have its own (threads, open files, processes) makes it unfit: then
