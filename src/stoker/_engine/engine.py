@@ -46,7 +46,6 @@ class Iteration:
         # True while an exception from outside, such as Ctrl-C, would leave a ticket that nobody waits for or makes.
         self._torn = False
         self.epoch = pool.begin(self._scheduler, seed, pipe_seed)
-        pool.review_budget(self._scheduler)
         self._planner: Planner | None = None
 
     def start(self, planner: Planner) -> None:
@@ -55,6 +54,7 @@ class Iteration:
         if self._pool.executor.eager:
             self._fill()
         self._pool.launch()
+        self._pool.review_budget(self._scheduler)  # now that workers have something to do
 
     def next(self) -> Any:
         """The next batch. Raises StopIteration at the end, or what the dataset, sampler or a worker's death led to."""
