@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset, IterDataPipe, MapDataPipe
 
-from stoker._worker.attributes import MISSING, Path, own_dict, read_slot, slots_of, write
+from stoker._share.instances import own_dict
+from stoker._worker.attributes import MISSING, Path, read_slot, slots_of, write
 
 LOOK_ITEMS = 4096
 """How many items of the containers in one attribute are looked at for nested datasets. Longer containers hold samples."""

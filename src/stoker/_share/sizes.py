@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from stoker._share.instances import own_dict
+
 _SAMPLE = 256
 _NESTED_SAMPLE = 16
 _DEPTH = 6
@@ -46,7 +48,7 @@ def _measured(obj: Any, depth: int, seen: set[int]) -> int:
         return own + _items(obj.flat, obj.size, depth, seen)
     if kind.__module__ == "builtins" or isinstance(obj, type):
         return own
-    attributes = attributes_of(obj)
+    attributes = own_dict(obj)
     if attributes is not None:
         own += _own(attributes) + _items(attributes.values(), len(attributes), depth, seen)
     return own
@@ -73,15 +75,6 @@ def _spread(items: Iterable[Any], count: int, limit: int) -> list[Any]:
     if isinstance(items, np.flatiter):
         return list(items[::step][:limit])
     return list(islice(items, 0, step * limit, step))
-
-
-def attributes_of(obj: Any) -> dict[str, Any] | None:
-    """The instance attributes of an object, without running code of its class; None when it has none."""
-    try:
-        attributes = object.__getattribute__(obj, "__dict__")
-    except AttributeError:
-        return None
-    return attributes if type(attributes) is dict else None
 
 
 def _own(obj: Any) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
-from stoker._share.sizes import attributes_of
+from stoker._share.instances import own_dict
 from stoker._share.verdicts import FEW, Fate, Verdict, judge
 
 _DEEP = 60
@@ -172,7 +172,7 @@ class Survey:
 
 def _attributes(obj: Any) -> Iterator[tuple[str, Any, Any, Any]]:
     """Name, owner, key and value of every instance attribute, without running code of the object's class."""
-    attributes = attributes_of(obj)
+    attributes = own_dict(obj)
     if attributes is not None:
         # The rest of a loader is machinery.
         names = ["dataset"] if isinstance(obj, DataLoader) else list(attributes)

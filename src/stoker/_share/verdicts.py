@@ -17,10 +17,11 @@ from torch.utils.data import DataLoader, Dataset
 from stoker._share import contents, tables
 from stoker._share.arrays import SharedArray
 from stoker._share.dicts import SharedDict
+from stoker._share.instances import own_dict
 from stoker._share.lists import SharedSequence
 from stoker._share.segment import Segment, find
 from stoker._share.sets import SharedSet
-from stoker._share.sizes import attributes_of, estimate, item_kinds
+from stoker._share.sizes import estimate, item_kinds
 from stoker._share.views import span
 
 FEW = 10_000
@@ -234,7 +235,7 @@ def _object(obj: Any, root: bool) -> Verdict:
             estimate(obj),
             f"a {kind.__module__}.{kind.__name__}, which decides itself how it is copied",
         )
-    if isinstance(obj, Sized) and attributes_of(obj) is None and not has_slots(kind):
+    if isinstance(obj, Sized) and own_dict(obj) is None and not has_slots(kind):
         return Verdict(Fate.KEEP, estimate(obj), f"a {kind.__name__}: nothing is known of its inside")
     return Verdict(Fate.ENTER)
 

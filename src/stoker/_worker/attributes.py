@@ -8,6 +8,8 @@ from __future__ import annotations
 from types import MemberDescriptorType
 from typing import Any, Final, Literal
 
+from stoker._share.instances import own_dict
+
 Step = tuple[Literal["attribute", "item"], Any]
 """One step from an object to what it holds: by attribute, or by index or key of a list, tuple or dict."""
 
@@ -19,15 +21,6 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
-
-
-def own_dict(obj: object) -> dict[str, Any] | None:
-    """The instance's ``__dict__`` itself, not a copy; None where it has none."""
-    try:
-        found = object.__getattribute__(obj, "__dict__")
-    except AttributeError:
-        return None
-    return found if type(found) is dict else None
 
 
 def slots_of(kind: type) -> dict[str, MemberDescriptorType]:
