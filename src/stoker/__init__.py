@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stoker._plan.elastic import ElasticDistributedSampler as ElasticDistributedSampler
     from stoker._share.arrays import SharedArray as SharedArray
     from stoker._share.dicts import SharedDict as SharedDict
     from stoker._share.lists import SharedList as SharedList
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "DataLoader",
+    "ElasticDistributedSampler",
     "SharedArray",
     "SharedDict",
     "SharedList",
@@ -29,6 +31,7 @@ __all__ = [
 
 _HOMES = {
     "DataLoader": "stoker.loader",
+    "ElasticDistributedSampler": "stoker._plan.elastic",
     "SharedArray": "stoker._share.arrays",
     "SharedDict": "stoker._share.dicts",
     "SharedList": "stoker._share.lists",

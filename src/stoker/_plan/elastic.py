@@ -1,0 +1,234 @@
+"""A sampler for ranks whose number may change in the middle of an epoch.
+
+There is one order of samples per epoch, whatever the number of ranks. The rank ``r`` of ``n`` takes every ``n``-th position from
+``start + r`` on, where ``start`` is how far the epoch had come when it began to iterate. So a state is one number, the same on all
+ranks, and any number of ranks goes on from there.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import distributed
+from torch.utils.data import DistributedSampler
+
+from stoker._core.grid import mix
+from stoker._plan import progress
+from stoker._plan.permutation import Words
+from stoker._plan.progress import Progress
+from stoker._plan.selection import Selection
+
+FIRST_BLOCK, LARGEST_BLOCK = 64, 16384
+"""Samples of one rank that are computed at a time: few at first, so that the first index comes at once."""
+
+
+class ElasticDistributedSampler(DistributedSampler[int]):
+    """torch's ``DistributedSampler`` by type and arguments, with a state that any number of ranks can go on from.
+
+    num_replicas, rank
+        Default: those of the process group, else of torchrun's environment, else one replica.
+    shuffle, seed, drop_last
+        As in torch. Without ``drop_last`` the order is padded from its beginning until all ranks get equally many samples; with
+        it, what does not go round is left out. The order differs from torch's: it is computed as it goes, in constant memory.
+    subset
+        Indices to choose from instead of the whole dataset: any sequence, kept as it is.
+    weights, num_samples
+        Draw with replacement, in proportion to these weights, ``num_samples`` times an epoch (default: as many as weights).
+
+    Every ``iter()`` begins the next epoch; ``set_epoch`` is needed only to begin a certain one. The length of the dataset is read
+    at every ``iter()``. Iterators are independent of each other. Used on the thread that iterates.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        *,
+        weights: Any = None,
+        subset: Any = None,
+        num_samples: int | None = None,
+    ) -> None:
+        # Not torch's __init__: it wants a process group, and reads the length once and for all.
+        if weights is not None and not shuffle:
+            raise ValueError("weights draw at random, which shuffle=False excludes: leave one of them out")
+        if num_samples is not None:
+            if weights is None:
+                raise ValueError("num_samples says how many to draw by weight, and there are no weights")
+            if type(num_samples) is not int or num_samples <= 0:
+                raise ValueError(f"num_samples should be a positive integer, but got {num_samples!r}")
+        self.dataset = dataset
+        self.num_replicas, self.rank = resolve_ranks(num_replicas, rank)
+        self.shuffle = bool(shuffle)
+        self.seed = operator.index(seed)
+        self.drop_last = bool(drop_last)
+        self._selection = Selection(dataset, subset, weights, num_samples)
+        self._epoch = 0
+        self._resumed: Progress | None = None
+        """Loaded and not yet iterated: where the next iteration begins."""
+        self._pass: _Pass | None = None
+        self._announced = True
+        """Whether ``_epoch`` is that of the next iteration, not of the latest."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the iteration opened last; of the next one after ``set_epoch`` or ``load_state_dict``."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self.set_epoch(epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next ``iter()`` begin this epoch. The epoch that a loaded state is in the middle of goes on from there."""
+        number = operator.index(epoch)
+        if self._resumed is not None and self._resumed.epoch != number:
+            self._resumed = None
+        self._epoch, self._announced = number, True
+
+    @property
+    def num_samples(self) -> int:  # type: ignore[override]
+        """Samples of a whole epoch on this rank, as the dataset is now."""
+        return self._share_of(self._selection.facts().length)
+
+    @property
+    def total_size(self) -> int:  # type: ignore[override]
+        """Samples of a whole epoch on all ranks together, padding included."""
+        return self.num_samples * self.num_replicas
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        begin = self._begin()
+        if self._resumed is not None:  # the dataset may have grown since it was loaded
+            progress.compare(self._resumed, begin)
+        share = self._share_of(begin.facts.length - begin.consumed)
+        self._pass = opened = _Pass(begin, share)
+        self._epoch, self._announced, self._resumed = begin.epoch, False, None
+        order = self._selection.order(begin.facts.length, self.seed, begin.epoch, self.shuffle)
+        return opened.indices(order, begin.consumed + self.rank, self.num_replicas)
+
+    @property
+    def first_place(self) -> int:
+        """Where in the order the iteration opened last begins on this rank. Its samples are ``num_replicas`` places apart."""
+        return self._opening().consumed + self.rank
+
+    @property
+    def place_seed(self) -> int:
+        """What randomness by place is keyed to in the iteration opened last: the same on all ranks."""
+        return mix(self.seed, self._opening().epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far the latest iterator has come, in samples of all ranks: the same on each, if each has taken as many."""
+        if self._announced or self._pass is None:
+            return self._begin().as_dict()
+        return self.__stoker_state__(self._pass.taken)
+
+    def __stoker_state__(self, taken: int, finished: bool = False) -> dict[str, Any]:
+        """The state after each rank handed over ``taken`` samples of the iteration opened last: loaders run ahead of it.
+
+        ``finished`` tells that the epoch is over although fewer were taken, as with a loader's ``drop_last``.
+        """
+        opened = self._pass
+        if opened is None:
+            return self._begin().as_dict()
+        begin = opened.begin
+        consumed = begin.facts.length
+        if taken < opened.share and not finished:
+            consumed = begin.consumed + taken * self.num_replicas
+        return replace(begin, consumed=consumed).as_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next ``iter()`` goes on from there, on any number of ranks. ValueError, and nothing changed, if it cannot."""
+        saved = progress.read(state)
+        progress.compare(saved, self._at(saved.epoch, 0))
+        self._resumed = None if saved.finished else saved
+        self._epoch = saved.epoch + 1 if saved.finished else saved.epoch
+        self._pass, self._announced = None, True
+
+    def _begin(self) -> Progress:
+        """Where the next iteration begins."""
+        epoch = self._epoch if self._announced else self._epoch + 1
+        return self._at(epoch, 0 if self._resumed is None else self._resumed.consumed)
+
+    def _opening(self) -> Progress:
+        return self._begin() if self._pass is None else self._pass.begin
+
+    def _at(self, epoch: int, consumed: int) -> Progress:
+        return Progress(epoch, consumed, self.seed, self.shuffle, self._selection.facts())
+
+    def _share_of(self, left: int) -> int:
+        """How many samples each rank takes of what is left of an epoch."""
+        return left // self.num_replicas if self.drop_last else -(-left // self.num_replicas)
+
+
+class _Pass:
+    """One iteration: where it began, and how far its iterator has come."""
+
+    def __init__(self, begin: Progress, share: int, taken: int = 0) -> None:
+        self.begin = begin
+        self.share = share
+        self._computed = taken
+        self._block: Iterator[int] = iter(())
+
+    @property
+    def taken(self) -> int:
+        """Samples yielded so far."""
+        return self._computed - operator.length_hint(self._block)
+
+    def __reduce__(self) -> Any:
+        """A copy knows how far it was; its iterator is not copied."""
+        return _Pass, (self.begin, self.share, self.taken)
+
+    def indices(self, order: Callable[[Words], list[int]], first: int, stride: int) -> Iterator[int]:
+        """All indices of one rank, which begins at the position ``first``. Called once."""
+        size = FIRST_BLOCK
+        length = self.begin.facts.length
+        while self._computed < self.share:
+            count = min(size, self.share - self._computed)
+            start = first + self._computed * stride
+            positions = np.arange(start, start + count * stride, stride, dtype=np.uint64)
+            if positions[-1] >= length:
+                positions %= np.uint64(length)  # padded from the beginning
+            # The generator hands over this very iterator: what is left in it tells how far the user is, at no cost per index.
+            self._block = iter(order(positions))
+            self._computed += count
+            yield from self._block
+            size = min(4 * size, LARGEST_BLOCK)
+
+
+def resolve_ranks(
+    num_replicas: int | None, rank: int | None, environ: Mapping[str, str] = os.environ
+) -> tuple[int, int]:
+    """How many ranks there are and which one this is: as given, of the process group, of torchrun's environment, or alone."""
+    if num_replicas is None or rank is None:
+        found = (1, 0)
+        if distributed.is_available() and distributed.is_initialized():
+            found = (distributed.get_world_size(), distributed.get_rank())
+        elif "WORLD_SIZE" in environ:
+            found = (_number(environ, "WORLD_SIZE"), _number(environ, "RANK"))
+        num_replicas = found[0] if num_replicas is None else num_replicas
+        rank = found[1] if rank is None else rank
+    if num_replicas < 1:
+        raise ValueError(f"num_replicas should be a positive integer, but got {num_replicas}")
+    if not 0 <= rank < num_replicas:
+        raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
+    return num_replicas, rank
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    value = environ.get(name, "")
+    if not (value.isascii() and value.isdigit()):
+        raise ValueError(
+            f"{name} in the environment should be a number, but is {value!r}: pass num_replicas and rank"
+        )
+    return int(value)
