@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from stoker._engine.iterator import StokerIter
 from stoker._engine.ledger import Ledger
 from stoker._engine.pool import Pool
 from stoker._engine.roster import Roster
+from stoker._metrics.cpus import cpus
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -198,6 +200,20 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._iterator = None
         if isinstance(pool, Pool):
             pool.close()
+
+    def check_worker_number_rationality(self) -> None:
+        """Warn, in torch's words, about more workers than this process has CPUs for: quota and other local ranks count here."""
+        if not self.num_workers or self.num_workers <= 1:
+            return
+        found = cpus()
+        if self.num_workers > found.usable:
+            warnings.warn(
+                f"This DataLoader will create {self.num_workers} worker processes in total. Our suggested max number of worker in "
+                f"current system is {found.usable}, which is smaller than what this DataLoader is going to create: "
+                f"{found.reason}. More workers than that take time from each other and from other ranks: lower num_workers, "
+                "unless they mostly wait, for storage say.",
+                stacklevel=2,
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the workers: a copy starts its own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stoker._core.policy import BUDGET_INTERVAL_S, allowed_bytes, idle_keep_bytes, memory_is_short
-from stoker._engine.budget import Budget, in_words, local_ranks
+from stoker._engine.budget import Budget, in_words
 from stoker._metrics.room import Gauge, Room
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -63,26 +63,6 @@ def test_what_an_idle_arena_may_keep(budget: int, kept: int) -> None:
 )
 def test_when_memory_is_short(available: int | None, total: int | None, short: bool) -> None:
     assert memory_is_short(available, total) is short
-
-
-@pytest.mark.parametrize(
-    ("environ", "ranks"),
-    [
-        ({}, (1, "")),
-        ({"LOCAL_WORLD_SIZE": "4"}, (4, "LOCAL_WORLD_SIZE")),
-        ({"LOCAL_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"}, (4, "LOCAL_WORLD_SIZE")),
-        ({"LOCAL_WORLD_SIZE": "lots", "MPI_LOCALNRANKS": "2"}, (2, "MPI_LOCALNRANKS")),
-        ({"SLURM_NTASKS_PER_NODE": "4(x2)"}, (1, "")),
-        ({"SLURM_NTASKS_PER_NODE": "3"}, (3, "SLURM_NTASKS_PER_NODE")),
-        ({"LOCAL_WORLD_SIZE": "0"}, (1, "")),
-        ({"LOCAL_WORLD_SIZE": "-2"}, (1, "")),
-        ({"LOCAL_WORLD_SIZE": "99999999999"}, (1, "")),
-        ({"LOCAL_WORLD_SIZE": "٣"}, (1, "")),
-        ({"LOCAL_WORLD_SIZE": "9" * 5000}, (1, "")),
-    ],
-)
-def test_local_ranks(environ: dict[str, str], ranks: tuple[int, str]) -> None:
-    assert local_ranks(environ) == ranks
 
 
 def test_the_default_is_divided_and_says_so() -> None:

@@ -15,15 +15,8 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 
 from stoker._core import policy
+from stoker._metrics.neighbours import local_ranks
 from stoker._metrics.room import Gauge, Room
-
-_RANKS = (
-    "LOCAL_WORLD_SIZE",
-    "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "MPI_LOCALNRANKS",
-    "SLURM_NTASKS_PER_NODE",
-)
-_MOST_RANKS = 4096
 
 
 class Budget:
@@ -100,15 +93,6 @@ class Budget:
         if self._loaders > 1:
             text += f", divided by {self._loaders} loaders at work"
         return text
-
-
-def local_ranks(environ: Mapping[str, str]) -> tuple[int, str]:
-    """How many processes of the job run on this machine, and which variable says so; (1, "") where none does."""
-    for name in _RANKS:
-        value = environ.get(name, "")
-        if len(value) < 10 and value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST_RANKS:
-            return int(value), name
-    return 1, ""
 
 
 def in_words(nbytes: int) -> str:

@@ -10,8 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker._metrics import cgroups
+
 UNLIMITED_BYTES = 1 << 60
 """cgroup v1 writes "no limit" as a number near 2**63."""
+
+_NAMES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control"),
+    2: ("memory.max", "memory.current", "memory.events"),
+}
+"""Limit, use and events, by the version of the cgroup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +66,8 @@ def available_bytes(*, proc: Path = Path("/proc")) -> int | None:
 
 def levels(sys: Path, proc: Path) -> Iterator[tuple[Path, str, str, str]]:
     """This process's memory cgroup and all above it, with the names of the files to read there."""
-    try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return
-    for line in lines:
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if "memory" in controllers.split(","):
-            root, names = (
-                sys / "memory",
-                ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control"),
-            )
-        elif number == "0":
-            root, names = sys, ("memory.max", "memory.current", "memory.events")
-        else:
-            continue
-        folder = root / path.strip("/")
-        while True:
-            # Inside a container the path may be the host's, of which only the end or nothing is visible.
-            if folder.is_dir():
-                yield (folder, *names)
-            if folder == root or root not in folder.parents:
-                break
-            folder = folder.parent
+    for folder, version in cgroups.folders("memory", sys=sys, proc=proc):
+        yield (folder, *_NAMES[version])
 
 
 def _number(file: Path) -> int | None:
