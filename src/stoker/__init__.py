@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from stoker._share.lists import SharedTuple as SharedTuple
     from stoker._share.sets import SharedSet as SharedSet
     from stoker._share.walk import share as share
+    from stoker._worker.keyed import generator as generator
     from stoker.loader import DataLoader as DataLoader
 
 __version__ = "0.1.0"
@@ -26,6 +27,7 @@ __all__ = [
     "SharedSet",
     "SharedTuple",
     "__version__",
+    "generator",
     "share",
 ]
 
@@ -37,6 +39,7 @@ _HOMES = {
     "SharedList": "stoker._share.lists",
     "SharedSet": "stoker._share.sets",
     "SharedTuple": "stoker._share.lists",
+    "generator": "stoker._worker.keyed",
     "share": "stoker._share.walk",
 }
 

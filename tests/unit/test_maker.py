@@ -14,8 +14,9 @@ from torch.utils.data import default_collate
 
 from stoker._core.grid import row_ranges, share_ranges
 from stoker._worker import seeding
-from stoker._worker.maker import COLLATING, EPOCH, PHASE, ROW, Maker, Watch
+from stoker._worker.maker import Maker, Watch
 from stoker._worker.spec import Order, WorkerSpec
+from stoker._worker.status import COLLATING, EPOCH, PHASE, ROW
 from stoker._worker.stream import Abandoned, StreamEnded
 from stoker.errors import SampleStopIteration
 

@@ -18,8 +18,9 @@ from stoker._engine.engine import Iteration
 from stoker._engine.ledger import Ledger
 from stoker._engine.pool import Pool, PoolPlan
 from stoker._executors import hazards
+from stoker._plan import ranks
 from stoker._plan.planner import Planner
-from stoker._worker import collate
+from stoker._worker import collate, stored
 from stoker._worker.spec import WorkerSpec
 from stoker.options import Options
 
@@ -188,7 +189,8 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
     dataset = it._dataset
     init = loader.worker_init_fn
     workers = max(1, it._num_workers)
-    if isinstance(dataset, IterDataPipe | MapDataPipe):
+    piped = isinstance(dataset, IterDataPipe | MapDataPipe)
+    if piped:
         if it._num_workers > 0:
             init = functools.partial(torch_loader._sharding_worker_init_fn, init, it._world_size, it._rank)
         else:
@@ -203,11 +205,15 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
         worker_init_fn=init,
         num_workers=it._num_workers,
         rng=options.rng,  # type: ignore[arg-type]
-        rank=it._rank,
+        rank=it._rank if piped else ranks.rank_of(it._index_sampler),
         own_collate=collate.is_default(it._collate_fn) and changed is None,
         collate_map=changed,
         on_bad_sample=options.on_bad_sample,  # type: ignore[arg-type]
+        stride=ranks.places(it._index_sampler)[1],
+        stored=() if iterable or options.rng == "torch" else stored.find(dataset),
     )
+    if options.executor == "thread":
+        stored.tell_once(spec.stored, loader)
     choice = hazards.Choice(None)
     if options.executor == "process":
         choice = hazards.choose(loader.multiprocessing_context, spec, name=options.name)

@@ -8,7 +8,6 @@ import os
 import traceback
 from collections import deque
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from stoker._core import messages as m
@@ -18,9 +17,9 @@ from stoker._executors import alarm
 from stoker._executors.base import HEAP, Arrival, Sighting, Start, Weight
 from stoker._executors.making import carry_out
 from stoker._worker import trim
-from stoker._worker.maker import COLLATING, EPOCH, NO_ROW, PHASE, ROW, Maker, Watch
-from stoker._worker.seeding import generators_kept
+from stoker._worker.maker import Maker, Watch
 from stoker._worker.spec import Resume, WorkerSpec
+from stoker._worker.status import COLLATING, EPOCH, NO_ROW, PHASE, ROW
 from stoker.errors import WorkerTimeout
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
@@ -77,9 +76,8 @@ class InlineExecutor:
             return carry_out(self._maker, task, self._start, 0)
         self._page[ROW], self._page[PHASE] = NO_ROW, 0
         # Outside the limit once more: the alarm may cut the maker off in the middle of putting them back.
-        keep = nullcontext() if self._maker.spec.rng == "torch" else generators_kept()
         try:
-            with keep:
+            with self._maker.kept():
                 arrival = alarm.within(timeout_s, lambda: carry_out(self._maker, task, self._start, 0))
         except alarm.TimeUp as up:  # between our own lines
             return self._failed(task, self._timed_out(task, up, timeout_s))

@@ -19,8 +19,9 @@ from stoker._core.types import Receipt, Spans, Task
 from stoker._executors.base import HEAP, Arrival, Sighting, Start, Weight
 from stoker._executors.making import carry_out
 from stoker._worker import collate, context, trim
-from stoker._worker.maker import COLLATING, EPOCH, NO_ROW, PHASE, ROW, Maker, Watch
+from stoker._worker.maker import Maker, Watch
 from stoker._worker.spec import Resume, WorkerSpec
+from stoker._worker.status import COLLATING, EPOCH, NO_ROW, PHASE, ROW
 
 CLOSE_S = 1.5
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")

@@ -9,10 +9,13 @@ object stays.
 from __future__ import annotations
 
 import threading
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.utils.data._utils import worker as torch_worker
+
+if TYPE_CHECKING:
+    from stoker._worker.keyed import Keyring
 
 
 class SlotMemory(Protocol):
@@ -24,10 +27,12 @@ class SlotMemory(Protocol):
 class _PerThread(threading.local):
     slot: SlotMemory | None = None
     info: Any = None
+    keyring: Keyring | None = None
 
 
 current = _PerThread()
-"""``current.slot`` is the memory that the batch being collated on this thread goes to, None for the heap."""
+"""``current.slot`` is the memory that the batch being collated on this thread goes to, None for the heap. ``current.keyring`` has
+the keys of the sample being made on it, None outside of any."""
 
 
 def set_process_info(worker: int, num_workers: int, seed: int, dataset: Any) -> None:

@@ -156,6 +156,8 @@ class _Loop:
             seed = seeding.seed_like_torch(boot.base_seed, boot.worker)
             context.set_process_info(boot.worker, spec.num_workers, seed, spec.dataset)
             maker = Maker(spec, boot.worker, resume=boot.resume, keeps_state=True)
+            if self._reviser.word:
+                maker.revised()
             if spec.worker_init_fn is not None:
                 torch_seed = seeding.torch_seed()
                 spec.worker_init_fn(boot.worker)
@@ -225,6 +227,7 @@ class _Loop:
                 raise self._start_error
             if self._control[status.REVISION] != self._reviser.word:
                 self._reviser.catch_up(maker.spec.dataset)
+                maker.revised()
             if self._reviser.error is not None:
                 self._reviser.raise_error()
             if scratch is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +13,13 @@ import torch
 from stoker._core.grid import row_ranges
 from stoker._worker.complaint import explain_collation
 from stoker._worker.context import SlotMemory, current
+from stoker._worker.keyed import Keyring
 from stoker._worker.parts import PartRows, collate_part
-from stoker._worker.seeding import batch_key, generators_kept, range_key, sample_key, seed_all
+from stoker._worker.seeding import batch_key, generators_kept, leave_opencv, range_key, sample_key, seed_all
 from stoker._worker.sift import TOGETHER, BadSample, Empty, Envelope, Sifter
 from stoker._worker.spec import Order, Resume, WorkerSpec
+from stoker._worker.status import COLLATING, EPOCH, NO_ROW, PHASE, ROW
+from stoker._worker.stored import StoredGenerators, find
 from stoker._worker.stream import Abandoned, Stream
 from stoker.errors import SampleStopIteration
 
@@ -26,19 +29,13 @@ class Watch:
     """Where a maker says which row it is on, and learns that nobody waits any more. Words of a status page, or plain lists.
 
     ``here[ROW]`` is written before every row and ``here[PHASE]`` before collation; when ``there[EPOCH]`` is no longer the order's
-    epoch the maker gives up.
+    epoch the maker gives up. Without ``there`` somebody always waits.
     """
 
     here: Any
-    there: Any
+    there: Any = None
 
 
-ROW = 5
-PHASE = 6
-COLLATING = 2
-NO_ROW = -1
-EPOCH = 0
-_NOWHERE = [0] * 16
 _SLOW_ROW_NS = 20_000
 """For rows that take less it is looked up once a range whether anybody waits: each time would cost a fifth of a small batch."""
 
@@ -66,10 +63,12 @@ class Maker:
         self.spec = spec
         self.worker = worker
         self.torch_is_ours = True
-        self.watch: Watch | None = None
+        self._watch = Watch([0] * 16)
+        self._keyring = Keyring(spec, worker, self._watch.here)
         self._reseeds = seeds and spec.rng != "torch"
         self._inline = inline
         self._batch_key = 0
+        self._key = 0
         self._by_sample = self._reseeds and spec.rng == "sample"
         self._singly = True
         self._keyed: tuple[int, int] | None = None
@@ -88,6 +87,25 @@ class Maker:
             )
         self._tells = self._stream is not None or self._sifter is not None
         self.dataset = spec.dataset
+        self._stored: StoredGenerators | None = None
+        if self._reseeds and spec.stored:
+            self._stored = StoredGenerators(spec.dataset, spec.stored)
+
+    @property
+    def watch(self) -> Watch:
+        """Where this maker is watched; a page that nobody reads unless its executor has given it another."""
+        return self._watch
+
+    @watch.setter
+    def watch(self, watch: Watch) -> None:
+        self._watch = watch
+        self._keyring.here = watch.here
+
+    def revised(self) -> None:
+        """The dataset has attributes that the parent did not look at when it described it: look for generators here."""
+        if self._reseeds and not self.spec.iterable:
+            found = find(self.spec.dataset)
+            self._stored = StoredGenerators(self.spec.dataset, found) if found else None
 
     def make(self, order: Order, slot: SlotMemory | None) -> Any:
         """The batch of a whole ticket, in an envelope if there is something to tell. Tensors are stacked in ``slot`` if given."""
@@ -102,9 +120,10 @@ class Maker:
         return Envelope(batch, tuple(self._bad), resume=resume) if self._bad or resume else batch
 
     def _make(self, order: Order, slot: SlotMemory | None) -> Any:
-        keep = generators_kept() if self._inline and self._reseeds else nullcontext()
-        with keep:
-            outer, current.slot = current.slot, slot  # a dataset may iterate a loader of its own
+        with self.kept():
+            outer = current.slot, current.keyring  # a dataset may iterate a loader of its own
+            current.slot, current.keyring = slot, self._keyring
+            self._keyring.begin(order)
             try:
                 if self._stream is not None:
                     return self._collate(self._stream.batch(order), None)
@@ -116,18 +135,38 @@ class Maker:
                     indices = _without_bad(indices, samples, self._bad)
                 return self._collate(samples, indices)
             finally:
-                current.slot = outer
+                current.slot, current.keyring = outer
 
     def make_part(self, order: Order, slot: Any, agreed: int) -> PartRows:
         """The rows ``start`` to ``stop`` of a ticket, in the shared slot if their layout is the agreed one."""
         indices = _listed(order.indices)
         self._bad.clear()
-        samples = self._rows(order, indices, order.start, order.stop)
+        outer, current.keyring = current.keyring, self._keyring
+        self._keyring.begin(order)
+        try:
+            samples = self._rows(order, indices, order.start, order.stop)
+        finally:
+            current.keyring = outer
         self._collating()
         if len(samples) < order.stop - order.start:  # some were skipped: no row is where it would have to be
             return PartRows(order.start, order.stop, 0, list(samples), bad=tuple(self._bad))
         rows = collate_part(samples, slot, start=order.start, rows=order.rows, agreed=agreed)
         return replace(rows, bad=tuple(self._bad)) if self._bad else rows
+
+    def kept(self) -> AbstractContextManager[None]:
+        """Inline, the generators are as before when this is left: the global ones, and those stored on the dataset."""
+        return self._keeping() if self._inline and self._reseeds else nullcontext()
+
+    @contextmanager
+    def _keeping(self) -> Iterator[None]:
+        with generators_kept():
+            put_back = self._stored.keep() if self._stored is not None else None
+            try:
+                yield
+            finally:
+                if put_back is not None:
+                    put_back()
+                leave_opencv(self._key)
 
     # Map-style datasets
 
@@ -137,7 +176,7 @@ class Maker:
         if self._sifter is not None:
             return self._sifted(order, self._sifter, indices, start, stop)
         if self._getitems is not None:
-            self._seed_range(order, 0)
+            self._seed_whole(order)
             self._at_row(order, NO_ROW)
             try:
                 return self._getitems(order.indices)  # type: ignore[no-any-return]  # as the sampler gave them
@@ -171,7 +210,7 @@ class Maker:
     def _fetch_quickly(self, order: Order, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
         """Rows of a few microseconds: the status page names each, whether anybody waits is looked up once."""
         self._at_row(order, row)
-        dataset, here = self.dataset, self.watch.here if self.watch is not None else _NOWHERE
+        dataset, here = self.dataset, self._watch.here
         for index in chunk:
             here[ROW] = row
             samples.append(dataset[index])
@@ -183,7 +222,7 @@ class Maker:
         for index in chunk:
             self._at_row(order, row)
             if self._by_sample:
-                seed_all(sample_key(order.seed, order.position + row), torch_too=self.torch_is_ours)
+                self._seed_row(order, row)
             samples.append(dataset[index])
             row += 1
 
@@ -208,26 +247,28 @@ class Maker:
 
     def _before_row(self, order: Order, row: int, at: int) -> None:
         self._at_row(order, at)
-        if self._by_sample and at != TOGETHER:
-            seed_all(sample_key(order.seed, order.position + row), torch_too=self.torch_is_ours)
+        self._keyring.at_row(None if at == TOGETHER else row)
+        if self._by_sample:
+            self._seed_row(order, row)
 
     def _reseed(self, order: Order) -> None:
         self._seed_range(order, 0)
 
     def _at_row(self, order: Order, row: int) -> None:
-        watch = self.watch
-        if watch is not None:
-            watch.here[ROW] = row
-            if watch.there[EPOCH] != order.epoch:
-                raise Abandoned
+        watch = self._watch
+        watch.here[ROW] = row
+        there = watch.there
+        if there is not None and there[EPOCH] != order.epoch:
+            raise Abandoned
 
     def _one(self, order: Order) -> Any:
-        self._seed_range(order, 0)
         if self._sifter is not None:
+            self._seed_range(order, 0)
             samples = self._sifter.rows(order, [order.indices], 0)
             if not samples:
                 raise Empty
             return samples[0]
+        self._seed_whole(order)
         self._at_row(order, 0)
         try:
             return self.dataset[order.indices]
@@ -242,8 +283,8 @@ class Maker:
         return self.spec.collate_fn(sample)
 
     def _collating(self) -> None:
-        if self.watch is not None:
-            self.watch.here[PHASE] = COLLATING
+        self._watch.here[PHASE] = COLLATING
+        self._keyring.collating = True
 
     def _collate(self, samples: Any, indices: Sequence[Any] | None) -> Any:
         self._collating()
@@ -251,19 +292,37 @@ class Maker:
 
     # Seeds
 
+    def _seed(self, key: int) -> None:
+        self._key = key
+        seed_all(key, torch_too=self.torch_is_ours)
+        if self._stored is not None:
+            self._stored.reseed(key)
+
     def _seed_range(self, order: Order, number: int) -> None:
-        if self._reseeds:
+        """At the start of a range; by sample that is nothing, unless the rows are fetched all at once."""
+        if self._reseeds and not self._by_sample:
             if self._keyed != (order.epoch, order.seq):
                 self._keyed = (order.epoch, order.seq)
                 self._batch_key = batch_key(order.seed, self.spec.rank, order.position)
-            seed_all(range_key(self._batch_key, number), torch_too=self.torch_is_ours)
+            self._seed(range_key(self._batch_key, number))
+
+    def _seed_whole(self, order: Order) -> None:
+        """Before a batch that is fetched at once; by sample, from the key of its first row."""
+        if self._by_sample:
+            self._seed_row(order, 0)
+        else:
+            self._seed_range(order, 0)
+
+    def _seed_row(self, order: Order, row: int) -> None:
+        self._seed(sample_key(order.seed, order.position + row * self.spec.stride))
 
     def _before_pull(self, order: Order, pulled: int) -> None:
         if pulled:
             self._at_row(order, NO_ROW)
+        self._keyring.at_pull(pulled)
         if self._reseeds:
             key = batch_key(order.seed, self.spec.rank, self.worker)
-            seed_all(range_key(key, pulled), torch_too=self.torch_is_ours)
+            self._seed(range_key(key, pulled))
 
 
 def collate_samples(

@@ -22,6 +22,7 @@ _seed_python = _random.Random.seed
 _seed_numpy = np.random.seed
 _seed_torch = torch.default_generator.manual_seed
 _MASK63 = (1 << 63) - 1
+_AFTER = 0xCF
 
 
 def seed_all(key: int, *, torch_too: bool = True) -> None:
@@ -74,6 +75,14 @@ def generators_kept() -> Iterator[None]:
         random.setstate(python)
         np.random.set_state(numpy)
         torch.default_generator.set_state(torch_state)
+
+
+def leave_opencv(key: int) -> None:
+    """After samples were made inline. OpenCV's state can be set but not read: code of the training loop that draws from it gets
+    numbers of its own, which depend on the batch and not on what its samples drew."""
+    cv2 = sys.modules.get("cv2")
+    if cv2 is not None and hasattr(cv2, "setRNGSeed"):
+        cv2.setRNGSeed(mix(key, _AFTER) & 0x7FFFFFFF)
 
 
 def torch_seed() -> int:

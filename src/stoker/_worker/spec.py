@@ -6,8 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from stoker._worker.attributes import Path
+
 RngMode = Literal["batch", "sample", "torch"]
 BadSampleMode = Literal["raise", "skip", "replace"]
+
+
+class Stored(NamedTuple):
+    """Where a generator lies on the dataset, and the number that tells its stream from those of others."""
+
+    path: Path
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +26,8 @@ class WorkerSpec:
     ``auto_collation`` is torch's word for "a batch of samples is collated"; without it one sample is converted.
     ``own_collate`` tells that ``collate_fn`` is torch's ``default_collate``, the only one whose rows may be split.
     ``collate_map`` holds what the user added to torch's collate map in the parent, for workers that do not inherit it.
+    Rows of a batch lie ``stride`` places apart in the global order (``rng="sample"``). ``stored`` is where the parent found
+    generators on the dataset.
     """
 
     dataset: Any
@@ -31,6 +42,8 @@ class WorkerSpec:
     own_collate: bool
     collate_map: dict[Any, Any] | None = None
     on_bad_sample: BadSampleMode = "raise"
+    stride: int = 1
+    stored: tuple[Stored, ...] = ()
 
 
 class Resume(NamedTuple):

@@ -1,0 +1,63 @@
+"""Which rank this process is, and where in the global order its samples lie. No module of torch's is imported for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+_DEEP = 4
+"""How many samplers may lie in one another: a batch sampler around a sampler around a sampler."""
+
+
+def rank_of(sampler: Any) -> int:
+    """The rank that random numbers are keyed to (``rng="batch"``): ranks that share a seed must not share augmentations.
+
+    That of the process group, else the sampler's own, else the one that a launcher put into the environment.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    ranked = _ranked(sampler)
+    if ranked is not None:
+        return int(ranked.rank)
+    if _number("WORLD_SIZE") > 1:
+        return _number("RANK")
+    return 0
+
+
+def places(sampler: Any) -> tuple[int, int]:
+    """(first place, stride): sample number n of this rank is number ``first + n * stride`` of the global order.
+
+    Only a sampler knows that there is one. ``first_place`` is where the current iteration of an ElasticDistributedSampler begins.
+    """
+    ranked = _ranked(sampler)
+    if ranked is None:
+        return 0, 1
+    first = getattr(ranked, "first_place", None)
+    return int(ranked.rank if first is None else first), int(ranked.num_replicas)
+
+
+def _ranked(sampler: Any) -> Any:
+    """The sampler, or the one inside it, that deals samples out to ranks; None when there is none."""
+    for _ in range(_DEEP):
+        if _is_count(sampler, "rank") and _is_count(sampler, "num_replicas"):
+            return sampler
+        inner = getattr(sampler, "sampler", None)
+        if inner is None:
+            inner = getattr(sampler, "batch_sampler", None)
+        if inner is None:
+            return None
+        sampler = inner
+    return None
+
+
+def _is_count(sampler: Any, name: str) -> bool:
+    return isinstance(getattr(sampler, name, None), int)
+
+
+def _number(variable: str) -> int:
+    try:
+        return int(os.environ.get(variable, ""))
+    except ValueError:
+        return 0
