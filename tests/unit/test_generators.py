@@ -115,14 +115,14 @@ def test_what_is_left_alone(other: Any) -> None:
 
 def test_a_generator_on_an_accelerator_is_left_alone() -> None:
     class Elsewhere(torch.Generator):
-        device = torch.device("meta")  # type: ignore[assignment]
+        device = torch.device("meta")
 
     assert generators.is_generator(torch.Generator())
     assert not generators.is_generator(Elsewhere())
 
 
 def test_the_global_ones_are_known() -> None:
-    for each in (random._inst, np.random.mtrand._rand, torch.default_generator):  # type: ignore[attr-defined]
+    for each in (random._inst, np.random.mtrand._rand, torch.default_generator):
         assert generators.is_global(each)
 
 

@@ -6,7 +6,7 @@ import logging
 import pickle
 import random
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,6 +18,10 @@ from stoker._worker.attributes import follow
 
 
 class Bag(Dataset[Any]):
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
     def __init__(self, **held: Any) -> None:
         self.__dict__.update(held)
 
@@ -30,6 +34,10 @@ class Bag(Dataset[Any]):
 
 class Plain:
     """A transform, say."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, **held: Any) -> None:
         self.__dict__.update(held)
@@ -88,13 +96,13 @@ def test_they_are_found_in_transforms_nested_datasets_containers_and_slots() -> 
 def test_large_containers_are_not_looked_into_unless_they_hold_datasets() -> None:
     many = [Plain(generator=random.Random()) for _ in range(100)]
     assert paths(Bag(samples=many, by_key=dict(enumerate(many)))) == []
-    parts = ConcatDataset([Bag(generator=random.Random()) for _ in range(100)])
+    parts: Any = ConcatDataset([Bag(generator=random.Random()) for _ in range(100)])
     assert len(paths(parts)) == 100
 
 
 def test_the_walk_ends() -> None:
     ring = Plain(generator=random.Random())
-    ring.ring = ring  # type: ignore[attr-defined]
+    ring.__dict__["ring"] = ring
     wide = [[Plain(of=number) for number in range(60)] for _ in range(60)]
     dataset = Bag(ring=ring, wide=wide, late=Plain(generator=random.Random()))
     assert paths(dataset) == [".ring.generator", ".late.generator"]  # the nearest come first
@@ -162,7 +170,7 @@ def test_two_over_one_source_are_seeded_once() -> None:
 
 @pytest.mark.parametrize("where", ["generator", "transform", "item", "slot"])
 def test_what_was_replaced_is_seen(where: str) -> None:
-    dataset = Bag(
+    dataset: Any = Bag(
         generator=random.Random(), transform=Plain(each=[Plain(generator=random.Random())]), slotted=Slotted()
     )
     here = seeded(dataset, 5)
@@ -186,7 +194,7 @@ def test_what_was_replaced_is_seen(where: str) -> None:
 
 
 def test_what_has_gone_is_passed_over() -> None:
-    dataset = Bag(generator=random.Random(), each=[random.Random()], slotted=Slotted())
+    dataset: Any = Bag(generator=random.Random(), each=[random.Random()], slotted=Slotted())
     here = seeded(dataset, 5)
     expected = dataset.generator.random()
     del dataset.slotted.generator
@@ -212,7 +220,7 @@ def test_paths_hold_in_a_copy() -> None:
 
 def test_a_copy_of_a_global_one_is_seeded_like_it() -> None:
     """``sklearn.utils.check_random_state(None)`` gives NumPy's own, for one."""
-    dataset = Bag(generator=np.random.mtrand._rand)  # type: ignore[attr-defined]
+    dataset = Bag(generator=np.random.mtrand._rand)
     found = stored.find(dataset)
     copy = pickle.loads(pickle.dumps(dataset))
     with seeding.generators_kept():
