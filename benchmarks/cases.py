@@ -2,7 +2,7 @@
 
 Importing this module is cheap: torch and the datasets are imported by ``build``, in the round's process. To
 add a case, append to ``CASES``; for a cost without a rival, append a ``Micro`` to ``MICROS``. What is about one copy of the data is
-in ``one_copy``.
+in ``one_copy``, what is about orders in ``shuffle``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import one_copy
+from benchmarks import one_copy, shuffle
 from benchmarks.entries import Arguments, Case, Effort, Figure, Kind, Metric, Micro
 
 
@@ -171,5 +171,5 @@ MICROS: tuple[Micro, ...] = (
 
 def registry() -> dict[str, Case | Micro]:
     """Return every case by name, in the order of the table."""
-    entries: list[Case | Micro] = [*CASES, *one_copy.CASES, *MICROS, *one_copy.MICROS]
+    entries: list[Case | Micro] = [*CASES, *one_copy.CASES, *MICROS, *one_copy.MICROS, *shuffle.MICROS]
     return {entry.name: entry for entry in entries}

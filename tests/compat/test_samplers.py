@@ -19,6 +19,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from stoker import ElasticDistributedSampler
 from tests.compat.compare import BOTH, Arguments, StokerLoader, TorchLoader, assert_same, assert_same_run
 from tests.compat.samples import Bulk, Keyed, Shaped, Squares
 
@@ -44,6 +45,7 @@ SAMPLERS: dict[str, Any] = {
     "subset": lambda: SubsetRandomSampler([1, 3, 5, 7, 11]),
     "weighted": lambda: WeightedRandomSampler([0.1, 2.0, 1.0, 0.0], 13),
     "distributed": lambda: DistributedSampler(Squares(20), num_replicas=3, rank=1, seed=3),
+    "elastic": lambda: ElasticDistributedSampler(Squares(20), num_replicas=3, rank=1, seed=3),
     "empty": list,
 }
 
@@ -182,11 +184,13 @@ def test_a_sampler_that_raises(num_workers: int) -> None:
             list(loader_class(Squares(20), sampler=Breaking(), batch_size=2, num_workers=num_workers))
 
 
-@pytest.mark.parametrize("num_workers", WORKERS)
-def test_the_sampler_is_asked_anew_each_epoch(num_workers: int) -> None:
+@pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (1, False), (2, False), (2, True)])
+def test_the_sampler_is_asked_anew_each_epoch(num_workers: int, persistent: bool) -> None:
     def epochs(loader_class: Any) -> list[Any]:
         sampler: Any = DistributedSampler(Squares(20), num_replicas=2, rank=0, shuffle=True)
-        loader = loader_class(Squares(20), sampler=sampler, batch_size=3, num_workers=num_workers)
+        loader = loader_class(
+            Squares(20), sampler=sampler, batch_size=3, num_workers=num_workers, persistent_workers=persistent
+        )
         seen = []
         for epoch in range(3):
             sampler.set_epoch(epoch)
@@ -195,3 +199,4 @@ def test_the_sampler_is_asked_anew_each_epoch(num_workers: int) -> None:
 
     theirs, ours = (epochs(loader_class) for loader_class in BOTH)
     assert_same(theirs, ours)
+    assert str(ours[0]) != str(ours[1])

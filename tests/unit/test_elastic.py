@@ -111,6 +111,14 @@ def test_iterators_are_independent() -> None:
     assert [b for _, b in mixed] == list(alone)
 
 
+def test_an_iterator_that_nobody_pulls_is_no_epoch() -> None:
+    """torch's loader with workers and without batches opens its sampler twice."""
+    chosen = sampler(300)
+    iter(chosen)
+    assert list(chosen) == list(sampler(300))
+    assert chosen.epoch == 0
+
+
 def test_the_dataset_may_grow_between_epochs() -> None:
     data = [0] * 10
     chosen = ElasticDistributedSampler(data, 2, 0)

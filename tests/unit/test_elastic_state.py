@@ -117,9 +117,27 @@ def test_what_a_loader_handed_over_counts_not_what_it_pulled() -> None:
     list(chosen)
     consumed = [chosen.__stoker_state__(taken)["consumed"] for taken in (0, 1, 49, 50, 51)]
     assert consumed == [0, 2, 98, 100, 100]
-    assert chosen.__stoker_state__(48, finished=True)["consumed"] == 100
     chosen.set_epoch(5)  # while the loader still hands over epoch 0
     assert chosen.__stoker_state__(10) == {**chosen.state_dict(), "epoch": 0, "consumed": 20}
+
+
+def test_loaders_may_have_several_iterations_of_one_sampler() -> None:
+    chosen = sampler(100, 3, 1, drop_last=True)
+    next(iter(chosen))
+    first = chosen.__stoker_state__(0)
+    chosen.load_state_dict({**first, "epoch": 4, "consumed": 40})
+    iter(chosen)
+    second = chosen.__stoker_state__(0)
+    for opening, epoch, taken, consumed in (
+        (first, 0, 0, 0),
+        (second, 4, 0, 40),
+        (first, 0, 32, 96),
+        (first, 0, 33, 100),
+        (second, 4, 19, 97),
+        (second, 4, 20, 100),
+    ):
+        state = chosen.__stoker_state__(taken, opening)
+        assert (state["epoch"], state["consumed"]) == (epoch, consumed)
 
 
 def test_set_epoch_after_loading() -> None:
@@ -141,12 +159,16 @@ def test_places_are_those_of_the_whole_order() -> None:
     members = team(20, 2, seed=0)
     for rank, member in enumerate(members):
         member.load_state_dict(state)
-        iter(member)
-        assert (member.first_place, member.num_replicas) == (12 + rank, 2)
-        assert member.place_seed == mix(0, 2)
+        running = iter(member)
+        for _ in range(2):  # before and after the first index is asked for
+            assert (member.first_place, member.num_replicas) == (12 + rank, 2)
+            assert member.place_seed == mix(0, 2)
+            assert member.epoch == 2
+            next(running)
         iter(member)
         assert member.first_place == rank
         assert member.place_seed == mix(0, 3)
+        assert member.epoch == 3
 
 
 SAVED = {**sampler(100, seed=5).state_dict(), "epoch": 2, "consumed": 40}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,6 @@ from torch.utils.data import DistributedSampler
 
 from stoker._core.grid import mix
 from stoker._plan import progress
-from stoker._plan.permutation import Words
 from stoker._plan.progress import Progress
 from stoker._plan.selection import Selection
 
@@ -81,7 +80,7 @@ class ElasticDistributedSampler(DistributedSampler[int]):
     @property
     def epoch(self) -> int:
         """The epoch of the iteration opened last; of the next one after ``set_epoch`` or ``load_state_dict``."""
-        return self._epoch
+        return self._epoch if self._pass is None or self._pass.begin is not None else self._next_epoch
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
@@ -108,14 +107,29 @@ class ElasticDistributedSampler(DistributedSampler[int]):
         return self.num_samples
 
     def __iter__(self) -> Iterator[int]:
+        self._begin()  # raises now what it would raise at the first index
+        self._pass = opened = _Pass()
+        return self._indices(opened)
+
+    def _indices(self, opened: _Pass) -> Iterator[int]:
+        """Runs when the first index is asked for: torch's loader may open a sampler twice and pull one of the iterators."""
         begin = self._begin()
-        if self._resumed is not None:  # the dataset may have grown since it was loaded
-            progress.compare(self._resumed, begin)
-        share = self._share_of(begin.facts.length - begin.consumed)
-        self._pass = opened = _Pass(begin, share)
         self._epoch, self._announced, self._resumed = begin.epoch, False, None
-        order = self._selection.order(begin.facts.length, self.seed, begin.epoch, self.shuffle)
-        return opened.indices(order, begin.consumed + self.rank, self.num_replicas)
+        opened.begin = begin
+        length, stride = begin.facts.length, self.num_replicas
+        share = self._share_of(length - begin.consumed)
+        order = self._selection.order(length, self.seed, begin.epoch, self.shuffle)
+        first = begin.consumed + self.rank
+        done, size = 0, FIRST_BLOCK
+        while done < share:
+            count = min(size, share - done)
+            start = first + done * stride
+            positions = np.arange(start, start + count * stride, stride, dtype=np.uint64)
+            if positions[-1] >= length:
+                positions %= np.uint64(length)  # padded from the beginning
+            done += count
+            yield from opened.hand_over(order(positions))
+            size = min(4 * size, LARGEST_BLOCK)
 
     @property
     def first_place(self) -> int:
@@ -129,23 +143,18 @@ class ElasticDistributedSampler(DistributedSampler[int]):
 
     def state_dict(self) -> dict[str, Any]:
         """How far the latest iterator has come, in samples of all ranks: the same on each, if each has taken as many."""
-        if self._announced or self._pass is None:
-            return self._begin().as_dict()
-        return self.__stoker_state__(self._pass.taken)
-
-    def __stoker_state__(self, taken: int, finished: bool = False) -> dict[str, Any]:
-        """The state after each rank handed over ``taken`` samples of the iteration opened last: loaders run ahead of it.
-
-        ``finished`` tells that the epoch is over although fewer were taken, as with a loader's ``drop_last``.
-        """
         opened = self._pass
-        if opened is None:
+        if self._announced or opened is None or opened.begin is None:
             return self._begin().as_dict()
-        begin = opened.begin
-        consumed = begin.facts.length
-        if taken < opened.share and not finished:
-            consumed = begin.consumed + taken * self.num_replicas
-        return replace(begin, consumed=consumed).as_dict()
+        return self._after(opened.begin, opened.taken).as_dict()
+
+    def __stoker_state__(self, taken: int, opening: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The state after each rank handed over ``taken`` samples of an iteration: loaders pull ahead of what they hand over.
+
+        ``opening`` is what this said with ``taken=0`` when the iteration had been opened; None for the one opened last.
+        """
+        begin = self._opening() if opening is None else progress.read(opening)
+        return self._after(begin, taken).as_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next ``iter()`` goes on from there, on any number of ranks. ValueError, and nothing changed, if it cannot."""
@@ -155,16 +164,32 @@ class ElasticDistributedSampler(DistributedSampler[int]):
         self._epoch = saved.epoch + 1 if saved.finished else saved.epoch
         self._pass, self._announced = None, True
 
+    @property
+    def _next_epoch(self) -> int:
+        return self._epoch if self._announced else self._epoch + 1
+
     def _begin(self) -> Progress:
         """Where the next iteration begins."""
-        epoch = self._epoch if self._announced else self._epoch + 1
-        return self._at(epoch, 0 if self._resumed is None else self._resumed.consumed)
+        resumed = self._resumed
+        begin = self._at(self._next_epoch, 0 if resumed is None else resumed.consumed)
+        if resumed is not None:  # the dataset may have grown since it was loaded
+            progress.compare(resumed, begin)
+        return begin
 
     def _opening(self) -> Progress:
-        return self._begin() if self._pass is None else self._pass.begin
+        """Where the iteration opened last began, or will."""
+        opened = self._pass
+        return self._begin() if opened is None or opened.begin is None else opened.begin
 
     def _at(self, epoch: int, consumed: int) -> Progress:
         return Progress(epoch, consumed, self.seed, self.shuffle, self._selection.facts())
+
+    def _after(self, begin: Progress, taken: int) -> Progress:
+        """How far all ranks are when each has taken so many samples of an iteration that began there."""
+        length = begin.facts.length
+        if taken >= self._share_of(length - begin.consumed):
+            return replace(begin, consumed=length)  # what drop_last leaves out is done with as well
+        return replace(begin, consumed=begin.consumed + taken * self.num_replicas)
 
     def _share_of(self, left: int) -> int:
         """How many samples each rank takes of what is left of an epoch."""
@@ -172,13 +197,18 @@ class ElasticDistributedSampler(DistributedSampler[int]):
 
 
 class _Pass:
-    """One iteration: where it began, and how far its iterator has come."""
+    """One iteration: where it began, None until its first index is asked for, and how far its iterator has come."""
 
-    def __init__(self, begin: Progress, share: int, taken: int = 0) -> None:
+    def __init__(self, begin: Progress | None = None, taken: int = 0) -> None:
         self.begin = begin
-        self.share = share
         self._computed = taken
         self._block: Iterator[int] = iter(())
+
+    def hand_over(self, block: list[int]) -> Iterator[int]:
+        """The next indices. What is left in their iterator tells how far the user is, at no cost per index."""
+        self._computed += len(block)
+        self._block = iter(block)
+        return self._block
 
     @property
     def taken(self) -> int:
@@ -187,23 +217,7 @@ class _Pass:
 
     def __reduce__(self) -> Any:
         """A copy knows how far it was; its iterator is not copied."""
-        return _Pass, (self.begin, self.share, self.taken)
-
-    def indices(self, order: Callable[[Words], list[int]], first: int, stride: int) -> Iterator[int]:
-        """All indices of one rank, which begins at the position ``first``. Called once."""
-        size = FIRST_BLOCK
-        length = self.begin.facts.length
-        while self._computed < self.share:
-            count = min(size, self.share - self._computed)
-            start = first + self._computed * stride
-            positions = np.arange(start, start + count * stride, stride, dtype=np.uint64)
-            if positions[-1] >= length:
-                positions %= np.uint64(length)  # padded from the beginning
-            # The generator hands over this very iterator: what is left in it tells how far the user is, at no cost per index.
-            self._block = iter(order(positions))
-            self._computed += count
-            yield from self._block
-            size = min(4 * size, LARGEST_BLOCK)
+        return _Pass, (self.begin, self.taken)
 
 
 def resolve_ranks(
