@@ -18,8 +18,8 @@ from torch import distributed
 from torch.utils.data import DistributedSampler
 
 from stoker._core.grid import mix
-from stoker._plan import progress
-from stoker._plan.progress import Progress
+from stoker._plan import reached
+from stoker._plan.reached import Reached
 from stoker._plan.selection import Selection
 
 FIRST_BLOCK, LARGEST_BLOCK = 64, 16384
@@ -71,7 +71,7 @@ class ElasticDistributedSampler(DistributedSampler[int]):
         self.drop_last = bool(drop_last)
         self._selection = Selection(dataset, subset, weights, num_samples)
         self._epoch = 0
-        self._resumed: Progress | None = None
+        self._resumed: Reached | None = None
         """Loaded and not yet iterated: where the next iteration begins."""
         self._pass: _Pass | None = None
         self._announced = True
@@ -153,13 +153,13 @@ class ElasticDistributedSampler(DistributedSampler[int]):
 
         ``opening`` is what this said with ``taken=0`` when the iteration had been opened; None for the one opened last.
         """
-        begin = self._opening() if opening is None else progress.read(opening)
+        begin = self._opening() if opening is None else reached.read(opening)
         return self._after(begin, taken).as_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next ``iter()`` goes on from there, on any number of ranks. ValueError, and nothing changed, if it cannot."""
-        saved = progress.read(state)
-        progress.compare(saved, self._at(saved.epoch, 0))
+        saved = reached.read(state)
+        reached.compare(saved, self._at(saved.epoch, 0))
         self._resumed = None if saved.finished else saved
         self._epoch = saved.epoch + 1 if saved.finished else saved.epoch
         self._pass, self._announced = None, True
@@ -168,23 +168,23 @@ class ElasticDistributedSampler(DistributedSampler[int]):
     def _next_epoch(self) -> int:
         return self._epoch if self._announced else self._epoch + 1
 
-    def _begin(self) -> Progress:
+    def _begin(self) -> Reached:
         """Where the next iteration begins."""
         resumed = self._resumed
         begin = self._at(self._next_epoch, 0 if resumed is None else resumed.consumed)
         if resumed is not None:  # the dataset may have grown since it was loaded
-            progress.compare(resumed, begin)
+            reached.compare(resumed, begin)
         return begin
 
-    def _opening(self) -> Progress:
+    def _opening(self) -> Reached:
         """Where the iteration opened last began, or will."""
         opened = self._pass
         return self._begin() if opened is None or opened.begin is None else opened.begin
 
-    def _at(self, epoch: int, consumed: int) -> Progress:
-        return Progress(epoch, consumed, self.seed, self.shuffle, self._selection.facts())
+    def _at(self, epoch: int, consumed: int) -> Reached:
+        return Reached(epoch, consumed, self.seed, self.shuffle, self._selection.facts())
 
-    def _after(self, begin: Progress, taken: int) -> Progress:
+    def _after(self, begin: Reached, taken: int) -> Reached:
         """How far all ranks are when each has taken so many samples of an iteration that began there."""
         length = begin.facts.length
         if taken >= self._share_of(length - begin.consumed):
@@ -199,7 +199,7 @@ class ElasticDistributedSampler(DistributedSampler[int]):
 class _Pass:
     """One iteration: where it began, None until its first index is asked for, and how far its iterator has come."""
 
-    def __init__(self, begin: Progress | None = None, taken: int = 0) -> None:
+    def __init__(self, begin: Reached | None = None, taken: int = 0) -> None:
         self.begin = begin
         self._computed = taken
         self._block: Iterator[int] = iter(())

@@ -26,7 +26,7 @@ _FIELDS: dict[str, type] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class Reached:
     """``consumed`` of the ``facts.length`` positions of this epoch have been handed over, on all ranks together."""
 
     epoch: int
@@ -56,8 +56,8 @@ class Progress:
         }
 
 
-def read(state: Any) -> Progress:
-    """The progress that a dict tells of. ValueError for anything that ``as_dict`` did not write."""
+def read(state: Any) -> Reached:
+    """What a dict tells of. ValueError for anything that ``as_dict`` did not write."""
     if not isinstance(state, Mapping):
         raise ValueError(f"a state of {KIND} is a dict, but got {type(state).__name__}")
     if state.get("kind") != KIND:
@@ -85,11 +85,11 @@ def read(state: Any) -> Progress:
     if state["consumed"] > state["length"]:
         raise ValueError(f"the sampler's state has {state['consumed']} of {state['length']} samples consumed")
     facts = Facts(state["selection"], state["size"], state["length"], state["checksum"])
-    return Progress(state["epoch"], state["consumed"], state["seed"], state["shuffle"], facts)
+    return Reached(state["epoch"], state["consumed"], state["seed"], state["shuffle"], facts)
 
 
-def compare(saved: Progress, here: Progress) -> None:
-    """ValueError, with all that differs, when two samplers do not have the same orders. Epoch and progress may differ."""
+def compare(saved: Reached, here: Reached) -> None:
+    """ValueError, with all that differs, when two samplers do not have the same orders. Epoch and how far it came may differ."""
     remedies: list[str] = []
     differences: list[str] = []
 
