@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.resume.orders import BATCH_ORDERS, ORDERS
 from tests.resume.runs import Leg, Recipe, Way
 
-GLOBAL = ("augmented", "together", "ragged")
+GLOBAL = ("augmented", "together", "ragged", "keyed", "stored")
 """Datasets for inline and process loaders."""
 KEYED = ("keyed",)
 """Datasets whose draws no other thread can disturb."""

@@ -10,10 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.resume import datasets
-from tests.resume.recipes import process_ways, recipes
+from tests.resume.recipes import KEYED, process_ways, recipes, thread_ways
 from tests.resume.runs import Recipe, Way, assert_batches, reference, uninterrupted
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
+
+@settings(max_examples=40, derandomize=True)
+@given(recipe=recipes(KEYED), way=thread_ways())
+def test_threads_change_nothing(recipe: Recipe, way: Way) -> None:
+    assert_batches(reference(recipe), uninterrupted(recipe, way), ordered=way.in_order)
 
 
 @settings(max_examples=40, derandomize=True)
@@ -35,10 +41,11 @@ def test_started_processes_and_their_deaths_change_nothing(method: str, tmp_path
     assert datasets.Deaths(tmp_path, ()).happened() == {3, 88}
 
 
-def test_by_sample_the_batch_size_changes_nothing_either() -> None:
+@pytest.mark.parametrize("data", ["augmented", "keyed"])
+def test_by_sample_the_batch_size_changes_nothing_either(data: str) -> None:
     """A batch of one row and batches of many rows hold the same rows."""
-    singly = reference(Recipe(length=50, rng="sample", batch_size=1))
-    batches = reference(Recipe(length=50, rng="sample", batch_size=17))
+    singly = reference(Recipe(data, length=50, rng="sample", batch_size=1))
+    batches = reference(Recipe(data, length=50, rng="sample", batch_size=17))
     rows = [
         {name: batch[name][row : row + 1] for name in ("index", "python", "numpy")}
         for batch in batches
