@@ -95,6 +95,19 @@ def test_a_finished_state_begins_the_next_epoch() -> None:
     assert list(other) == list(fresh)
 
 
+def test_a_loader_knows_itself_when_an_epoch_ended() -> None:
+    """After the last batch and before the end was told, nothing is left of the epoch; then comes the next."""
+    saved = {**sampler(20).state_dict(), "epoch": 3, "consumed": 20}
+    chosen = sampler(20, 2, 1)
+    chosen.__stoker_load__(saved)
+    assert chosen.state_dict() == saved
+    assert list(chosen) == []
+    assert chosen.epoch == 3
+    assert chosen.__stoker_state__(0) == saved
+    assert len(list(chosen)) == 10
+    assert chosen.epoch == 4
+
+
 def test_the_state_before_during_and_after() -> None:
     chosen = sampler(100, 2, 0)
     assert (chosen.state_dict()["epoch"], chosen.state_dict()["consumed"]) == (0, 0)

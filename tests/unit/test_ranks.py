@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
-from stoker._plan.ranks import places, rank_of
+from stoker import ElasticDistributedSampler
+from stoker._core.grid import mix
+from stoker._plan.ranks import places, rank_of, seed_of
 
 PLAIN = SequentialSampler(range(4))
 
@@ -80,3 +82,13 @@ def test_other_things_of_these_names_are_no_ranks() -> None:
     endless = SimpleNamespace()
     endless.sampler = endless
     assert places(endless) == (0, 1)
+
+
+def test_an_elastic_sampler_has_one_seed_for_all_ranks() -> None:
+    for rank in range(2):
+        sampler = ElasticDistributedSampler(range(10), 2, rank, seed=5)
+        sampler.set_epoch(3)
+        for outer in (sampler, BatchSampler(sampler, 2, False)):
+            assert seed_of(outer, 77) == mix(5, 3)
+            assert places(outer) == (rank, 2)
+    assert seed_of(DistributedSampler(range(10), 2, 1), 77) == seed_of(None, 77) == 77  # type: ignore[arg-type]

@@ -157,11 +157,25 @@ class ElasticDistributedSampler(DistributedSampler[int]):
         return self._after(begin, taken).as_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next ``iter()`` goes on from there, on any number of ranks. ValueError, and nothing changed, if it cannot."""
+        """The next ``iter()`` goes on from there, on any number of ranks: with the next epoch if nothing of this one is left.
+
+        Raises ValueError, and changes nothing, when the state is damaged or of a sampler with other orders.
+        """
+        saved = self._fitting(state)
+        self._go_on(saved.epoch + 1 if saved.finished else saved.epoch, None if saved.finished else saved)
+
+    def __stoker_load__(self, state: Mapping[str, Any]) -> None:
+        """As ``load_state_dict``, for loaders, who know themselves when an epoch ended: where nothing is left, nothing comes."""
+        saved = self._fitting(state)
+        self._go_on(saved.epoch, saved)
+
+    def _fitting(self, state: Mapping[str, Any]) -> Reached:
         saved = reached.read(state)
         reached.compare(saved, self._at(saved.epoch, 0))
-        self._resumed = None if saved.finished else saved
-        self._epoch = saved.epoch + 1 if saved.finished else saved.epoch
+        return saved
+
+    def _go_on(self, epoch: int, resumed: Reached | None) -> None:
+        self._epoch, self._resumed = epoch, resumed
         self._pass, self._announced = None, True
 
     @property

@@ -38,6 +38,12 @@ def places(sampler: Any) -> tuple[int, int]:
     return int(ranked.rank if first is None else first), int(ranked.num_replicas)
 
 
+def seed_of(sampler: Any, base_seed: int) -> int:
+    """What random numbers by place are keyed to (``rng="sample"``): the sampler's own, if it has one that all ranks share."""
+    seed = getattr(_ranked(sampler), "place_seed", None)
+    return base_seed if seed is None else int(seed)
+
+
 def _ranked(sampler: Any) -> Any:
     """The sampler, or the one inside it, that deals samples out to ranks; None when there is none."""
     for _ in range(_DEEP):
