@@ -14,17 +14,35 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
+import stoker
 from stoker._core.grid import row_ranges, share_ranges
 
 _ENTRY = struct.Struct("<q")
 
 
+class Jitter:
+    """A transform with generators of its own."""
+
+    def __init__(self) -> None:
+        self.python = random.Random()
+        self.torch = torch.Generator()
+
+    def __call__(self, number: float) -> torch.Tensor:
+        return torch.rand((), generator=self.torch) + number * self.python.random()
+
+
 class Mixture(Dataset[Any]):
-    """One of everything that default collation knows; ``noise`` adds draws from the three global generators."""
+    """One of everything that default collation knows, and draws from a generator keyed to the sample.
+
+    ``noise`` adds draws from the three global generators and from some that are stored on the dataset.
+    """
 
     def __init__(self, rows: int, *, noise: bool) -> None:
         self.rows = rows
         self.noise = noise
+        if noise:
+            self.stored: list[Any] = [np.random.default_rng(), np.random.RandomState()]
+            self.transform = Jitter()
 
     def __len__(self) -> int:
         return self.rows
@@ -40,9 +58,11 @@ class Mixture(Dataset[Any]):
             "name": f"sample {index}",
             "raw": bytes([index % 256]),
             "deep": {"pair": (torch.tensor(index), [np.int16(index % 99)])},
+            "keyed": (stoker.generator().random(2), torch.rand(2, generator=stoker.generator("torch"))),
         }
         if self.noise:
             sample["noise"] = (torch.randn(5), np.random.rand(3), random.random(), random.gauss(0, 1))
+            sample["stored"] = ([each.normal() for each in self.stored], self.transform(index))
         return sample
 
 

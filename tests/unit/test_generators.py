@@ -140,7 +140,7 @@ def test_what_is_made_stays_what_it_is() -> None:
     assert torch.randint(1 << 31, (), generator=generators.make("torch", 7)) == 976413892
     stored = np.random.default_rng()
     generators.seeder(stored)(7)
-    assert stored.bit_generator.random_raw() == 8599429333483066565
+    assert stored.bit_generator.random_raw() == 6823810562895072992
 
 
 def test_made_ones_can_be_spawned_from() -> None:

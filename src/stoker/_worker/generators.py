@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from stoker._core.grid import mix
-
 Seed = Callable[[int], Any]
 """Seeds one generator from a 64-bit key."""
 
@@ -28,8 +26,12 @@ NAMES = ("numpy", "torch", "python")
 
 _MASK32 = (1 << 32) - 1
 _MASK63 = (1 << 63) - 1
+_MASK128 = (1 << 128) - 1
 _INCREMENT = 0x5851F42D4C957F2D14057B7EF767814F
 """Of the sequence that all our PCG64 streams are stretches of; any odd number will do."""
+
+_SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
+"""An odd number that takes 64 well-mixed bits to 128."""
 
 _seed_python = _random.Random.seed
 
@@ -107,7 +109,7 @@ def _bit_seeder(bits: Any) -> Seed:
         whole = {"bit_generator": kind.__name__, "state": state, "has_uint32": 0, "uinteger": 0}
 
         def seed(key: int) -> None:
-            state["state"] = mix(key, 1) << 64 | key
+            state["state"] = key * _SPREAD & _MASK128
             bits.state = whole
 
         return seed

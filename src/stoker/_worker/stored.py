@@ -107,7 +107,7 @@ class StoredGenerators:
         except IndexError:  # a list is shorter now
             self._resolve()
         for number, seed in self._seeders:
-            seed(mix(key, number) if number else key)
+            seed(mix(key ^ number) if number else key)  # both are well spread, so one round will do
 
     def keep(self) -> Callable[[], None]:
         """Remember the states of all of them; what is returned puts them back."""
