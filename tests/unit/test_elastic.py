@@ -11,12 +11,14 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DistributedSampler, Subset
 
+import stoker
 from stoker import ElasticDistributedSampler
 from stoker._plan.elastic import resolve_ranks
 
@@ -135,6 +137,12 @@ def test_a_subset_is_kept_as_it_is_and_shuffled() -> None:
         assert list(sampler(20, subset=subset, shuffle=False)) == [7, 3, 9, 11]
     assert interleaved(ranks(20, 2, subset=range(4, 20, 4), shuffle=False)) == [4, 8, 12, 16]
     assert sorted(ElasticDistributedSampler(Subset([0] * 9, [3, 4]), 1, 0)) == [0, 1]  # type: ignore[arg-type]
+
+
+def test_a_subset_from_a_table_goes_by_place_not_by_label() -> None:
+    column = pd.Series([7, 3, 9], index=[2, 0, 1])
+    assert list(sampler(20, subset=column, shuffle=False)) == [7, 3, 9]
+    assert list(sampler(20, subset=stoker.share(np.array([7, 3, 9])), shuffle=False)) == [7, 3, 9]
 
 
 WRONG_SUBSETS: dict[str, tuple[Any, str]] = {

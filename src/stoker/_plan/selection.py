@@ -116,6 +116,8 @@ def _cumulative(weights: Any) -> npt.NDArray[np.float64]:
 
 def _picker(subset: Any) -> Callable[[Words], list[int]]:
     """How indices are read from a subset: at once from arrays and tensors, one by one from any other sequence."""
+    if hasattr(subset, "to_numpy"):
+        subset = subset.to_numpy()  # a column of a table, whose own [] may go by label
     if isinstance(subset, np.ndarray | torch.Tensor):
         if subset.ndim != 1:
             raise ValueError(
