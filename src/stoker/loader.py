@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -12,6 +13,7 @@ from torch.utils.data import Dataset, Sampler
 
 from stoker import options as opts
 from stoker._engine import figures
+from stoker._engine.bookmark import Bookmark
 from stoker._engine.iterator import StokerIter
 from stoker._engine.ledger import Ledger
 from stoker._engine.pool import Pool
@@ -41,6 +43,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         local ranks and loaders at work. Either shrinks while memory is short.
     split_batches
         Whether several workers may make the rows of one batch. None: where it pays.
+    snapshot_every_n_steps
+        How often samplers and iterable datasets that have a state of their own (``state_dict``) are asked for it. Between two
+        answers their items are passed over again when a state is loaded.
     name
         What this loader is called in messages and records.
 
@@ -51,6 +56,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     _live: Roster[StokerIter] | None = None
     _ledger: Ledger | None = None
+    _bookmark: Bookmark | None = None
 
     def __init__(
         self,
@@ -78,6 +84,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         on_bad_sample: str = "raise",
         memory_budget: int | str | None = None,
         split_batches: bool | None = None,
+        snapshot_every_n_steps: int = 1,
         name: str | None = None,
     ) -> None:
         prefetch_open = prefetch_factor is None or isinstance(prefetch_factor, opts.LeftOpen)
@@ -107,6 +114,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             on_bad_sample=on_bad_sample,
             memory_budget=memory_budget,
             split_batches=split_batches,
+            snapshot_every_n_steps=snapshot_every_n_steps,
             name=name,
             num_workers=num_workers,
         )
@@ -116,6 +124,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.on_bad_sample = on_bad_sample
         self.memory_budget = memory_budget
         self.split_batches = split_batches
+        self.snapshot_every_n_steps = snapshot_every_n_steps
         self.name = name
         if prefetch_open and self.prefetch_factor is not None:
             self.prefetch_factor = opts.LeftOpen(self.prefetch_factor)
@@ -136,7 +145,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if persistent and isinstance(pool, Pool) and not pool.closed:
             if pool.reserve():
                 try:
-                    return StokerIter(self, self._resolved(), self._accounts(), pool, self._keep)
+                    return StokerIter(
+                        self, self._resolved(), self._accounts(), self._place(), pool, self._keep
+                    )
                 except BaseException:
                     pool.busy = False
                     raise
@@ -146,7 +157,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if self.num_workers > 0:
             self.check_worker_number_rationality()
         keep = self._keep if persistent else None
-        return StokerIter(self, self._resolved(), self._accounts(), None, keep)
+        return StokerIter(self, self._resolved(), self._accounts(), self._place(), None, keep)
 
     def __iter__(self) -> Any:
         return self._get_iterator()
@@ -168,6 +179,22 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         second old.
         """
         return {**self._accounts().stats(), "memory": figures.memory(self._pools())}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this loader is in its data: a small fresh dict, for ``load_state_dict`` of a loader like it, here or elsewhere.
+
+        What the training loop was given counts; batches made ahead are made again. It can be loaded with another ``num_workers``,
+        ``executor``, start method and ``in_order``. Before the first ``iter()``, and after an epoch's end, it settles the seed and
+        the order of the next epoch. Everything in it but states of the user's own samplers and datasets can be written as JSON.
+        """
+        return self._place().state(self)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The next ``iter()`` goes on where ``state_dict`` was taken. ``{}`` changes nothing.
+
+        Raises ValueError, and changes nothing, when the state is damaged or of another loader: the message says what differs.
+        """
+        self._place().load(self, state_dict)
 
     def trim(self) -> None:
         """Make an idle loader with persistent workers small: its arena gives free memory back and its workers let go of caches.
@@ -217,7 +244,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the workers: a copy starts its own."""
-        return {**self.__dict__, "_iterator": None, "_live": None, "_ledger": None}
+        place = copy.copy(self._bookmark)
+        return {**self.__dict__, "_iterator": None, "_live": None, "_ledger": None, "_bookmark": place}
 
     def _pools(self) -> list[Pool]:
         """The persistent one, if there is any, and those of iterators in use."""
@@ -232,6 +260,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if self._ledger is None:
             self._ledger = Ledger(self.name or "loader")
         return self._ledger
+
+    def _place(self) -> Bookmark:
+        if self._bookmark is None:
+            self._bookmark = Bookmark()
+        return self._bookmark
 
     def _keep(self, pool: Pool) -> None:
         self._iterator = pool  # type: ignore[assignment]

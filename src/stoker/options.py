@@ -52,6 +52,7 @@ def check(
     on_bad_sample: Any,
     memory_budget: Any,
     split_batches: Any,
+    snapshot_every_n_steps: Any = 1,
     name: Any,
     num_workers: int,
 ) -> None:
@@ -74,6 +75,16 @@ def check(
         )
     if split_batches is not None and not isinstance(split_batches, bool):
         raise TypeError(f"split_batches should be a bool or None, but got {type(split_batches).__name__}")
+    if snapshot_every_n_steps is not None and (
+        isinstance(snapshot_every_n_steps, bool) or not isinstance(snapshot_every_n_steps, int)
+    ):
+        raise TypeError(
+            f"snapshot_every_n_steps should be an int, but got {type(snapshot_every_n_steps).__name__}"
+        )
+    if snapshot_every_n_steps is not None and snapshot_every_n_steps < 0:
+        raise ValueError(
+            f"snapshot_every_n_steps should be non-negative, but got snapshot_every_n_steps={snapshot_every_n_steps}"
+        )
     if name is not None and not isinstance(name, str):
         raise TypeError(f"name should be a string or None, but got {type(name).__name__}")
     if memory_budget is not None:

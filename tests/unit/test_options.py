@@ -38,6 +38,8 @@ def resolved(**changed: Any) -> Options:
         ({"rng": None}, ValueError, "rng=None"),
         ({"rng": "Batch"}, ValueError, "rng='Batch'"),
         ({"restarts": -1}, ValueError, "restarts=-1"),
+        ({"snapshot_every_n_steps": -1}, ValueError, "snapshot_every_n_steps=-1"),
+        ({"snapshot_every_n_steps": "2"}, TypeError, "snapshot_every_n_steps should be an int, but got str"),
         ({"restarts": True}, TypeError, "restarts should be an int, but got bool"),
         ({"restarts": 1.0}, TypeError, "but got float"),
         ({"split_batches": 1}, TypeError, "split_batches should be a bool or None, but got int"),

@@ -18,7 +18,16 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 import stoker
 from stoker.options import LeftOpen
 
-OURS = ["executor", "rng", "restarts", "on_bad_sample", "memory_budget", "split_batches", "name"]
+OURS = [
+    "executor",
+    "rng",
+    "restarts",
+    "on_bad_sample",
+    "memory_budget",
+    "split_batches",
+    "snapshot_every_n_steps",
+    "name",
+]
 ARGUMENTS = list(inspect.signature(stoker.DataLoader).parameters)
 
 
@@ -100,7 +109,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "context": {"num_workers": 1, "multiprocessing_context": "spawn", "generator": torch.Generator()},
     "ours": {
         "num_workers": 2, "executor": "thread", "rng": "sample", "restarts": 0, "memory_budget": "1GiB",
-        "split_batches": False, "name": "train",
+        "split_batches": False, "snapshot_every_n_steps": 3, "name": "train",
     },
     "no batches": {"batch_size": None},
 }  # fmt: skip

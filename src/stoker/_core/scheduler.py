@@ -31,7 +31,7 @@ from stoker._core.recovery import Recovery
 from stoker._core.reorder import Reorder
 from stoker._core.slots import SlotTable
 from stoker._core.story import Story, TicketState
-from stoker._core.types import Part, Task, Ticket
+from stoker._core.types import Part, StreamStart, Task, Ticket
 from stoker.errors import IllegalMove
 
 _D, _R, _V, _T = TicketState.DISPATCHED, TicketState.READY, TicketState.VOID, TicketState.TAKEN
@@ -45,14 +45,20 @@ class Scheduler(Recovery):
     """
 
     def __init__(
-        self, policy: Policy, slots: SlotTable, workers: int, *, row_ns: float = 0.0, typical_bytes: int = 0
+        self,
+        policy: Policy,
+        slots: SlotTable,
+        workers: int,
+        *,
+        row_ns: float = 0.0,
+        typical_bytes: int = 0,
+        streams: StreamStart | None = None,
     ) -> None:
         self.policy = policy
         self.budget_bytes = policy.budget_bytes
         self.typical_bytes = typical_bytes
         self.window = policy.window
         self.splitting = policy.split
-        self.finished = False
         self.closed = False
         self.deaths = 0
         self.reissued = 0
@@ -60,9 +66,11 @@ class Scheduler(Recovery):
         self._target = workers
         self._next_worker = workers
         self._workers: dict[int, bool] = dict.fromkeys(range(workers), True)
-        self._streams = list(range(workers))
-        self._turn = 0
-        self._pulls: dict[int, int] = {}
+        self._streams = list(range(workers)) if streams is None else list(streams.live)
+        self._turn = 0 if streams is None else streams.turn
+        self._pulls: dict[int, int] = {} if streams is None else dict(streams.pulls)
+        self.ends: dict[int, int] = {}
+        """By worker: how many batches its stream had, once that is known."""
         self._stories: dict[int, Story] = {}
         self._reorder: Reorder[m.Deliver] = Reorder(in_order=policy.in_order)
         self._open = 0
@@ -75,7 +83,7 @@ class Scheduler(Recovery):
         self._sized = 0
         self.row_ns = row_ns
         self._recent_ns: list[int] = []
-        self._plan_ended = False
+        self._plan_ended = self.finished = streams is not None and not streams.live
         self._starving = False
         self._deaths_in_a_row = 0
         self._stillborn = 0
@@ -287,6 +295,7 @@ class Scheduler(Recovery):
         if story is None:
             return []
         self._end_stream(event.worker)
+        self.ends.setdefault(event.worker, story.tasks[event.part].pull)
         story.move(_V, "source ended")
         self._drop(story)
         if self.finished:

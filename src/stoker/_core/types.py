@@ -23,7 +23,8 @@ class Ticket(NamedTuple):
     which keeps its meaning when an epoch is resumed. ``indices`` is what the sampler yielded, or None for "pull the next"
     (iterable datasets). ``seed`` is the iteration's base seed. ``plan_state`` is what resume needs to know about the
     sampler just after this ticket, because samplers run ahead of delivery. ``excluded`` are rows known to kill their worker;
-    ``spares`` are indices that may stand in for a bad one when a batch has no other (``on_bad_sample="replace"``).
+    ``spares`` are indices that may stand in for a bad one when a batch has no other (``on_bad_sample="replace"``). ``number``
+    counts the batches of the epoch before it, ``sample`` the samples; unlike ``seq`` both go on when an epoch is resumed.
     """
 
     epoch: int
@@ -35,6 +36,16 @@ class Ticket(NamedTuple):
     plan_state: object | None = None
     excluded: tuple[int, ...] = ()
     spares: tuple[object, ...] = ()
+    number: int = 0
+    sample: int = 0
+
+
+class StreamStart(NamedTuple):
+    """Where streams are taken up in the middle of an epoch: batches pulled of each, and whose turn it is of those ``live``."""
+
+    pulls: dict[int, int]
+    live: tuple[int, ...]
+    turn: int
 
 
 class Part(NamedTuple):

@@ -18,6 +18,7 @@ from stoker._core.scheduler import Scheduler
 from stoker._engine.handoff import NOTHING
 from stoker._engine.ledger import Ledger
 from stoker._engine.pool import Pool
+from stoker._engine.progress import Progress
 from stoker._engine.vigil import Vigil
 from stoker._executors.base import Arrival
 from stoker._plan.planner import Planner
@@ -30,13 +31,28 @@ class Iteration:
     """One pass over the sampler. ``close`` is idempotent and happens by itself at the end."""
 
     def __init__(
-        self, pool: Pool, policy: Policy, ledger: Ledger, *, seed: int, pipe_seed: int, timeout_s: float
+        self,
+        pool: Pool,
+        policy: Policy,
+        ledger: Ledger,
+        progress: Progress,
+        *,
+        seed: int,
+        pipe_seed: int,
+        timeout_s: float,
     ) -> None:
         self._pool = pool
         self._ledger = ledger
+        self._progress = progress
         pool.handoff.ledger = ledger
+        pool.handoff.progress = progress
         self._scheduler = Scheduler(
-            policy, pool.slots, pool.plan.workers, row_ns=pool.row_ns, typical_bytes=pool.typical_bytes
+            policy,
+            pool.slots,
+            pool.plan.workers,
+            row_ns=pool.row_ns,
+            typical_bytes=pool.typical_bytes,
+            streams=progress.stream_start(),
         )
         self._timeout_s = timeout_s
         pool.keep_slots = 2 * policy.window
@@ -46,6 +62,9 @@ class Iteration:
         # True while an exception from outside, such as Ctrl-C, would leave a ticket that nobody waits for or makes.
         self._torn = False
         self.epoch = pool.begin(self._scheduler, seed, pipe_seed)
+        for worker, resume in progress.resumes(self.epoch):
+            pool.executor.take_up(worker, resume)
+        progress.ends = self._scheduler.ends
         self._planner: Planner | None = None
 
     def start(self, planner: Planner) -> None:
@@ -87,7 +106,10 @@ class Iteration:
         except BaseException as error:
             # What the worker raised costs its batch only. An interrupt of ours has lost one: that must not go unnoticed.
             self._torn = not isinstance(error, Exception) and not _failed(deliver)
+            if not self._torn:
+                self._progress.note(deliver)
             raise
+        self._progress.note(deliver)
         self._torn = False
         if handoff.misfit and scheduler.splitting:
             scheduler.handle(m.SplitRefused())

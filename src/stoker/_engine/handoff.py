@@ -14,6 +14,7 @@ from stoker._core.policy import lease_pays
 from stoker._core.slots import SlotTable
 from stoker._core.types import Receipt, SlotRef, Ticket
 from stoker._engine.ledger import Ledger
+from stoker._engine.progress import Progress
 from stoker._executors.base import HEAP
 from stoker._transports.arena import Arena, Region
 from stoker._worker.failure import Failure, unpack
@@ -42,6 +43,8 @@ class Handoff:
         self._mode = mode
         self.ledger = Ledger("loader")
         """Of the loader whose iteration is running; the pool may outlive it."""
+        self.progress: Progress | None = None
+        """Of the iteration that is running."""
         self._slots = slots
         self._arena = arena
         self._agree = agree
@@ -68,6 +71,8 @@ class Handoff:
     def _unwrap(self, envelope: Envelope, worker: int) -> Any:
         if envelope.resume is not None:
             self._remember(worker, envelope.resume)
+            if self.progress is not None:
+                self.progress.said(worker, envelope.resume)
         if envelope.bad:
             self.ledger.note_bad(envelope.bad, self._mode)
         return NOTHING if envelope.empty else envelope.contents

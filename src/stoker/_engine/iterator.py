@@ -14,8 +14,10 @@ from torch.utils.data import dataloader as torch_loader
 
 from stoker._core.policy import DEEPEN_LIMIT, Policy
 from stoker._device import pinning
+from stoker._engine.bookmark import Bookmark
 from stoker._engine.engine import Iteration
 from stoker._engine.ledger import Ledger
+from stoker._engine.opening import snapshot_every
 from stoker._engine.pool import Pool, PoolPlan
 from stoker._executors import hazards
 from stoker._plan import ranks
@@ -40,23 +42,28 @@ class StokerIter(_Base):  # type: ignore[misc]
         loader: Any,
         options: Options,
         ledger: Ledger,
+        bookmark: Bookmark,
         pool: Pool | None,
         keep: Callable[[Pool], None] | None,
     ) -> None:
         self._iteration: Iteration | None = None
         self._pool: Pool | None = None
         self._owner_pid = os.getpid()
-        with _on_cpu(loader.generator):
+        opening = bookmark.open(loader)
+        with _on_cpu(loader.generator), opening.generators_in_place():
+            opening.prepare(loader)
             super().__init__(loader)
             if self._num_workers > 0 and isinstance(self._dataset, IterDataPipe):
                 torch_loader._share_dist_seed(loader.generator, self._pg)  # type: ignore[no-untyped-call]  # as torch does
+            opening.take_over(self, loader)
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
         self._worker_init_fn = loader.worker_init_fn
         iterable = self._dataset_kind == torch_loader._DatasetKind.Iterable
         bound = iterable or (options.rng == "torch" and self._num_workers > 0)
-        if pool is not None and not pool.announce(ledger):
-            pool.close()
+        taken_up = opening.saved is not None and (iterable or opening.saved.dataset_state is not None)
+        if pool is not None and (taken_up or not pool.announce(ledger)):
+            pool.close()  # its workers know nothing of the state that was loaded, or of what changed on the dataset
             pool = None
         if pool is None:
             pool = Pool(_pool_plan(self, loader, options, iterable, bound), lasting=keep is not None)
@@ -76,29 +83,36 @@ class StokerIter(_Base):  # type: ignore[misc]
             and not pool.handoff.misfit
         )
         policy = _policy(self, options, pool, bound=bound, split=splittable)
+        progress = opening.progress(loader, carries=pool.plan.kind != "process" or keep is not None)
+        self._progress = progress
         self._iteration = Iteration(
             pool,
             policy,
             ledger,
+            progress,
             seed=self._base_seed,
             pipe_seed=self._shared_seed or 0,
             timeout_s=self._timeout,
         )
+        by_sample = options.rng == "sample"
         planner = Planner(
-            _drawn_on_cpu(self._sampler_iter, loader.generator),
+            _drawn_on_cpu(opening.source.iterator, loader.generator),
             epoch=self._iteration.epoch,
-            seed=self._base_seed,
+            seed=ranks.seed_of(self._index_sampler, self._base_seed) if by_sample else self._base_seed,
             batched=self._auto_collation and not iterable,
             splittable=splittable,
-            by_sample=options.rng == "sample",
+            by_sample=by_sample,
             spares=options.on_bad_sample == "replace" and not iterable,
             killers=ledger.killers,
+            begin=opening.begin(loader, progress),
+            after=opening.source.after,
         )
         try:
             self._iteration.start(planner)
         except BaseException:
             self._finish()  # now, not when the traceback dies: the pool may serve another iteration by then
             raise
+        bookmark.begun(opening, progress)
         self._counts = iterable and self._IterableDataset_len_called is not None
 
     def __next__(self) -> Any:
@@ -115,6 +129,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         try:
             data = iteration.next()
         except StopIteration:
+            self._progress.finished = True
             self._finish()
             raise
         if self._pin_memory:
@@ -211,6 +226,7 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
         on_bad_sample=options.on_bad_sample,  # type: ignore[arg-type]
         stride=ranks.places(it._index_sampler)[1],
         stored=() if iterable or options.rng == "torch" else stored.find(dataset),
+        snapshot_every=snapshot_every(loader),
     )
     if options.executor == "thread":
         stored.tell_once(spec.stored, loader)

@@ -120,6 +120,10 @@ class Executor(Protocol):
         """Where a worker's stream stands after the batch delivered last: its replacement, if it needs one, begins there."""
         ...
 
+    def take_up(self, worker: int, resume: Resume) -> None:
+        """Where a worker's stream is to begin. Called after ``begin`` and before that worker is spawned."""
+        ...
+
     def trim(self) -> list[Arrival]:
         """Ask idle workers to let go of caches, without waiting for them; results that have come in meanwhile, but no losses.
 

@@ -35,7 +35,7 @@ class InlineExecutor:
     workers: Sequence[Any] = ()
 
     def __init__(self, spec: WorkerSpec) -> None:
-        self._maker = Maker(spec, 0, inline=True)
+        self._maker = Maker(spec, 0, inline=True, keeps_state=True)
         self._page = [0] * 16
         self._epoch = [0] * 16
         self._maker.watch = Watch(self._page, self._epoch)
@@ -125,6 +125,9 @@ class InlineExecutor:
 
     def remember(self, worker: int, resume: Resume) -> None:
         return None
+
+    def take_up(self, worker: int, resume: Resume) -> None:
+        self._maker.take_up(resume)
 
     def trim(self) -> list[Arrival]:
         trim.let_go(self._maker.spec.dataset)

@@ -279,6 +279,8 @@ class ProcessExecutor:
         if resume.epoch == self._start.epoch:
             self._resumes[worker] = resume
 
+    take_up = remember  # before a worker starts it is the same
+
     def trim(self) -> list[Arrival]:
         self._trims += 1
         self._weighing.forget()

@@ -70,6 +70,7 @@ class ThreadExecutor:
         self._epoch = [0] * 16
         self._pages: dict[int, list[int]] = {}
         self._at_work: dict[int, tuple[Task, int]] = {}
+        self._resumes: dict[int, Resume] = {}
         self._closed = False
 
     @property
@@ -154,6 +155,9 @@ class ThreadExecutor:
     def remember(self, worker: int, resume: Resume) -> None:
         return None
 
+    def take_up(self, worker: int, resume: Resume) -> None:
+        self._resumes[worker] = resume
+
     def trim(self) -> list[Arrival]:
         if not self._at_work:  # a sample of an abandoned epoch may still be in the making
             trim.let_go(self._spec.dataset)
@@ -188,7 +192,8 @@ class ThreadExecutor:
         maker: Maker | None = None
         try:
             context.set_thread_info(worker, spec.num_workers, self._start.seed + worker, spec.dataset)
-            maker = Maker(spec, worker, seeds=False)
+            resume = self._resumes.pop(worker, None)
+            maker = Maker(spec, worker, seeds=False, keeps_state=True, resume=resume)
             maker.watch = Watch(self._pages[worker], self._epoch)
             if spec.worker_init_fn is not None:
                 spec.worker_init_fn(worker)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from stoker._core import messages as m
@@ -16,13 +17,41 @@ _SPARES = 8
 """How many indices a ticket carries that may stand in for a bad sample when its own range has no good one."""
 
 
+def _nobody(number: int, samples: int) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Where in an epoch planning begins: ``batches`` and ``samples`` lie before it. Batches in ``done`` are passed over.
+
+    ``passed(number, samples)`` hears of each of them, with the samples up to its end. The first sample of the epoch has the place
+    ``first_place`` in the global order, the next one lies ``stride`` further.
+    """
+
+    batches: int = 0
+    samples: int = 0
+    done: frozenset[int] = frozenset()
+    passed: Callable[[int, int], None] = _nobody
+    first_place: int = 0
+    stride: int = 1
+
+
+BEGIN = Begin()
+"""The beginning of an epoch."""
+
+SPARE_BATCHES = _SPARES
+"""How many batches back spares may come from."""
+
+
 class Planner:
     """Pulls the sampler, one ticket at a time, on the thread that iterates.
 
     ``batched`` tells that the sampler yields the indices of a whole batch. ``splittable`` allows tickets to be cut at row
     ranges. ``by_sample`` makes positions count samples instead of batches (``rng="sample"``). ``spares`` asks for indices that
     may stand in for bad ones: those planned last, and for the first tickets also those that come next. ``killers`` are the keys
-    (``sift.key_of``) of indices known to kill workers; their rows are planned as excluded.
+    (``sift.key_of``) of indices known to kill workers; their rows are planned as excluded. ``begin`` says where in the epoch the
+    sampler stands. ``after`` is called after every pull, for the ticket's ``plan_state``.
     """
 
     def __init__(
@@ -36,6 +65,8 @@ class Planner:
         by_sample: bool,
         spares: bool = False,
         killers: Collection[Any] = (),
+        begin: Begin = BEGIN,
+        after: Callable[[], object] | None = None,
     ) -> None:
         self._sampler = sampler
         self._epoch = epoch
@@ -44,7 +75,13 @@ class Planner:
         self._splittable = splittable
         self._by_sample = by_sample
         self._seq = 0
-        self._samples = 0
+        self._number = begin.batches
+        self._samples = begin.samples
+        self._first_place, self._stride = begin.first_place, begin.stride
+        self._done = begin.done
+        self._passed = begin.passed
+        self._after = after
+        self._states: deque[object] = deque()
         self._spares: deque[Any] | None = deque(maxlen=_SPARES) if spares else None
         self._ahead: deque[Any] = deque()
         self._exhausted = False
@@ -55,29 +92,41 @@ class Planner:
 
     def plan(self) -> m.Planned | m.PlanEnded:
         """The next ticket, or the end when the sampler is exhausted or broken."""
-        try:
-            if self._spares is not None:
-                self._look_ahead(self._spares)
-            indices = self._ahead.popleft() if self._ahead else self._pull()
-        except StopIteration:
-            return m.PlanEnded()
-        except Exception as error:
-            self.error = error
-            return m.PlanEnded()
-        rows = 0
+        while True:
+            try:
+                if self._spares is not None:
+                    self._look_ahead(self._spares)
+                indices = self._ahead.popleft() if self._ahead else self._pull()
+            except StopIteration:
+                return m.PlanEnded()
+            except Exception as error:
+                self.error = error
+                return m.PlanEnded()
+            rows = _rows_of(indices) if self._batched else 0
+            number, sample = self._number, self._samples
+            self._number = number + 1
+            self._samples = sample + (rows if self._batched else 1)
+            plan_state = self._states.popleft() if self._after is not None else None
+            if not self._done or number not in self._done:
+                break
+            self._pass(indices, number)
         ranges: tuple[tuple[int, int], ...] = ()
-        if self._batched:
-            rows = _rows_of(indices)
-            if self._splittable and type(indices) in (list, tuple):
-                ranges = row_ranges(rows)
-        seq = self._seq
-        position = self._samples if self._by_sample else seq
-        self._seq = seq + 1
-        self._samples += rows if self._batched else 1
-        ticket = Ticket(self._epoch, seq, position, indices, self._seed, rows)
+        if self._splittable and rows and type(indices) in (list, tuple):
+            ranges = row_ranges(rows)
+        position = self._first_place + sample * self._stride if self._by_sample else number
+        ticket = Ticket(
+            self._epoch, self._seq, position, indices, self._seed, rows, plan_state, number=number, sample=sample
+        )  # fmt: skip
+        self._seq += 1
         if (self._killers or self._spares is not None) and (rows or not self._batched):
             ticket = self._provide(ticket)
         return m.Planned(ticket, ranges)
+
+    def _pass(self, indices: Any, number: int) -> None:
+        """A batch that was handed over before: its indices may still stand in for others."""
+        if self._spares is not None:
+            self._spares.extendleft(self._listed(indices))
+        self._passed(number, self._samples)
 
     def _pull(self) -> Any:
         if self._late_error is not None:
@@ -87,6 +136,8 @@ class Planner:
         indices = next(self._sampler)
         if self._batched and not hasattr(indices, "__len__") and hasattr(indices, "__iter__"):
             indices = list(indices)  # the sampler's code still: it may raise
+        if self._after is not None:
+            self._states.append(self._after())
         return indices
 
     def _provide(self, ticket: Ticket) -> Ticket:

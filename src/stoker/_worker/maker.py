@@ -107,6 +107,11 @@ class Maker:
             found = find(self.spec.dataset)
             self._stored = StoredGenerators(self.spec.dataset, found) if found else None
 
+    def take_up(self, resume: Resume) -> None:
+        """The stream of an iterable dataset begins the epoch that ``resume`` names where it says."""
+        if self._stream is not None:
+            self._stream.take_up(resume)
+
     def make(self, order: Order, slot: SlotMemory | None) -> Any:
         """The batch of a whole ticket, in an envelope if there is something to tell. Tensors are stacked in ``slot`` if given."""
         if not self._tells:

@@ -44,15 +44,21 @@ class WorkerSpec:
     on_bad_sample: BadSampleMode = "raise"
     stride: int = 1
     stored: tuple[Stored, ...] = ()
+    snapshot_every: int = 1
+    """How many batches of a stream lie between two states of it that the parent hears of."""
 
 
 class Resume(NamedTuple):
-    """Where the stream of a lost worker stood after ``pulled`` batches: the pickled state of the dataset or of its iterator."""
+    """Where a stream stood after ``pulled`` batches: the pickled states of the dataset and of its iterator, None without one.
+
+    ``fresh`` tells that the iterator is to begin anew, with the dataset as it was then.
+    """
 
     epoch: int
     pulled: int
-    state: bytes
-    of_iterator: bool
+    dataset: bytes | None
+    iterator: bytes | None
+    fresh: bool = False
 
 
 class Order(NamedTuple):

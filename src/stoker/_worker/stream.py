@@ -53,7 +53,7 @@ class Stream:
         self._bad = bad
         self._keeps_state = keeps_state
         self._resume = resume
-        self._stateful: Any = None
+        self._stateful: tuple[Any, Any] = (None, None)
         self._iterator: Iterator[Any] | None = None
         self._epoch = -1
         self._ended = False
@@ -70,17 +70,22 @@ class Stream:
             raise StreamEnded
         return self._pull(order)
 
+    def take_up(self, resume: Resume) -> None:
+        """Begin the epoch it names where it says."""
+        self._resume = resume
+
     def state(self) -> Resume | None:
         """Where the stream stands now, as its dataset tells. One that cannot tell is fast-forwarded like any other."""
-        if self._stateful is None:
+        dataset, iterator = self._stateful
+        if (dataset is None and iterator is None) or self._pulled % self._spec.snapshot_every:
             return None
         try:
-            state = pickle.dumps(self._stateful.state_dict())
-            return Resume(self._epoch, self._pulled, state, self._stateful is not self._dataset)
+            return Resume(self._epoch, self._pulled, _kept(dataset), _kept(iterator))
         except Exception as error:
-            self._stateful = None
+            self._stateful = (None, None)
             logging.getLogger("stoker").warning(
-                "the dataset's state_dict() cannot be kept (%r): after a crash its stream is read again from its beginning",
+                "the dataset's state_dict() cannot be kept (%r): after a crash, and when the loader's state is loaded, its "
+                "stream is read again from its beginning",
                 error,
             )
             return None
@@ -95,16 +100,19 @@ class Stream:
         resume = self._resume if self._resume is not None and self._resume.epoch == order.epoch else None
         self._resume = None
         dataset = self._dataset
-        if resume is not None and not resume.of_iterator:
-            dataset.load_state_dict(pickle.loads(resume.state))
+        if resume is not None and resume.dataset is not None:
+            dataset.load_state_dict(pickle.loads(resume.dataset))
         iterator: Any = iter(dataset)
         self._iterator = iterator
-        self._stateful = None
+        self._stateful = (None, None)
         if self._keeps_state:
-            self._stateful = next((part for part in (iterator, dataset) if _is_stateful(part)), None)
-        if resume is not None:
-            if resume.of_iterator or iterator is dataset:  # its __iter__ may have begun anew
-                iterator.load_state_dict(pickle.loads(resume.state))
+            stateful = iterator is not dataset and _is_stateful(iterator)
+            self._stateful = (dataset if _is_stateful(dataset) else None, iterator if stateful else None)
+        if resume is not None and not resume.fresh:
+            if resume.iterator is not None:
+                iterator.load_state_dict(pickle.loads(resume.iterator))
+            elif iterator is dataset and resume.dataset is not None:  # its __iter__ may have begun anew
+                iterator.load_state_dict(pickle.loads(resume.dataset))
             self._pulled = resume.pulled
 
     def _seed_pipe(self, order: Order) -> None:
@@ -152,6 +160,10 @@ class Stream:
     def _count(self) -> int:
         self._sampled += 1
         return self._sampled - 1
+
+
+def _kept(part: Any) -> bytes | None:
+    return None if part is None else pickle.dumps(part.state_dict())
 
 
 def _is_stateful(part: Any) -> bool:

@@ -1,0 +1,170 @@
+"""Where a loader is in its data: what ``state_dict`` tells, and where the next ``iter()`` begins.
+
+nothing yet ──state_dict()──► pinned: the next epoch's seed and order are settled
+load_state_dict() ──► loaded ──iter()──► under way ──the end──► nothing yet, with another epoch behind it
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from stoker._core import resume
+from stoker._core.resume import Saved, StreamState
+from stoker._engine.opening import Opening, facts_of, is_iterable, stream_count, stream_differences
+from stoker._engine.progress import Progress
+from stoker._plan import moment, source
+from stoker._plan.moment import TORCH, Moment
+from stoker._plan.source import is_stateful
+
+
+@dataclass(frozen=True, slots=True)
+class _Pin:
+    """The next epoch, settled before it began: generators as they stood, and as they stood after its seed was drawn from them."""
+
+    moment: Moment
+    after: Moment
+    seed: int
+
+
+class Bookmark:
+    """Owner: a loader. Used on the thread that iterates it."""
+
+    def __init__(self) -> None:
+        self._loaded: Saved | None = None
+        self._pin: _Pin | None = None
+        self._opening: Opening | None = None
+        self._progress: Progress | None = None
+
+    def __copy__(self) -> Bookmark:
+        """For a copy of the loader, which has iterated nothing yet."""
+        other = Bookmark()
+        other._loaded = self._loaded
+        return other
+
+    def state(self, loader: Any) -> dict[str, Any]:
+        """A fresh dict, in time that does not depend on how far the loader is. Starts no worker, reads no data."""
+        if self._loaded is not None:
+            return resume.dump(copy.deepcopy(self._loaded))
+        if self._opening is None or self._progress is None or self._progress.finished:
+            return resume.dump(self._between_epochs(loader))
+        return resume.dump(_under_way(loader, self._opening, self._progress))
+
+    def load(self, loader: Any, state: Any) -> None:
+        """The next ``iter()`` goes on from this state. Raises ValueError, and changes nothing, when it cannot."""
+        if isinstance(state, dict) and not state:
+            return
+        saved = copy.deepcopy(resume.parse(state))
+        found = resume.differences(saved, facts_of(loader)) + stream_differences(saved, loader)
+        if found:
+            raise ValueError("this state does not fit this loader: " + "; and ".join(found))
+        if not saved.finished:
+            moment.decode(saved.generators, moment.generators_of(loader))
+        self._loaded, self._pin = saved, None
+
+    def open(self, loader: Any) -> Opening:
+        """How the epoch that begins now is to be opened."""
+        given = moment.generators_of(loader)
+        if self._loaded is not None:
+            return self._open_loaded(loader, given, self._loaded)
+        pin = self._pin
+        if pin is None:
+            return Opening(given, moment.capture(given, moment.draws_from(loader._index_sampler)))
+        if moment.capture(given, [name for name, _ in pin.after.world]) == pin.after:
+            moment.restore(
+                pin.moment, given
+            )  # nobody drew since: the epoch begins as if nobody had asked for a state
+            return Opening(given, pin.moment)
+        return Opening(given, pin.moment, replays=True)
+
+    def begun(self, opening: Opening, progress: Progress) -> None:
+        """An iteration is under way: from here on its progress counts."""
+        self._loaded = self._pin = None
+        self._opening, self._progress = opening, progress
+
+    @staticmethod
+    def _open_loaded(loader: Any, given: list[torch.Generator], saved: Saved) -> Opening:
+        try:
+            if facts_of(loader) == saved.facts or not saved.finished:
+                then = moment.decode(saved.generators, given)
+                return Opening(given, then, saved, replays=True)
+        except ValueError:
+            if not saved.finished:
+                raise
+        # A whole epoch over other data, or drawn from other generators: it takes nothing from the one before.
+        return Opening(given, moment.capture(given, moment.draws_from(loader._index_sampler)), saved)
+
+    def _between_epochs(self, loader: Any) -> Saved:
+        """The next epoch is settled now."""
+        if self._pin is None:
+            self._pin = _draw(loader)
+        opening = self._opening
+        epoch = source.epoch_of(loader._index_sampler)
+        if opening is not None and source.elastic_part(loader._index_sampler) is not None:
+            epoch = None if opening.source.epoch is None else opening.source.epoch + 1
+        streams = None
+        if is_iterable(loader):
+            before = self._progress.streams if self._progress is not None else None
+            streams = tuple(
+                StreamState(dataset=each.dataset)
+                for each in before or (StreamState(),) * stream_count(loader)
+            )
+        return Saved(
+            facts=facts_of(loader),
+            base_seed=self._pin.seed,
+            pipe_seed=None,
+            batches=0,
+            samples=0,
+            ahead=(),
+            finished=True,
+            generators=moment.encode(self._pin.moment),
+            sampler_epoch=epoch,
+            sampler_state=None,
+            sampler_at=0,
+            dataset_state=_dataset_state(loader),
+            streams=streams,
+            turn=0,
+        )
+
+
+def _under_way(loader: Any, opening: Opening, progress: Progress) -> Saved:
+    """In the middle of an epoch."""
+    batches, samples = progress.batches, progress.samples
+    sampler_state, sampler_at = opening.source.state(batches, samples, progress.snapshot)
+    return Saved(
+        facts=facts_of(loader),
+        base_seed=opening.base_seed,
+        pipe_seed=opening.pipe_seed,
+        batches=batches,
+        samples=samples,
+        ahead=progress.ahead,
+        finished=False,
+        generators=opening.generators(),
+        sampler_epoch=opening.source.epoch,
+        sampler_state=sampler_state,
+        sampler_at=sampler_at,
+        dataset_state=_dataset_state(loader),
+        streams=progress.streams,
+        turn=progress.turn,
+    )
+
+
+def _draw(loader: Any) -> _Pin:
+    """Settle the next epoch's seed: drawn where ``iter()`` would draw it."""
+    given = moment.generators_of(loader)
+    world = list(moment.draws_from(loader._index_sampler))
+    if loader.generator is None and TORCH not in world:
+        world.append(TORCH)
+    before = moment.capture(given, world)
+    seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=loader.generator).item())
+    return _Pin(before, moment.capture(given, world), seed)
+
+
+def _dataset_state(loader: Any) -> Any:
+    """Of a map-style dataset, as this process has it."""
+    if is_iterable(loader) or not is_stateful(loader.dataset):
+        return None
+    return copy.deepcopy(loader.dataset.state_dict())

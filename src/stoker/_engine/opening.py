@@ -1,0 +1,248 @@
+"""How one epoch begins: from its first batch or from where a state says, and with which generators."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler
+from torch.utils.data import dataloader as torch_loader
+
+from stoker._core.grid import mix
+from stoker._core.resume import Facts, Saved, StreamState
+from stoker._engine.progress import Progress
+from stoker._plan import moment, ranks, source
+from stoker._plan.moment import Moment
+from stoker._plan.planner import SPARE_BATCHES, Begin
+from stoker._plan.source import Source, is_stateful
+
+
+class Opening:
+    """Owner: the iterator that is being made, then the loader's bookmark: it must not know the loader.
+
+    ``then`` is how the generators stand before the samplers are opened, or stood: ``replays`` asks that they be put there for it.
+    ``saved`` is the state that was loaded, if any.
+    """
+
+    def __init__(
+        self,
+        given: list[torch.Generator],
+        then: Moment,
+        saved: Saved | None = None,
+        *,
+        replays: bool = False,
+    ) -> None:
+        self.saved = saved
+        self.rest_of: Saved | None = saved if saved is not None and not saved.finished else None
+        """The state of which this epoch is the rest."""
+        self.source: Source
+        self.base_seed = 0
+        self.pipe_seed: int | None = None
+        self._given = given
+        self._then = then
+        self._replays = replays
+        self._pulled: Moment | None = None
+        self._texts: dict[str, Any] | None = None
+        self._back = 0
+
+    @contextmanager
+    def generators_in_place(self) -> Iterator[None]:
+        """While samplers are opened and brought to their place. The global ones are afterwards as they were found."""
+        if not self._replays:
+            yield
+            return
+        found = torch.default_generator.get_state()  # the base seed is drawn from it, whoever draws else
+        try:
+            with moment.replayed(self._then, self._given):
+                yield
+        finally:
+            torch.default_generator.set_state(found)
+
+    def prepare(self, loader: Any) -> None:
+        """Before the samplers are opened: what was saved of the user's parts goes back to them."""
+        saved = self.saved
+        if saved is None:
+            return
+        source.prepare(loader._index_sampler, saved)
+        if saved.dataset_state is not None and is_stateful(loader.dataset):
+            loader.dataset.load_state_dict(copy.deepcopy(saved.dataset_state))
+
+    def take_over(self, iterator: Any, loader: Any) -> None:
+        """torch has opened the samplers and drawn the seeds for ``iterator``: bring them to their place."""
+        rest, sampler = self.rest_of, loader._index_sampler
+        if rest is not None:
+            iterator._base_seed = rest.base_seed
+            iterator._shared_seed = rest.pipe_seed
+            if rest.streams is not None and len(rest.streams) != stream_count(loader):
+                # Other streams than those that began the epoch: they must not draw the numbers of its beginning again.
+                iterator._base_seed = mix(rest.base_seed, rest.batches) >> 1
+        self.base_seed, self.pipe_seed = iterator._base_seed, iterator._shared_seed
+        plain = is_iterable(loader) or source.is_plain(sampler)
+        self.source = Source(sampler, iterator._sampler_iter, every=snapshot_every(loader), plain=plain)
+        if is_iterable(loader):
+            return
+        if rest is not None:
+            if "pulled" in rest.generators:
+                moment.put(moment.decode({"given": [], **rest.generators["pulled"]}, []))
+            if loader.on_bad_sample == "replace" and rest.sampler_state is None:
+                self._back = min(rest.batches, SPARE_BATCHES)
+            self.source.seek(rest, self._back)
+        if self._replays and self._then.world and self.source.after is None:
+            self.source.begin()
+        elif iterator._num_workers == 0 and self._then.world:
+            self._watch_first_pull()
+
+    def begin(self, loader: Any, progress: Progress) -> Begin:
+        """For the planner."""
+        first_place, stride = ranks.places(loader._index_sampler)
+        rest = self.rest_of
+        if rest is None or is_iterable(loader):
+            return Begin(first_place=first_place, stride=stride)
+        batches = rest.batches - self._back
+        samples = 0 if self.source.restarts else rest.samples
+        if self._back:
+            samples = max(0, samples - self._back * (rest.facts.batch_size or 1))
+        done = frozenset((*range(batches, rest.batches), *rest.ahead))
+        return Begin(batches, samples, done, progress.passed, first_place, stride)
+
+    def progress(self, loader: Any, *, carries: bool) -> Progress:
+        """How far the epoch is at its beginning. ``carries``: streams keep their datasets from one epoch to the next."""
+        rest = self.rest_of
+        in_order = loader.in_order or loader.num_workers == 0
+        if is_iterable(loader):
+            return self._stream_progress(loader, in_order, carries)
+        if rest is None:
+            return Progress(in_order=in_order, batched=loader._auto_collation)
+        samples = 0 if self.source.restarts else rest.samples
+        snapshot = self.source.kept(rest)
+        return Progress(
+            in_order=in_order,
+            batched=loader._auto_collation,
+            batches=rest.batches,
+            samples=samples,
+            ahead=rest.ahead,
+            snapshot=snapshot,
+        )
+
+    def _stream_progress(self, loader: Any, in_order: bool, carries: bool) -> Progress:
+        count = stream_count(loader)
+        blank = (StreamState(),) * count
+        saved, rest = self.saved, self.rest_of
+        if rest is not None and rest.streams is not None:
+            batches = rest.batches
+            if len(rest.streams) == count:
+                return Progress(in_order=in_order, batches=batches, streams=rest.streams, turn=rest.turn)
+            return Progress(in_order=in_order, batches=batches, streams=resharded(rest.streams, loader))
+        if saved is not None and saved.streams is not None and carries and len(saved.streams) == count:
+            return Progress(in_order=in_order, streams=saved.streams, fresh=True)
+        return Progress(in_order=in_order, streams=blank)
+
+    def generators(self) -> dict[str, Any]:
+        """How they stood, as texts."""
+        if self._texts is None:
+            self._texts = moment.encode(self._then)
+        if self._pulled is not None:
+            self._texts["pulled"] = moment.encode(self._pulled)
+            self._pulled = None
+        return self._texts
+
+    def _watch_first_pull(self) -> None:
+        """Without workers the samplers are first pulled by ``next()``: the trainer may have drawn since they were opened."""
+        names = [name for name, _ in self._then.world]
+        opened = moment.capture((), names)
+
+        def note() -> None:
+            pulled = moment.capture((), names)
+            if pulled != opened:
+                self._pulled = pulled
+
+        self.source.iterator = _after(note, self.source.iterator)
+
+
+def _after(note: Any, iterator: Iterator[Any]) -> Iterator[Any]:
+    note()
+    del note  # it knows the opening, which knows us
+    yield from iterator
+
+
+def facts_of(loader: Any) -> Facts:
+    """What a state of this loader has to agree on."""
+    sampler = loader._index_sampler
+    elastic = source.elastic_part(sampler) is not None
+    iterable = is_iterable(loader)
+    inner = sampler.sampler if type(sampler) is BatchSampler else None
+    counting = source.distributed_part(sampler)
+    return Facts(
+        kind="iterable" if iterable else "map",
+        length=None if iterable else _length(loader.dataset),
+        sampler=() if iterable else tuple(_name(part) for part in (sampler, inner) if part is not None),
+        sampler_length=None if iterable or elastic else _length(inner if inner is not None else sampler),
+        replicas=None if counting is None else counting.num_replicas,
+        elastic=elastic,
+        batch_size=loader.batch_size,
+        rng=loader.rng,
+    )
+
+
+def stream_differences(saved: Saved, loader: Any) -> list[str]:
+    """Why the streams of a state cannot be taken up by this loader, if they cannot."""
+    streams = saved.streams
+    if streams is None or saved.finished or not is_iterable(loader) or len(streams) == stream_count(loader):
+        return []
+    text = (
+        f"it has {len(streams)} stream(s) of an iterable dataset, one per worker, and this loader has {stream_count(loader)}: "
+        f"give it num_workers={len(streams)}"
+    )
+    if callable(getattr(loader.dataset, "__stoker_reshard__", None)):
+        if any(each.pulled and each.dataset is None and each.iterator is None for each in streams):
+            return [
+                f"{text}. The dataset can re-shard, but a stream of it has no state (state_dict) to re-shard"
+            ]
+        return []
+    hook = "__stoker_reshard__(states, num_workers), which makes as many states of those it is given"
+    return [f"{text}, or give the dataset {hook}, or begin the epoch anew"]
+
+
+def resharded(streams: tuple[StreamState, ...], loader: Any) -> tuple[StreamState, ...]:
+    """As many streams as there are workers now, as the dataset makes them of those there were."""
+    count = stream_count(loader)
+    of_iterator = any(each.iterator is not None for each in streams)
+    states = [copy.deepcopy(each.iterator if of_iterator else each.dataset) for each in streams]
+    made = loader.dataset.__stoker_reshard__(states, count)
+    if not isinstance(made, list | tuple) or len(made) != count:
+        got = f"{len(made)} of them" if isinstance(made, list | tuple) else type(made).__name__
+        raise ValueError(f"__stoker_reshard__ should return a list of {count} states, but returned {got}")
+    if of_iterator:
+        return tuple(StreamState(iterator=each) for each in made)
+    return tuple(StreamState(dataset=each) for each in made)
+
+
+def is_iterable(loader: Any) -> bool:
+    """Whether its dataset is iterable-style."""
+    return bool(loader._dataset_kind == torch_loader._DatasetKind.Iterable)
+
+
+def snapshot_every(loader: Any) -> int:
+    """How many steps lie between two states of the user's parts: with 0 or None more than there are."""
+    return int(loader.snapshot_every_n_steps or sys.maxsize)
+
+
+def stream_count(loader: Any) -> int:
+    """How many streams an iterable dataset is read by. None but this process is one as well."""
+    return max(1, int(loader.num_workers))
+
+
+def _length(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except (TypeError, NotImplementedError, AttributeError):
+        return None
+
+
+def _name(part: Any) -> str:
+    kind = type(part)
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,176 @@
+"""Generators as they stood when a sampler was opened: what it takes to have the same order once more.
+
+Two kinds: generators that the loader or its samplers were given, which belong to them, and the global ones, which belong to the
+trainer and are only borrowed: put back as found when the sampler has been brought to its place.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import random
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
+from torch.utils.data import WeightedRandomSampler as Weighted
+from torch.utils.data import dataloader as torch_loader
+from torch.utils.data.distributed import DistributedSampler
+
+TORCH, PYTHON, NUMPY = "torch", "python", "numpy"
+_WORDS = struct.Struct("<625Id")
+_NUMPY = struct.Struct("<624IiId")
+_QUIET = (SequentialSampler, torch_loader._InfiniteConstantSampler, list, tuple, range)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """``given`` are states of the generators that belong to the loader, ``world`` those of global ones, by name."""
+
+    given: tuple[torch.Tensor, ...] = ()
+    world: tuple[tuple[str, Any], ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Moment) and encode(self) == encode(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def generators_of(loader: Any) -> list[torch.Generator]:
+    """The generators that were given to a loader, its batch sampler or its sampler."""
+    found: dict[int, torch.Generator] = {}
+    outer = loader._index_sampler
+    for owner in (loader, outer, getattr(outer, "sampler", None), loader.sampler):
+        generator = getattr(owner, "generator", None)
+        if isinstance(generator, torch.Generator):
+            found.setdefault(id(generator), generator)
+    return list(found.values())
+
+
+def draws_from(index_sampler: Any) -> tuple[str, ...]:
+    """The global generators that a sampler may draw from, as far as its kind tells."""
+    sampler: Any = index_sampler.sampler if type(index_sampler) is BatchSampler else index_sampler
+    if isinstance(sampler, DistributedSampler) or type(sampler) in _QUIET:
+        return ()
+    if type(sampler) in (RandomSampler, SubsetRandomSampler, Weighted):
+        return () if sampler.generator is not None else (TORCH,)
+    return (TORCH, PYTHON, NUMPY)
+
+
+def capture(given: Sequence[torch.Generator], world: Sequence[str]) -> Moment:
+    """The generators as they stand now."""
+    return Moment(
+        tuple([generator.get_state() for generator in given]),
+        tuple([(name, _read(name)) for name in world]),
+    )
+
+
+@contextmanager
+def replayed(moment: Moment, given: Sequence[torch.Generator]) -> Iterator[None]:
+    """Have all generators stand where they stood; afterwards the global ones are as they were found."""
+    found = [(name, _read(name)) for name, _ in moment.world]
+    try:
+        restore(moment, given)
+        yield
+    finally:
+        for name, state in found:
+            _write(name, state)
+
+
+def restore(moment: Moment, given: Sequence[torch.Generator]) -> None:
+    """Set all of them, for good."""
+    for generator, state in zip(given, moment.given, strict=True):
+        generator.set_state(state)
+    put(moment)
+
+
+def put(moment: Moment) -> None:
+    """Set the global generators."""
+    for name, state in moment.world:
+        _write(name, state)
+
+
+def _read(name: str) -> Any:
+    if name == TORCH:
+        return torch.default_generator.get_state()
+    return random.getstate() if name == PYTHON else np.random.get_state()
+
+
+def _write(name: str, state: Any) -> None:
+    if name == TORCH:
+        torch.default_generator.set_state(state)
+    elif name == PYTHON:
+        random.setstate(state)
+    else:
+        np.random.set_state(state)
+
+
+def encode(moment: Moment) -> dict[str, Any]:
+    """As texts, for a state that can be written as JSON."""
+    texts: dict[str, Any] = {"given": [_text(_bytes(state)) for state in moment.given]}
+    for name, state in moment.world:
+        if name == TORCH:
+            texts[name] = _text(_bytes(state))
+        elif name == PYTHON:
+            gauss = math.nan if state[2] is None else state[2]
+            texts[name] = _text(_WORDS.pack(*state[1], gauss))
+        elif state[0] == "MT19937":  # somebody may have put another one behind np.random
+            texts[name] = _text(_NUMPY.pack(*state[1].tolist(), *state[2:]))
+    return texts
+
+
+def decode(texts: dict[str, Any], given: Sequence[torch.Generator]) -> Moment:
+    """What ``encode`` made. ``given`` are the generators that it is meant for. Raises ValueError when it does not fit them."""
+    states = texts.get("given")
+    if not isinstance(states, list) or len(states) != len(given):
+        had = len(states) if isinstance(states, list) else 0
+        raise ValueError(
+            f"this state was saved with {had} generator(s) given to the loader and its samplers, and here there are {len(given)}: "
+            "give the loader a generator= as it had then, or begin the epoch anew"
+        )
+    try:
+        own = []
+        for generator, text in zip(given, states, strict=True):
+            state = _tensor(text)
+            torch.Generator(generator.device).set_state(state)  # a trial
+            own.append(state)
+        world: list[tuple[str, Any]] = []
+        if TORCH in texts:
+            state = _tensor(texts[TORCH])
+            torch.Generator().set_state(state)
+            world.append((TORCH, state))
+        if PYTHON in texts:
+            *words, gauss = _WORDS.unpack(_raw(texts[PYTHON]))
+            found = (3, tuple(words), None if math.isnan(gauss) else gauss)
+            random.Random().setstate(found)
+            world.append((PYTHON, found))
+        if NUMPY in texts:
+            *keys, at, has_gauss, gauss = _NUMPY.unpack(_raw(texts[NUMPY]))
+            legacy: Any = ("MT19937", np.array(keys, np.uint32), at, has_gauss, gauss)
+            np.random.RandomState().set_state(legacy)
+            world.append((NUMPY, legacy))
+    except Exception as error:
+        raise ValueError(f"this state is damaged: a generator's state cannot be read ({error})") from error
+    return Moment(tuple(own), tuple(world))
+
+
+def _bytes(state: torch.Tensor) -> bytes:
+    return state.numpy().tobytes()
+
+
+def _tensor(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray(_raw(text)), dtype=torch.uint8)
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(zlib.compress(raw)).decode()
+
+
+def _raw(text: str) -> bytes:
+    return zlib.decompress(base64.b64decode(text, validate=True))
