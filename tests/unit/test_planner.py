@@ -16,7 +16,7 @@ from stoker._plan.planner import Planner
 
 def planner(sampler: Iterable[Any], **changed: Any) -> Planner:
     arguments: dict[str, Any] = {
-        "epoch": 4, "seed": 99, "batched": True, "splittable": True, "by_sample": False, **changed,
+        "epoch": 4, "seed": 99, "batched": True, "splittable": True, "places": None, **changed,
     }  # fmt: skip
     return Planner(iter(sampler), **arguments)
 
@@ -67,8 +67,26 @@ def test_without_batches_an_index_is_left_alone() -> None:
 
 @pytest.mark.parametrize(("batched", "positions"), [(True, [0, 3, 4]), (False, [0, 1, 2])])
 def test_by_sample_positions_count_samples(batched: bool, positions: list[int]) -> None:
-    plan = planner([[1, 2, 3], [4], [5, 6]], batched=batched, by_sample=True)
+    plan = planner([[1, 2, 3], [4], [5, 6]], batched=batched, places=lambda: (0, 1, 99))
     assert [planned(plan).ticket.position for _ in range(3)] == positions
+
+
+def test_places_are_asked_for_once_the_sampler_is_open() -> None:
+    """A sampler inside a generator begins its epoch when it is first pulled, and only then knows where it is."""
+    said: list[str] = []
+
+    def sampler() -> Iterator[list[int]]:
+        said.append("open")
+        yield from ([1, 2], [3, 4])
+
+    def places() -> tuple[int, int, int]:
+        said.append("asked")
+        return 10, 3, 7
+
+    plan = planner(sampler(), places=places)
+    tickets = [planned(plan).ticket for _ in range(2)]
+    assert [(ticket.position, ticket.seed) for ticket in tickets] == [(10, 7), (16, 7)]
+    assert said == ["open", "asked"]
 
 
 def test_a_batch_that_only_iterates_is_listed_once() -> None:
@@ -120,7 +138,7 @@ def test_what_is_no_batch_is_left_for_its_worker_to_refuse(indices: Any) -> None
 
 
 def test_an_empty_batch_takes_no_place_among_the_samples() -> None:
-    plan = planner([[1, 2], [], [3]], by_sample=True)
+    plan = planner([[1, 2], [], [3]], places=lambda: (0, 1, 99))
     assert [planned(plan).ticket.position for _ in range(3)] == [0, 2, 2]
 
 

@@ -9,7 +9,7 @@ and datasets) is carried as it is; everything else can be written as JSON.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 VERSION = 1
@@ -22,7 +22,8 @@ class Facts:
     """What a state and the loader it is loaded into have to agree on.
 
     ``sampler`` names the kinds of the samplers, outermost first. ``replicas`` is how many ranks a distributed sampler divides
-    by. ``elastic`` tells that the sampler can go on with any number of them.
+    by, ``rank`` which of them it serves: all may load the state of one of them, unless batches were handed over out of order.
+    ``elastic`` tells that the sampler can go on with any number of them.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Facts:
     elastic: bool
     batch_size: int | None
     rng: str
+    rank: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,12 @@ def differences(saved: Saved, here: Facts) -> list[str]:
     elif not here.elastic and was.replicas != here.replicas:
         found.append(
             f"its sampler divided the data by {was.replicas} ranks, this one by {here.replicas}: run as many ranks, or use "
-            "stoker.ElasticDistributedSampler, which goes on with any number of them"
+            "stoker.ElasticDistributedSampler with batch_size, which goes on with any number of them"
+        )
+    elif saved.ahead and (was.rank, was.replicas) != (here.rank, here.replicas):
+        found.append(
+            f"its batches were handed over out of order on rank {was.rank} of {was.replicas}, and this is rank {here.rank} of "
+            f"{here.replicas}: load on every rank the state that it saved itself, or save with in_order=True"
         )
     elif not here.elastic and was.sampler_length != here.sampler_length and was.length == here.length:
         found.append(
@@ -249,6 +256,7 @@ _FORM: dict[str, tuple[Callable[[Any], bool], str]] = {
     "sampler": (_all(_text), "a list of names"),
     "sampler_length": _MAYBE_COUNT,
     "replicas": _MAYBE_COUNT,
+    "rank": _MAYBE_COUNT,
     "elastic": _FLAG,
     "batch_size": _MAYBE_COUNT,
     "rng": (_text, "a name"),

@@ -63,6 +63,7 @@ class Bookmark:
             raise ValueError("this state does not fit this loader: " + "; and ".join(found))
         if not saved.finished:
             moment.decode(saved.generators, moment.generators_of(loader))
+            source.check(loader._index_sampler, saved)
         self._loaded, self._pin = saved, None
 
     def open(self, loader: Any) -> Opening:

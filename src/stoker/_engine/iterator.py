@@ -98,10 +98,10 @@ class StokerIter(_Base):  # type: ignore[misc]
         planner = Planner(
             _drawn_on_cpu(opening.source.iterator, loader.generator),
             epoch=self._iteration.epoch,
-            seed=ranks.seed_of(self._index_sampler, self._base_seed) if by_sample else self._base_seed,
+            seed=self._base_seed,
             batched=self._auto_collation and not iterable,
             splittable=splittable,
-            by_sample=by_sample,
+            places=functools.partial(ranks.keys, self._index_sampler, self._base_seed) if by_sample else None,
             spares=options.on_bad_sample == "replace" and not iterable,
             killers=ledger.killers,
             begin=opening.begin(loader, progress),

@@ -15,7 +15,7 @@ from torch.utils.data import dataloader as torch_loader
 from stoker._core.grid import mix
 from stoker._core.resume import Facts, Saved, StreamState
 from stoker._engine.progress import Progress
-from stoker._plan import moment, ranks, source
+from stoker._plan import moment, source
 from stoker._plan.moment import Moment
 from stoker._plan.planner import SPARE_BATCHES, Begin
 from stoker._plan.source import Source, is_stateful
@@ -98,16 +98,15 @@ class Opening:
 
     def begin(self, loader: Any, progress: Progress) -> Begin:
         """For the planner."""
-        first_place, stride = ranks.places(loader._index_sampler)
         rest = self.rest_of
         if rest is None or is_iterable(loader):
-            return Begin(first_place=first_place, stride=stride)
+            return Begin()
         batches = rest.batches - self._back
         samples = 0 if self.source.restarts else rest.samples
         if self._back:
             samples = max(0, samples - self._back * (rest.facts.batch_size or 1))
         done = frozenset((*range(batches, rest.batches), *rest.ahead))
-        return Begin(batches, samples, done, progress.passed, first_place, stride)
+        return Begin(batches, samples, done, progress.passed)
 
     def progress(self, loader: Any, *, carries: bool) -> Progress:
         """How far the epoch is at its beginning. ``carries``: streams keep their datasets from one epoch to the next."""
@@ -172,7 +171,7 @@ def _after(note: Any, iterator: Iterator[Any]) -> Iterator[Any]:
 def facts_of(loader: Any) -> Facts:
     """What a state of this loader has to agree on."""
     sampler = loader._index_sampler
-    elastic = source.elastic_part(sampler) is not None
+    elastic = source.is_elastic(sampler)
     iterable = is_iterable(loader)
     inner = sampler.sampler if type(sampler) is BatchSampler else None
     counting = source.distributed_part(sampler)
@@ -182,6 +181,7 @@ def facts_of(loader: Any) -> Facts:
         sampler=() if iterable else tuple(_name(part) for part in (sampler, inner) if part is not None),
         sampler_length=None if iterable or elastic else _length(inner if inner is not None else sampler),
         replicas=None if counting is None else counting.num_replicas,
+        rank=None if counting is None else counting.rank,
         elastic=elastic,
         batch_size=loader.batch_size,
         rng=loader.rng,

@@ -25,16 +25,13 @@ def _nobody(number: int, samples: int) -> None:
 class Begin:
     """Where in an epoch planning begins: ``batches`` and ``samples`` lie before it. Batches in ``done`` are passed over.
 
-    ``passed(number, samples)`` hears of each of them, with the samples up to its end. The first sample of the epoch has the place
-    ``first_place`` in the global order, the next one lies ``stride`` further.
+    ``passed(number, samples)`` hears of each of them, with the samples up to its end.
     """
 
     batches: int = 0
     samples: int = 0
     done: frozenset[int] = frozenset()
     passed: Callable[[int, int], None] = _nobody
-    first_place: int = 0
-    stride: int = 1
 
 
 BEGIN = Begin()
@@ -48,10 +45,12 @@ class Planner:
     """Pulls the sampler, one ticket at a time, on the thread that iterates.
 
     ``batched`` tells that the sampler yields the indices of a whole batch. ``splittable`` allows tickets to be cut at row
-    ranges. ``by_sample`` makes positions count samples instead of batches (``rng="sample"``). ``spares`` asks for indices that
-    may stand in for bad ones: those planned last, and for the first tickets also those that come next. ``killers`` are the keys
-    (``sift.key_of``) of indices known to kill workers; their rows are planned as excluded. ``begin`` says where in the epoch the
-    sampler stands. ``after`` is called after every pull, for the ticket's ``plan_state``.
+    ranges. ``places`` makes positions count samples instead of batches (``rng="sample"``): it is asked once, when the sampler has
+    been pulled and so opened, for the place of the epoch's first sample, the distance to the next one, and the seed.
+
+    ``spares`` asks for indices that may stand in for bad ones: those planned last, and for the first tickets also those that come
+    next. ``killers`` are the keys (``sift.key_of``) of indices known to kill workers; their rows are planned as excluded. ``begin``
+    says where in the epoch the sampler stands. ``after`` is called after every pull, for the ticket's ``plan_state``.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class Planner:
         seed: int,
         batched: bool,
         splittable: bool,
-        by_sample: bool,
+        places: Callable[[], tuple[int, int, int]] | None = None,
         spares: bool = False,
         killers: Collection[Any] = (),
         begin: Begin = BEGIN,
@@ -73,11 +72,12 @@ class Planner:
         self._seed = seed
         self._batched = batched
         self._splittable = splittable
-        self._by_sample = by_sample
+        self._places = places
+        self._by_sample = places is not None
+        self._first_place, self._stride = 0, 1
         self._seq = 0
         self._number = begin.batches
         self._samples = begin.samples
-        self._first_place, self._stride = begin.first_place, begin.stride
         self._done = begin.done
         self._passed = begin.passed
         self._after = after
@@ -113,6 +113,9 @@ class Planner:
         ranges: tuple[tuple[int, int], ...] = ()
         if self._splittable and rows and type(indices) in (list, tuple):
             ranges = row_ranges(rows)
+        if self._places is not None:
+            self._first_place, self._stride, self._seed = self._places()
+            self._places = None
         position = self._first_place + sample * self._stride if self._by_sample else number
         ticket = Ticket(
             self._epoch, self._seq, position, indices, self._seed, rows, plan_state, number=number, sample=sample

@@ -44,6 +44,11 @@ def seed_of(sampler: Any, base_seed: int) -> int:
     return base_seed if seed is None else int(seed)
 
 
+def keys(sampler: Any, base_seed: int) -> tuple[int, int, int]:
+    """What random numbers by place are keyed to: first place, stride and seed of an iteration that the sampler has begun."""
+    return (*places(sampler), seed_of(sampler, base_seed))
+
+
 def _ranked(sampler: Any) -> Any:
     """The sampler, or the one inside it, that deals samples out to ranks; None when there is none."""
     for _ in range(_DEEP):

@@ -12,6 +12,7 @@ For torch's own BatchSampler 1 and 2 concern the sampler inside it.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 import pickle
@@ -196,6 +197,13 @@ def prepare(sampler: Any, saved: Saved) -> None:
         inner.load_state_dict(state["sampler"])
 
 
+def check(sampler: Any, saved: Saved) -> None:
+    """ValueError when a sampler could not be told what was saved of it, as far as that can be known without telling it."""
+    elastic = elastic_part(sampler)
+    if elastic is not None and saved.sampler_state is not None:
+        copy.copy(elastic).load_state_dict(saved.sampler_state)
+
+
 def is_plain(sampler: Any) -> bool:
     """Whether a sampler is one of torch's: they have no state of their own, and neither have their iterators."""
     inner = sampler.sampler if type(sampler) is BatchSampler else sampler
@@ -208,6 +216,12 @@ def elastic_part(sampler: Any) -> Any:
         if callable(getattr(part, "__stoker_state__", None)):
             return part
     return None
+
+
+def is_elastic(sampler: Any) -> bool:
+    """Whether any number of ranks can go on: not where a batch sampler of the user's stands between, whose ways are not known."""
+    inner = sampler.sampler if type(sampler) is BatchSampler else sampler
+    return elastic_part(sampler) is inner
 
 
 def counting_part(sampler: Any) -> Any:
