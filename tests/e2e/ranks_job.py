@@ -1,7 +1,7 @@
 """A training job of several ranks, started by torchrun: ``-m tests.e2e.ranks_job FOLDER``, which has the legs to run in legs.json.
 
 Every rank writes down the rows of each leg and its state after it. A collective per batch, as in data-parallel training, would wait
-for ever if one rank had more batches than another.
+for ever if one rank had more batches than another. A leg may be for fewer ranks than the job has: they are a group of their own.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ from tests.e2e.ranked import loader, rows
 
 def run(leg: dict[str, Any], folder: Path) -> None:
     """One leg of an epoch: load, take some batches, save."""
-    rank = dist.get_rank()
-    train = loader(**leg["loader"])
+    rank, ranks = dist.get_rank(), leg["ranks"]
+    group = dist.new_group(list(range(ranks)))
+    if rank >= ranks:
+        return
+    few = {"replicas": ranks, "rank": rank} if ranks < dist.get_world_size() else {}
+    train = loader(**leg["loader"], **few)
     if leg["load"] is not None:
         whose = rank if leg["own"] else 0
         train.load_state_dict(json.loads((folder / f"{leg['load']}.{whose}.state").read_text()))
@@ -29,11 +33,11 @@ def run(leg: dict[str, Any], folder: Path) -> None:
     for batch in itertools.islice(train, leg["batches"]):
         seen += rows(batch)
         count = torch.tensor(len(batch))
-        dist.all_reduce(count)
-        assert count.item() == len(batch) * dist.get_world_size()
+        dist.all_reduce(count, group=group)
+        assert count.item() == len(batch) * ranks
     (folder / f"{leg['name']}.{rank}.state").write_text(json.dumps(train.state_dict()))
     (folder / f"{leg['name']}.{rank}.rows").write_text(json.dumps(seen))
-    dist.barrier()
+    dist.barrier(group)
 
 
 def main() -> None:

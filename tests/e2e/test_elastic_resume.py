@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler
+from torch.utils.data import BatchSampler, DistributedSampler
 
 from stoker import DataLoader, ElasticDistributedSampler
 from tests.e2e.ranked import Augmented, Row, loader, rows, whole
@@ -178,3 +179,23 @@ def test_what_was_handed_over_out_of_order_belongs_to_its_rank() -> None:
             ValueError, match=f"on rank 0 of 2, and this is rank {rank} of {replicas}: load on every rank"
         ):
             other.load_state_dict(early)
+
+
+def test_torchs_own_sampler_goes_on_with_as_many_ranks() -> None:
+    def build(replicas: int, rank: int) -> Any:
+        data = Augmented(30)
+        sampler: Any = DistributedSampler(data, replicas, rank, seed=3)
+        return DataLoader(data, batch_size=4, sampler=sampler, rng="sample", generator=torch.Generator())
+
+    train = build(2, 1)
+    train.sampler.set_epoch(6)
+    uninterrupted = epochs(train, 1)[0]
+    train = build(2, 1)
+    train.sampler.set_epoch(6)
+    taken, states = play([train], 2)
+    again = build(2, 1)
+    again.sampler.set_epoch(6)
+    again.load_state_dict(states[0])
+    assert taken + epochs(again, 1)[0] == uninterrupted
+    with pytest.raises(ValueError, match=r"by 2 ranks, this one by 3.*stoker\.ElasticDistributedSampler"):
+        build(3, 1).load_state_dict(states[0])

@@ -244,7 +244,7 @@ def test_copies_go_on_by_themselves() -> None:
 
 
 def test_a_billion_samples() -> None:
-    """Only what is asked for is computed: the first and the last come at once, and ranks do not meet."""
+    """Row 49. Only what is asked for is computed: the first and the last come at once, and ranks do not meet."""
     chosen = sampler(BILLION, 8, 5)
     first = list(itertools.islice(chosen, 100))
     assert len(set(first)) == 100
