@@ -162,9 +162,23 @@ def _recovery() -> float:
     return recovery.delay_us()
 
 
+def _seeding() -> float:
+    from benchmarks import rng
+
+    return rng.range_us()
+
+
+def _seeding_inline() -> float:
+    from benchmarks import rng
+
+    return rng.inline_us()
+
+
 MICROS: tuple[Micro, ...] = (
     Micro("core", "the scheduler's own cost per batch", _core, 20.0),
     Micro("core-split", "the same when batches are split over 4 workers", _core_split, 20.0),
+    Micro("rng", "seeding one range of rows in a worker", _seeding, 11.0),
+    Micro("rng-inline", "seeding a batch of 64 rows without workers", _seeding_inline, 200.0),
     Micro("recovery", "how much later a batch comes when all workers are killed", _recovery, 1e6),
 )
 

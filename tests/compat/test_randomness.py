@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DistributedSampler
 
 from tests.compat.compare import Arguments, StokerLoader, TorchLoader, assert_same, observe, seed_everything
 from tests.compat.samples import Augmented, RandomStream
@@ -57,6 +58,22 @@ def test_rows_batches_and_epochs_differ(num_workers: int) -> None:
     for name in ("python", "numpy", "torch", "normal"):
         drawn = torch.cat([batch[name].reshape(8, -1)[:, 0].double() for epoch in epochs for batch in epoch])
         assert len(drawn.unique()) == len(drawn) == 80
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_ranks_that_share_a_seed_draw_different_numbers(
+    num_workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn(**arguments: Any) -> set[float]:
+        epochs = run_ours(batch_size=8, num_workers=num_workers, **arguments)
+        return {number for epoch in epochs for batch in epoch for number in batch["python"].tolist()}
+
+    ranks = [drawn(sampler=DistributedSampler(range(80), 2, rank)) for rank in (0, 1)]  # type: ignore[arg-type]
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    for rank in (2, 3):
+        monkeypatch.setenv("RANK", str(rank))
+        ranks.append(drawn())
+    assert len(set.union(*ranks)) == sum(map(len, ranks)) == 4 * 80
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import default_collate
 
 from stoker._core.grid import row_ranges, share_ranges
-from stoker._worker import seeding
+from stoker._worker import seeding, stored
 from stoker._worker.maker import Maker, Watch
 from stoker._worker.spec import Order, WorkerSpec
 from stoker._worker.status import COLLATING, EPOCH, PHASE, ROW
@@ -143,6 +143,108 @@ def test_by_sample_the_batch_size_does_not_matter() -> None:
         ]
         rows[size] = list(itertools.chain(*batches))
     assert rows[1] == rows[7] == rows[20] == rows[60]
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_by_sample_the_number_of_ranks_does_not_matter(replicas: int) -> None:
+    alone = maker(Dice(), rng="sample").make(order(list(range(24))), None)
+    rows: list[Any] = []
+    for rank in range(replicas):
+        one = maker(Dice(), rng="sample", rank=rank, stride=replicas)
+        mine = list(range(rank, 24, replicas))
+        first = one.make(order(mine[:5], position=rank), None)
+        rest = one.make(order(mine[5:], seq=1, position=rank + 5 * replicas), None)
+        rows += first + rest
+    assert sorted(rows) == alone
+
+
+def test_by_sample_every_row_is_seeded_once_and_ranges_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: list[int] = []
+    monkeypatch.setattr("stoker._worker.maker.seed_all", lambda key, torch_too: keys.append(key))
+    rows = [seeding.sample_key(77, place) for place in range(10, 50)]
+    maker(Dice(), rng="sample").make(order(list(range(40)), position=10), None)
+    assert keys == rows
+    keys.clear()
+    maker(Dice(), rng="sample", on_bad_sample="skip").make(order(list(range(40)), position=10), None)
+    assert keys == rows
+    for one, wanted in (
+        (maker(Many(), rng="sample"), order(list(range(40)), position=10)),
+        (maker(Many(), rng="sample", on_bad_sample="skip"), order(list(range(40)), position=10)),
+        (maker(Dice(), rng="sample", auto_collation=False), order(3, position=10)),
+        (maker(Dice(), rng="sample", auto_collation=False, on_bad_sample="skip"), order(3, position=10)),
+    ):
+        keys.clear()
+        one.make(wanted, None)
+        assert keys == rows[:1]  # all at once: from the key of the first row
+
+
+class Faulty(Dice):
+    """Some rows draw and then raise."""
+
+    def __getitem__(self, index: int) -> tuple[int, float, float, float]:
+        row = super().__getitem__(index)
+        if index % 7 == 3:
+            raise KeyError(index)
+        return row
+
+
+@pytest.mark.parametrize("mode", ["skip", "replace"])
+def test_by_sample_bad_rows_change_nothing_for_the_good_ones(mode: str) -> None:
+    expected = maker(Dice(), rng="sample").make(order(list(range(40))), None)
+    found = maker(Faulty(), rng="sample", on_bad_sample=mode).make(order(list(range(40))), None).contents
+    good = [row for row in expected if row[0] % 7 != 3]
+    if mode == "skip":
+        assert found == good
+    else:  # another sample in the row's place, with the row's own numbers
+        assert [row[1:] for row in found] == [row[1:] for row in expected]
+        assert [row for row in found if row in expected] == good
+    again = maker(Faulty(), rng="sample", on_bad_sample=mode, worker=1)
+    assert again.make(order(list(range(40))), None).contents == found
+
+
+class Stored(Dice):
+    """A generator on the dataset beside the global ones."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.default_rng()
+
+    def __getitem__(self, index: int) -> Any:
+        return *super().__getitem__(index), self.generator.random()
+
+
+@pytest.mark.parametrize("rng", ["batch", "sample"])
+def test_stored_generators_are_seeded_where_the_global_ones_are(rng: str) -> None:
+    def one(**changed: Any) -> Maker:
+        dataset = Stored()
+        return maker(dataset, rng=rng, stored=stored.find(dataset), **changed)
+
+    indices = list(range(40))
+    expected = one().make(order(indices), None)
+    assert len({row[4] for row in expected}) == 40
+    inline = one(inline=True)
+    put_back = inline.spec.dataset.generator.bit_generator.state
+    assert inline.make(order(indices), None) == expected
+    assert inline.spec.dataset.generator.bit_generator.state == put_back
+    rows: list[Any] = []
+    for number, (start, stop) in enumerate(share_ranges(row_ranges(40), 2)):
+        part = order(indices[start:stop], part=number, parts=2, start=start, stop=stop, rows=40)
+        rows += one().make_part(part, None, 0).raw or []
+    assert rows == expected
+    untouched = one(seeds=False)
+    untouched.make(order(indices), None)
+    assert untouched._stored is None
+
+
+def test_what_a_revision_brought_is_seeded() -> None:
+    dataset = Stored()
+    late = maker(dataset)
+    late.revised()
+    assert late.make(order([1, 2]), None) == maker(Stored(), stored=stored.find(dataset)).make(
+        order([1, 2]), None
+    )
+    left_alone = maker(dataset, rng="torch")
+    left_alone.revised()
+    assert left_alone._stored is None
 
 
 def test_by_batch_the_batch_size_does_matter() -> None:
