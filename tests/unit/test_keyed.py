@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -203,6 +204,21 @@ def test_a_loader_inside_a_dataset_has_keys_of_its_own() -> None:
     outer = maker(Outer()).make(order([0, 1]), None)
     assert [row[0] for row in outer] == maker(Bare()).make(order([0, 1]), None)
     assert [row[1:] for row in outer[0][1]] == [row[1:] for row in outer[1][1]]
+
+
+def test_nothing_of_an_order_is_kept() -> None:
+    class Objects:
+        def __getitem__(self, index: int) -> Any:
+            return stoker.generator("python")
+
+    class Indices(list[int]):
+        pass
+
+    one = maker(Objects())
+    indices = Indices([0])
+    held = weakref.ref(indices), weakref.ref(one.make(order(indices), None)[0])
+    del indices
+    assert [each() for each in held] == [None, None]
 
 
 def test_after_an_error_nobody_has_a_key() -> None:

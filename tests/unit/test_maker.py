@@ -160,7 +160,7 @@ def test_by_sample_the_number_of_ranks_does_not_matter(replicas: int) -> None:
 
 def test_by_sample_every_row_is_seeded_once_and_ranges_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[int] = []
-    monkeypatch.setattr("stoker._worker.maker.seed_all", lambda key, torch_too: keys.append(key))
+    monkeypatch.setattr("stoker._worker.seeder.seed_all", lambda key, torch_too: keys.append(key))
     rows = [seeding.sample_key(77, place) for place in range(10, 50)]
     maker(Dice(), rng="sample").make(order(list(range(40)), position=10), None)
     assert keys == rows
@@ -232,19 +232,19 @@ def test_stored_generators_are_seeded_where_the_global_ones_are(rng: str) -> Non
     assert rows == expected
     untouched = one(seeds=False)
     untouched.make(order(indices), None)
-    assert untouched._stored is None
+    assert untouched.seeder._stored is None
 
 
 def test_what_a_revision_brought_is_seeded() -> None:
     dataset = Stored()
     late = maker(dataset)
-    late.revised()
+    late.seeder.revised()
     assert late.make(order([1, 2]), None) == maker(Stored(), stored=stored.find(dataset)).make(
         order([1, 2]), None
     )
     left_alone = maker(dataset, rng="torch")
-    left_alone.revised()
-    assert left_alone._stored is None
+    left_alone.seeder.revised()
+    assert left_alone.seeder._stored is None
 
 
 def test_by_batch_the_batch_size_does_matter() -> None:
@@ -265,7 +265,7 @@ def test_generators_are_left_to_run_where_they_are_not_ours(rng: str, seeds: boo
 
 def test_torch_is_left_alone_when_it_is_not_ours() -> None:
     one = maker(Dice())
-    one.torch_is_ours = False
+    one.seeder.torch_is_ours = False
     torch.manual_seed(11)
     [row] = one.make(order([0]), None)
     torch.manual_seed(11)

@@ -77,7 +77,7 @@ class InlineExecutor:
         self._page[ROW], self._page[PHASE] = NO_ROW, 0
         # Outside the limit once more: the alarm may cut the maker off in the middle of putting them back.
         try:
-            with self._maker.kept():
+            with self._maker.seeder.kept():
                 arrival = alarm.within(timeout_s, lambda: carry_out(self._maker, task, self._start, 0))
         except alarm.TimeUp as up:  # between our own lines
             return self._failed(task, self._timed_out(task, up, timeout_s))

@@ -55,6 +55,12 @@ class Keyring:
         self.collating = False
         self._at = None
 
+    def end(self) -> None:
+        """The order is carried out: nothing of it is kept."""
+        self.order = None
+        if self._made:
+            self._made = {}
+
     def at_row(self, row: int | None) -> None:
         """A row is fetched, or something in its place; None for all of them at once."""
         self.row = _TOGETHER if row is None else row

@@ -157,11 +157,11 @@ class _Loop:
             context.set_process_info(boot.worker, spec.num_workers, seed, spec.dataset)
             maker = Maker(spec, boot.worker, resume=boot.resume, keeps_state=True)
             if self._reviser.word:
-                maker.revised()
+                maker.seeder.revised()
             if spec.worker_init_fn is not None:
                 torch_seed = seeding.torch_seed()
                 spec.worker_init_fn(boot.worker)
-                maker.torch_is_ours = seeding.torch_seed() == torch_seed
+                maker.seeder.torch_is_ours = seeding.torch_seed() == torch_seed
             maker.watch = Watch(self._row, self._control)
             self._maker = maker
         except Exception as error:
@@ -227,7 +227,7 @@ class _Loop:
                 raise self._start_error
             if self._control[status.REVISION] != self._reviser.word:
                 self._reviser.catch_up(maker.spec.dataset)
-                maker.revised()
+                maker.seeder.revised()
             if self._reviser.error is not None:
                 self._reviser.raise_error()
             if scratch is not None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +14,10 @@ from stoker._worker.complaint import explain_collation
 from stoker._worker.context import SlotMemory, current
 from stoker._worker.keyed import Keyring
 from stoker._worker.parts import PartRows, collate_part
-from stoker._worker.seeding import batch_key, generators_kept, leave_opencv, range_key, sample_key, seed_all
+from stoker._worker.seeder import Seeder
 from stoker._worker.sift import TOGETHER, BadSample, Empty, Envelope, Sifter
 from stoker._worker.spec import Order, Resume, WorkerSpec
 from stoker._worker.status import COLLATING, EPOCH, NO_ROW, PHASE, ROW
-from stoker._worker.stored import StoredGenerators, find
 from stoker._worker.stream import Abandoned, Stream
 from stoker.errors import SampleStopIteration
 
@@ -45,9 +43,9 @@ _clock = time.monotonic_ns
 class Maker:
     """Turns orders into batches for one worker.
 
-    Used by one thread. ``seeds`` is false where the global generators are not ours to seed (threads); ``inline`` asks that
-    they be left as found. ``torch_is_ours`` becomes false when ``worker_init_fn`` seeded torch itself. ``keeps_state`` asks that
-    the state of a stateful iterable dataset travel with every batch, and ``resume`` is one that a lost predecessor left.
+    Used by one thread. ``seeds`` is false where the generators are not ours to seed (threads); ``inline`` asks that they be left
+    as found. ``keeps_state`` asks that the state of a stateful iterable dataset travel with every batch, and ``resume`` is one that
+    a lost predecessor left.
     """
 
     def __init__(
@@ -62,16 +60,11 @@ class Maker:
     ) -> None:
         self.spec = spec
         self.worker = worker
-        self.torch_is_ours = True
         self._watch = Watch([0] * 16)
         self._keyring = Keyring(spec, worker, self._watch.here)
-        self._reseeds = seeds and spec.rng != "torch"
-        self._inline = inline
-        self._batch_key = 0
-        self._key = 0
-        self._by_sample = self._reseeds and spec.rng == "sample"
+        self.seeder = Seeder(spec, worker, seeds=seeds, inline=inline)
+        self._by_sample = self.seeder.by_sample
         self._singly = True
-        self._keyed: tuple[int, int] | None = None
         self._getitems = getattr(spec.dataset, "__getitems__", None) if not spec.iterable else None
         self._bad: list[BadSample] = []
         self._sifter: Sifter | None = None
@@ -87,9 +80,6 @@ class Maker:
             )
         self._tells = self._stream is not None or self._sifter is not None
         self.dataset = spec.dataset
-        self._stored: StoredGenerators | None = None
-        if self._reseeds and spec.stored:
-            self._stored = StoredGenerators(spec.dataset, spec.stored)
 
     @property
     def watch(self) -> Watch:
@@ -100,12 +90,6 @@ class Maker:
     def watch(self, watch: Watch) -> None:
         self._watch = watch
         self._keyring.here = watch.here
-
-    def revised(self) -> None:
-        """The dataset has attributes that the parent did not look at when it described it: look for generators here."""
-        if self._reseeds and not self.spec.iterable:
-            found = find(self.spec.dataset)
-            self._stored = StoredGenerators(self.spec.dataset, found) if found else None
 
     def take_up(self, resume: Resume) -> None:
         """The stream of an iterable dataset begins the epoch that ``resume`` names where it says."""
@@ -125,7 +109,7 @@ class Maker:
         return Envelope(batch, tuple(self._bad), resume=resume) if self._bad or resume else batch
 
     def _make(self, order: Order, slot: SlotMemory | None) -> Any:
-        with self.kept():
+        with self.seeder.kept():
             outer = current.slot, current.keyring  # a dataset may iterate a loader of its own
             current.slot, current.keyring = slot, self._keyring
             self._keyring.begin(order)
@@ -140,6 +124,7 @@ class Maker:
                     indices = _without_bad(indices, samples, self._bad)
                 return self._collate(samples, indices)
             finally:
+                self._keyring.end()
                 current.slot, current.keyring = outer
 
     def make_part(self, order: Order, slot: Any, agreed: int) -> PartRows:
@@ -151,27 +136,13 @@ class Maker:
         try:
             samples = self._rows(order, indices, order.start, order.stop)
         finally:
+            self._keyring.end()
             current.keyring = outer
         self._collating()
         if len(samples) < order.stop - order.start:  # some were skipped: no row is where it would have to be
             return PartRows(order.start, order.stop, 0, list(samples), bad=tuple(self._bad))
         rows = collate_part(samples, slot, start=order.start, rows=order.rows, agreed=agreed)
         return replace(rows, bad=tuple(self._bad)) if self._bad else rows
-
-    def kept(self) -> AbstractContextManager[None]:
-        """Inline, the generators are as before when this is left: the global ones, and those stored on the dataset."""
-        return self._keeping() if self._inline and self._reseeds else nullcontext()
-
-    @contextmanager
-    def _keeping(self) -> Iterator[None]:
-        with generators_kept():
-            put_back = self._stored.keep() if self._stored is not None else None
-            try:
-                yield
-            finally:
-                if put_back is not None:
-                    put_back()
-                leave_opencv(self._key)
 
     # Map-style datasets
 
@@ -181,7 +152,7 @@ class Maker:
         if self._sifter is not None:
             return self._sifted(order, self._sifter, indices, start, stop)
         if self._getitems is not None:
-            self._seed_whole(order)
+            self.seeder.whole(order)
             self._at_row(order, NO_ROW)
             try:
                 return self._getitems(order.indices)  # type: ignore[no-any-return]  # as the sampler gave them
@@ -195,7 +166,7 @@ class Maker:
         try:
             for number, (first, last) in enumerate(row_ranges(rows)):
                 if last > start and first < stop:
-                    self._seed_range(order, number)
+                    self.seeder.range(order, number)
                     chunk = indices[first - start : last - start]
                     if self._singly:
                         self._fetch_singly(order, chunk, first, samples)
@@ -227,7 +198,7 @@ class Maker:
         for index in chunk:
             self._at_row(order, row)
             if self._by_sample:
-                self._seed_row(order, row)
+                self.seeder.row(order, row)
             samples.append(dataset[index])
             row += 1
 
@@ -236,7 +207,7 @@ class Maker:
     ) -> list[Any]:
         """Fetch rows one at a time without the bad ones. What is left of a batch is returned; nothing left raises Empty."""
         if self._getitems is not None:
-            self._seed_range(order, 0)
+            self.seeder.range(order, 0)
             found = sifter.rows(order, indices, 0)
             if type(found) is list and not found:
                 raise Empty
@@ -244,7 +215,7 @@ class Maker:
         samples: list[Any] = []
         for number, (first, last) in enumerate(row_ranges(order.rows or len(indices))):
             if last > start and first < stop:
-                self._seed_range(order, number)
+                self.seeder.range(order, number)
                 samples += sifter.rows(order, indices[first - start : last - start], first)
         if not samples and order.parts == 1:
             raise Empty
@@ -254,10 +225,16 @@ class Maker:
         self._at_row(order, at)
         self._keyring.at_row(None if at == TOGETHER else row)
         if self._by_sample:
-            self._seed_row(order, row)
+            self.seeder.row(order, row)
 
     def _reseed(self, order: Order) -> None:
-        self._seed_range(order, 0)
+        self.seeder.range(order, 0)
+
+    def _before_pull(self, order: Order, pulled: int) -> None:
+        if pulled:
+            self._at_row(order, NO_ROW)
+        self._keyring.at_pull(pulled)
+        self.seeder.pull(order, pulled)
 
     def _at_row(self, order: Order, row: int) -> None:
         watch = self._watch
@@ -268,12 +245,12 @@ class Maker:
 
     def _one(self, order: Order) -> Any:
         if self._sifter is not None:
-            self._seed_range(order, 0)
+            self.seeder.range(order, 0)
             samples = self._sifter.rows(order, [order.indices], 0)
             if not samples:
                 raise Empty
             return samples[0]
-        self._seed_whole(order)
+        self.seeder.whole(order)
         self._at_row(order, 0)
         try:
             return self.dataset[order.indices]
@@ -294,40 +271,6 @@ class Maker:
     def _collate(self, samples: Any, indices: Sequence[Any] | None) -> Any:
         self._collating()
         return collate_samples(self.spec.collate_fn, samples, indices, own=self.spec.own_collate)
-
-    # Seeds
-
-    def _seed(self, key: int) -> None:
-        self._key = key
-        seed_all(key, torch_too=self.torch_is_ours)
-        if self._stored is not None:
-            self._stored.reseed(key)
-
-    def _seed_range(self, order: Order, number: int) -> None:
-        """At the start of a range; by sample that is nothing, unless the rows are fetched all at once."""
-        if self._reseeds and not self._by_sample:
-            if self._keyed != (order.epoch, order.seq):
-                self._keyed = (order.epoch, order.seq)
-                self._batch_key = batch_key(order.seed, self.spec.rank, order.position)
-            self._seed(range_key(self._batch_key, number))
-
-    def _seed_whole(self, order: Order) -> None:
-        """Before a batch that is fetched at once; by sample, from the key of its first row."""
-        if self._by_sample:
-            self._seed_row(order, 0)
-        else:
-            self._seed_range(order, 0)
-
-    def _seed_row(self, order: Order, row: int) -> None:
-        self._seed(sample_key(order.seed, order.position + row * self.spec.stride))
-
-    def _before_pull(self, order: Order, pulled: int) -> None:
-        if pulled:
-            self._at_row(order, NO_ROW)
-        self._keyring.at_pull(pulled)
-        if self._reseeds:
-            key = batch_key(order.seed, self.spec.rank, self.worker)
-            self._seed(range_key(key, pulled))
 
 
 def collate_samples(

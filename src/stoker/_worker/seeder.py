@@ -1,0 +1,84 @@
+"""When a maker seeds, and from which key: at the start of a range, before a row, before a batch of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from stoker._worker.seeding import batch_key, generators_kept, leave_opencv, range_key, sample_key, seed_all
+from stoker._worker.spec import Order, WorkerSpec
+from stoker._worker.stored import StoredGenerators, find
+
+
+class Seeder:
+    """Seeds the global generators and those stored on the dataset. Owner: a maker; called on its thread.
+
+    ``seeds`` is false where the generators are not ours to seed; ``rng="torch"`` leaves them to run, too. ``inline`` asks that they
+    be left as found. ``torch_is_ours`` becomes false when ``worker_init_fn`` seeded torch itself.
+    """
+
+    def __init__(self, spec: WorkerSpec, worker: int, *, seeds: bool, inline: bool) -> None:
+        self._spec = spec
+        self._worker = worker
+        self._seeds = seeds and spec.rng != "torch"
+        self._inline = inline
+        self.by_sample = self._seeds and spec.rng == "sample"
+        """Whether every row is seeded, and ranges are not."""
+        self.torch_is_ours = True
+        self._last = 0
+        self._batch: tuple[int, int] | None = None
+        self._batch_key = 0
+        self._stored: StoredGenerators | None = None
+        if self._seeds and spec.stored:
+            self._stored = StoredGenerators(spec.dataset, spec.stored)
+
+    def revised(self) -> None:
+        """The dataset has attributes that the parent had not when it looked for generators: look here."""
+        if self._seeds and not self._spec.iterable:
+            found = find(self._spec.dataset)
+            self._stored = StoredGenerators(self._spec.dataset, found) if found else None
+
+    def range(self, order: Order, number: int) -> None:
+        """A range begins. By sample that is nothing: its rows are seeded one by one."""
+        if self._seeds and not self.by_sample:
+            if self._batch != (order.epoch, order.seq):
+                self._batch = (order.epoch, order.seq)
+                self._batch_key = batch_key(order.seed, self._spec.rank, order.position)
+            self._seed(range_key(self._batch_key, number))
+
+    def row(self, order: Order, row: int) -> None:
+        """A row is about to be fetched, by sample."""
+        self._seed(sample_key(order.seed, order.position + row * self._spec.stride))
+
+    def whole(self, order: Order) -> None:
+        """A batch is about to be fetched at once: one range, or by sample the key of its first row."""
+        if self.by_sample:
+            self.row(order, 0)
+        else:
+            self.range(order, 0)
+
+    def pull(self, order: Order, pulled: int) -> None:
+        """A batch is about to be pulled from a stream."""
+        if self._seeds:
+            self._seed(range_key(batch_key(order.seed, self._spec.rank, self._worker), pulled))
+
+    def kept(self) -> AbstractContextManager[None]:
+        """Inline, the generators are as before when this is left: the global ones, and those stored on the dataset."""
+        return self._keeping() if self._inline and self._seeds else nullcontext()
+
+    @contextmanager
+    def _keeping(self) -> Iterator[None]:
+        with generators_kept():
+            put_back = self._stored.keep() if self._stored is not None else None
+            try:
+                yield
+            finally:
+                if put_back is not None:
+                    put_back()
+                leave_opencv(self._last)
+
+    def _seed(self, key: int) -> None:
+        self._last = key
+        seed_all(key, torch_too=self.torch_is_ours)
+        if self._stored is not None:
+            self._stored.reseed(key)
