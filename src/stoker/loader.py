@@ -13,10 +13,12 @@ from torch.utils.data import Dataset, Sampler
 
 from stoker import options as opts
 from stoker._engine import figures
+from stoker._engine.ahead import Ahead
 from stoker._engine.bookmark import Bookmark
 from stoker._engine.iterator import StokerIter
 from stoker._engine.ledger import Ledger
 from stoker._engine.pool import Pool
+from stoker._engine.relay import Lap, Relay
 from stoker._engine.roster import Roster
 from stoker._metrics.cpus import cpus
 
@@ -46,6 +48,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     snapshot_every_n_steps
         How often samplers and iterable datasets that have a state of their own (``state_dict``) are asked for it. Between two
         answers their items are passed over again when a state is loaded.
+    prefetch_epochs
+        With persistent workers: the next epoch is opened, and its first batches are made, while this one's last are on their way.
+        Its seed and order are then drawn that early. If the dataset's attributes or the sampler's epoch are changed after that,
+        those batches are made again.
     name
         What this loader is called in messages and records.
 
@@ -57,6 +63,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     _live: Roster[StokerIter] | None = None
     _ledger: Ledger | None = None
     _bookmark: Bookmark | None = None
+    _ahead: Ahead | None = None
 
     def __init__(
         self,
@@ -85,6 +92,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         memory_budget: int | str | None = None,
         split_batches: bool | None = None,
         snapshot_every_n_steps: int = 1,
+        prefetch_epochs: bool = False,
         name: str | None = None,
     ) -> None:
         prefetch_open = prefetch_factor is None or isinstance(prefetch_factor, opts.LeftOpen)
@@ -115,6 +123,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             memory_budget=memory_budget,
             split_batches=split_batches,
             snapshot_every_n_steps=snapshot_every_n_steps,
+            prefetch_epochs=prefetch_epochs,
+            lasting=persistent_workers or num_workers == 0,
+            iterable=self._dataset_kind == torch.utils.data.dataloader._DatasetKind.Iterable,
             name=name,
             num_workers=num_workers,
         )
@@ -125,6 +136,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.memory_budget = memory_budget
         self.split_batches = split_batches
         self.snapshot_every_n_steps = snapshot_every_n_steps
+        self.prefetch_epochs = prefetch_epochs
         self.name = name
         if prefetch_open and self.prefetch_factor is not None:
             self.prefetch_factor = opts.LeftOpen(self.prefetch_factor)
@@ -138,6 +150,14 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return iterator
 
     def _new_iterator(self) -> StokerIter:
+        opened = self._ahead
+        if opened is not None:
+            if opened.wanted(self):
+                self._ahead = None
+                opened.iterator.go_on(self._place())
+                return opened.iterator
+            self._take_back()
+            del opened
         persistent = self.persistent_workers and self.num_workers > 0
         pool: Any = self._iterator
         if isinstance(pool, Pool) and pool.executor.torn and not pool.busy:
@@ -214,6 +234,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         object do not. An iterator in use goes on with the workers it has. Without persistent worker processes there is nothing to
         do: every ``iter()`` sees the dataset as it is. Idempotent.
         """
+        self._take_back()
         pool: Any = self._iterator
         self._iterator = None
         if isinstance(pool, Pool) and pool.reserve():
@@ -223,6 +244,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """End all workers of this loader, those of iterators still in use too. It can be iterated again. Idempotent."""
         for iterator in self._in_use():
             iterator.abandon()
+        self._take_back()
         pool: Any = self._iterator
         self._iterator = None
         if isinstance(pool, Pool):
@@ -245,7 +267,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def __getstate__(self) -> dict[str, Any]:
         """Without the workers: a copy starts its own."""
         place = copy.copy(self._bookmark)
-        return {**self.__dict__, "_iterator": None, "_live": None, "_ledger": None, "_bookmark": place}
+        without = {"_iterator": None, "_live": None, "_ledger": None, "_ahead": None}
+        return {**self.__dict__, **without, "_bookmark": place}
 
     def _pools(self) -> list[Pool]:
         """The persistent one, if there is any, and those of iterators in use."""
@@ -255,6 +278,27 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _in_use(self) -> list[StokerIter]:
         """The iterators that somebody has."""
         return [] if self._live is None else self._live.all()
+
+    def _open_ahead(self, relay: Relay) -> Lap | None:
+        """Begin the next epoch while this one is under way; None when that has to wait for ``iter()``."""
+        pool: Any = self._iterator
+        if not self.prefetch_epochs or self._place().pending or pool is not relay.pool or pool.changed():
+            return None
+        try:
+            iterator = StokerIter(
+                self, self._resolved(), self._accounts(), self._place(), pool, self._keep, relay
+            )
+        except Exception:  # of the sampler, say: it is raised when the epoch is asked for
+            self._place().take_back()
+            return None
+        self._ahead = Ahead(iterator, self.dataset)
+        return iterator.lap()
+
+    def _take_back(self) -> None:
+        """An epoch that was opened ahead, if there is one, is not wanted as it is."""
+        opened, self._ahead = self._ahead, None
+        if opened is not None:
+            opened.take_back(self, self._place())
 
     def _accounts(self) -> Ledger:
         if self._ledger is None:

@@ -52,9 +52,12 @@ def check(
     on_bad_sample: Any,
     memory_budget: Any,
     split_batches: Any,
-    snapshot_every_n_steps: Any = 1,
     name: Any,
     num_workers: int,
+    snapshot_every_n_steps: Any = 1,
+    prefetch_epochs: Any = False,
+    lasting: bool = True,
+    iterable: bool = False,
 ) -> None:
     """Raise as torch would for a wrong argument: ValueError for a value, TypeError for a type."""
     if executor is not None and executor not in EXECUTORS:
@@ -84,6 +87,16 @@ def check(
     if snapshot_every_n_steps is not None and snapshot_every_n_steps < 0:
         raise ValueError(
             f"snapshot_every_n_steps should be non-negative, but got snapshot_every_n_steps={snapshot_every_n_steps}"
+        )
+    if not isinstance(prefetch_epochs, bool):
+        raise TypeError(f"prefetch_epochs should be a bool, but got {type(prefetch_epochs).__name__}")
+    if prefetch_epochs and not lasting:
+        raise ValueError(
+            "prefetch_epochs needs workers that outlive an epoch: pass persistent_workers=True as well"
+        )
+    if prefetch_epochs and iterable:
+        raise ValueError(
+            "prefetch_epochs needs a map-style dataset: only the workers know when an iterable one ends"
         )
     if name is not None and not isinstance(name, str):
         raise TypeError(f"name should be a string or None, but got {type(name).__name__}")

@@ -26,6 +26,7 @@ OURS = [
     "memory_budget",
     "split_batches",
     "snapshot_every_n_steps",
+    "prefetch_epochs",
     "name",
 ]
 ARGUMENTS = list(inspect.signature(stoker.DataLoader).parameters)
@@ -108,8 +109,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     "callables": {"collate_fn": identity, "worker_init_fn": identity, "num_workers": 1},
     "context": {"num_workers": 1, "multiprocessing_context": "spawn", "generator": torch.Generator()},
     "ours": {
-        "num_workers": 2, "executor": "thread", "rng": "sample", "restarts": 0, "memory_budget": "1GiB",
-        "split_batches": False, "snapshot_every_n_steps": 3, "name": "train",
+        "num_workers": 2, "persistent_workers": True, "executor": "thread", "rng": "sample", "restarts": 0, "memory_budget": "1GiB",
+        "split_batches": False, "snapshot_every_n_steps": 3, "prefetch_epochs": True, "name": "train",
     },
     "no batches": {"batch_size": None},
 }  # fmt: skip

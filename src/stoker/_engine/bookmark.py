@@ -38,6 +38,7 @@ class Bookmark:
         self._pin: _Pin | None = None
         self._opening: Opening | None = None
         self._progress: Progress | None = None
+        self._ahead: Opening | None = None
 
     def __copy__(self) -> Bookmark:
         """For a copy of the loader, which has iterated nothing yet."""
@@ -66,9 +67,12 @@ class Bookmark:
             source.check(loader._index_sampler, saved)
         self._loaded, self._pin = saved, None
 
-    def open(self, loader: Any) -> Opening:
-        """How the epoch that begins now is to be opened."""
+    def open(self, loader: Any, *, ahead: bool = False) -> Opening:
+        """How the epoch that begins now is to be opened. ``ahead``: it is opened before anybody asked for it."""
         given = moment.generators_of(loader)
+        if ahead:
+            self._ahead = Opening(given, moment.capture(given, _draws(loader)))
+            return self._ahead
         if self._loaded is not None:
             return self._open_loaded(loader, given, self._loaded)
         pin = self._pin
@@ -85,6 +89,19 @@ class Bookmark:
         """An iteration is under way: from here on its progress counts."""
         self._loaded = self._pin = None
         self._opening, self._progress = opening, progress
+        if self._ahead is opening:
+            self._ahead = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether it is settled where the next epoch begins."""
+        return self._loaded is not None or self._pin is not None
+
+    def take_back(self) -> None:
+        """The epoch that was opened ahead was not wanted as it was: the next one draws the same again."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and self._loaded is None:
+            self._pin = _Pin(ahead.then, Moment(), ahead.base_seed)
 
     @staticmethod
     def _open_loaded(loader: Any, given: list[torch.Generator], saved: Saved) -> Opening:
@@ -100,12 +117,21 @@ class Bookmark:
 
     def _between_epochs(self, loader: Any) -> Saved:
         """The next epoch is settled now."""
-        if self._pin is None:
+        ahead = self._ahead
+        if ahead is None and self._pin is None:
             self._pin = _draw(loader)
+        if ahead is not None:
+            seed, generators = ahead.base_seed, ahead.generators()
+        else:
+            assert self._pin is not None
+            seed, generators = self._pin.seed, moment.encode(self._pin.moment)
         opening = self._opening
         epoch = source.epoch_of(loader._index_sampler)
-        if opening is not None and source.elastic_part(loader._index_sampler) is not None:
-            epoch = None if opening.source.epoch is None else opening.source.epoch + 1
+        if source.elastic_part(loader._index_sampler) is not None:
+            if ahead is not None:
+                epoch = ahead.source.epoch
+            elif opening is not None and opening.source.epoch is not None:
+                epoch = opening.source.epoch + 1
         streams = None
         if is_iterable(loader):
             before = self._progress.streams if self._progress is not None else None
@@ -115,13 +141,13 @@ class Bookmark:
             )
         return Saved(
             facts=facts_of(loader),
-            base_seed=self._pin.seed,
+            base_seed=seed,
             pipe_seed=None,
             batches=0,
             samples=0,
             ahead=(),
             finished=True,
-            generators=moment.encode(self._pin.moment),
+            generators=generators,
             sampler_epoch=epoch,
             sampler_state=None,
             sampler_at=0,
@@ -153,12 +179,18 @@ def _under_way(loader: Any, opening: Opening, progress: Progress) -> Saved:
     )
 
 
-def _draw(loader: Any) -> _Pin:
-    """Settle the next epoch's seed: drawn where ``iter()`` would draw it."""
-    given = moment.generators_of(loader)
+def _draws(loader: Any) -> list[str]:
+    """The global generators that an epoch is drawn from, its base seed included."""
     world = list(moment.draws_from(loader._index_sampler))
     if loader.generator is None and TORCH not in world:
         world.append(TORCH)
+    return world
+
+
+def _draw(loader: Any) -> _Pin:
+    """Settle the next epoch's seed: drawn where ``iter()`` would draw it."""
+    given = moment.generators_of(loader)
+    world = _draws(loader)
     before = moment.capture(given, world)
     seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=loader.generator).item())
     return _Pin(before, moment.capture(given, world), seed)

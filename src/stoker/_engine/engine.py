@@ -67,6 +67,11 @@ class Iteration:
         progress.ends = self._scheduler.ends
         self._planner: Planner | None = None
 
+    @property
+    def pool(self) -> Pool:
+        """What it runs on."""
+        return self._pool
+
     def start(self, planner: Planner) -> None:
         """Begin planning, then start workers: the first of them works while the others come up."""
         self._planner = planner
@@ -174,8 +179,7 @@ class Iteration:
         self._torn = False
 
     def _fill(self) -> None:
-        pool, scheduler, planner = self._pool, self._scheduler, self._planner
-        assert planner is not None
+        pool, scheduler = self._pool, self._scheduler
         arena = pool.arena
         if arena is not None and (arena.released or pool.trim_asked):
             pool.reclaim()
@@ -183,10 +187,17 @@ class Iteration:
             pool.review_budget(scheduler)
         torn = self._torn
         while scheduler.has_room():
-            planned = planner.plan()  # the user's code, in which Ctrl-C does no harm
+            planned = self._plan()  # the user's code, in which Ctrl-C does no harm
+            if planned is None:
+                break
             self._torn = True
             self._carry_out(scheduler.handle(planned))
             self._torn = torn
+
+    def _plan(self) -> m.Planned | m.PlanEnded | None:
+        """The next ticket; None when there is none for now."""
+        assert self._planner is not None
+        return self._planner.plan()
 
     def _carry_out(self, commands: list[m.Command]) -> None:
         for command in commands:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -17,8 +18,9 @@ from stoker._device import pinning
 from stoker._engine.bookmark import Bookmark
 from stoker._engine.engine import Iteration
 from stoker._engine.ledger import Ledger
-from stoker._engine.opening import snapshot_every
+from stoker._engine.opening import Opening, snapshot_every
 from stoker._engine.pool import Pool, PoolPlan
+from stoker._engine.relay import Lap, Relay
 from stoker._executors import hazards
 from stoker._plan import ranks
 from stoker._plan.planner import Planner
@@ -34,7 +36,8 @@ class StokerIter(_Base):  # type: ignore[misc]
     """Iterates once. Dropping the last reference cancels it, without a garbage collection.
 
     torch's base class draws the base seed and opens the sampler, in its own order, so that random streams in the parent match.
-    ``pool`` is given for persistent workers; otherwise the iterator owns one and closes it at the end.
+    ``pool`` is given for persistent workers; otherwise the iterator owns one and closes it at the end. ``relay`` is given for an
+    epoch that is opened while the one before is under way: it is the iteration of both.
     """
 
     def __init__(
@@ -45,11 +48,14 @@ class StokerIter(_Base):  # type: ignore[misc]
         bookmark: Bookmark,
         pool: Pool | None,
         keep: Callable[[Pool], None] | None,
+        relay: Relay | None = None,
     ) -> None:
         self._iteration: Iteration | None = None
         self._pool: Pool | None = None
         self._owner_pid = os.getpid()
-        opening = bookmark.open(loader)
+        self._waits = relay is not None
+        """Whether this is the iterator of an epoch that nobody has asked for yet."""
+        self._opening = opening = bookmark.open(loader, ahead=relay is not None)
         with _on_cpu(loader.generator), opening.generators_in_place():
             opening.prepare(loader)
             super().__init__(loader)
@@ -61,41 +67,30 @@ class StokerIter(_Base):  # type: ignore[misc]
         self._worker_init_fn = loader.worker_init_fn
         iterable = self._dataset_kind == torch_loader._DatasetKind.Iterable
         bound = iterable or (options.rng == "torch" and self._num_workers > 0)
-        taken_up = opening.saved is not None and (iterable or opening.saved.dataset_state is not None)
-        if pool is not None and (taken_up or not pool.announce(ledger)):
-            pool.close()  # its workers know nothing of the state that was loaded, or of what changed on the dataset
-            pool = None
-        if pool is None:
-            pool = Pool(_pool_plan(self, loader, options, iterable, bound), lasting=keep is not None)
-            pool.reserve()
-            if keep is not None:
-                keep(pool)
+        if relay is None:
+            pool = self._take_pool(loader, options, ledger, pool, keep, iterable, bound)
+        assert pool is not None
         self._pool = pool
         self._owns_pool = keep is None
         self._handles: Sequence[Any] | None = None
-        spec = pool.plan.spec
-        splittable = (
-            options.split_batches
-            and spec.own_collate
-            and pool.plan.kind == "process"
-            and not bound
-            and not getattr(spec.dataset, "__getitems__", None)
-            and not pool.handoff.misfit
-        )
-        policy = _policy(self, options, pool, bound=bound, split=splittable)
-        progress = opening.progress(loader, carries=pool.plan.kind != "process" or keep is not None)
-        self._progress = progress
-        self._iteration = Iteration(
-            pool,
-            policy,
-            ledger,
-            progress,
-            seed=self._base_seed,
-            pipe_seed=self._shared_seed or 0,
-            timeout_s=self._timeout,
-        )
+        self._progress = opening.progress(loader, carries=pool.plan.kind != "process" or keep is not None)
+        self._counts = iterable and self._IterableDataset_len_called is not None
+        splittable = _splittable(options, pool, bound)
+        self._iteration = relay
+        if relay is None:
+            chained = loader.prefetch_epochs and keep is not None and not iterable
+            self._iteration = (Relay if chained else Iteration)(
+                pool,
+                _policy(self, options, pool, bound=bound, split=splittable),
+                ledger,
+                self._progress,
+                seed=self._base_seed,
+                pipe_seed=self._shared_seed or 0,
+                timeout_s=self._timeout,
+            )
+        assert self._iteration is not None
         by_sample = options.rng == "sample"
-        planner = Planner(
+        self._planner = Planner(
             _drawn_on_cpu(opening.source.iterator, loader.generator),
             epoch=self._iteration.epoch,
             seed=self._base_seed,
@@ -104,16 +99,69 @@ class StokerIter(_Base):  # type: ignore[misc]
             places=functools.partial(ranks.keys, self._index_sampler, self._base_seed) if by_sample else None,
             spares=options.on_bad_sample == "replace" and not iterable,
             killers=ledger.killers,
-            begin=opening.begin(loader, progress),
+            begin=opening.begin(loader, self._progress),
             after=opening.source.after,
+            seq=relay.planned if relay is not None else 0,
         )
+        if relay is None:
+            self._start(loader, bookmark)
+
+    def _take_pool(
+        self, loader: Any, options: Options, ledger: Ledger, pool: Pool | None, keep: Callable[[Pool], None] | None,
+        iterable: bool, bound: bool,
+    ) -> Pool:  # fmt: skip
+        """The one given, brought up to date, or a new one where that cannot be."""
+        saved = self._opening.saved
+        taken_up = saved is not None and (iterable or saved.dataset_state is not None)
+        if pool is not None and (taken_up or not pool.announce(ledger)):
+            pool.close()  # its workers know nothing of the state that was loaded, or of what changed on the dataset
+            pool = None
+        if pool is None:
+            pool = Pool(_pool_plan(self, loader, options, iterable, bound), lasting=keep is not None)
+            pool.reserve()
+            if keep is not None:
+                keep(pool)
+        return pool
+
+    def _start(self, loader: Any, bookmark: Bookmark) -> None:
+        iteration = self._iteration
+        assert iteration is not None
+        if isinstance(iteration, Relay):
+            iteration.follow = functools.partial(_follow, weakref.ref(loader))
         try:
-            self._iteration.start(planner)
+            iteration.start(self._planner)
         except BaseException:
             self._finish()  # now, not when the traceback dies: the pool may serve another iteration by then
             raise
-        bookmark.begun(opening, progress)
-        self._counts = iterable and self._IterableDataset_len_called is not None
+        bookmark.begun(self._opening, self._progress)
+
+    # Epochs that were opened ahead
+
+    def lap(self) -> Lap:
+        """This epoch, for the relay that opened it ahead."""
+        return Lap(self._planner, self._progress)
+
+    @property
+    def opening(self) -> Opening:
+        """How this epoch began."""
+        return self._opening
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether the epoch before is over, and nothing ended the relay since."""
+        relay, pool = self._iteration, self._pool
+        return isinstance(relay, Relay) and relay.parked and pool is not None and not pool.closed
+
+    def withdraw(self) -> None:
+        """Nobody wants this epoch as it was opened."""
+        self._finish()
+
+    def go_on(self, bookmark: Bookmark) -> None:
+        """Somebody asked for this epoch, which was opened ahead."""
+        assert isinstance(self._iteration, Relay)
+        self._waits = False
+        bookmark.begun(self._opening, self._progress)
+        self._iteration.go_on()
 
     def __next__(self) -> Any:
         if self._counts or _profiling():
@@ -158,7 +206,9 @@ class StokerIter(_Base):  # type: ignore[misc]
             return
         self._handles = list(pool._workers)
         iteration, self._iteration, self._pool = self._iteration, None, None
-        if iteration is not None:
+        if isinstance(iteration, Relay) and self._waits:
+            iteration.forget_ahead()
+        elif iteration is not None and not (isinstance(iteration, Relay) and iteration.parked):
             iteration.close()
         if self._owns_pool or shutdown:
             pool.close()
@@ -236,6 +286,24 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
         hazards.tell_once(choice, loader)
     budget_bytes = options.memory_budget_bytes
     return PoolPlan(spec, options.executor, workers, bound, choice.context, budget_bytes, choice.shipment)  # type: ignore[arg-type]
+
+
+def _follow(loader: weakref.ref[Any], relay: Relay) -> Lap | None:
+    """Open the next epoch ahead, if there is still somebody to ask for it."""
+    alive = loader()
+    return None if alive is None else alive._open_ahead(relay)
+
+
+def _splittable(options: Options, pool: Pool, bound: bool) -> bool:
+    spec = pool.plan.spec
+    return (
+        options.split_batches
+        and spec.own_collate
+        and pool.plan.kind == "process"
+        and not bound
+        and not getattr(spec.dataset, "__getitems__", None)
+        and not pool.handoff.misfit
+    )
 
 
 def _policy(it: Any, options: Options, pool: Pool, *, bound: bool, split: bool) -> Policy:

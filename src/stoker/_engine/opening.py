@@ -43,7 +43,7 @@ class Opening:
         self.base_seed = 0
         self.pipe_seed: int | None = None
         self._given = given
-        self._then = then
+        self.then = then
         self._replays = replays
         self._pulled: Moment | None = None
         self._texts: dict[str, Any] | None = None
@@ -57,7 +57,7 @@ class Opening:
             return
         found = torch.default_generator.get_state()  # the base seed is drawn from it, whoever draws else
         try:
-            with moment.replayed(self._then, self._given):
+            with moment.replayed(self.then, self._given):
                 yield
         finally:
             torch.default_generator.set_state(found)
@@ -91,9 +91,9 @@ class Opening:
             if loader.on_bad_sample == "replace" and rest.sampler_state is None:
                 self._back = min(rest.batches, SPARE_BATCHES)
             self.source.seek(rest, self._back)
-        if self._replays and self._then.world and self.source.after is None:
+        if self._replays and self.then.world and self.source.after is None:
             self.source.begin()
-        elif iterator._num_workers == 0 and self._then.world:
+        elif iterator._num_workers == 0 and self.then.world:
             self._watch_first_pull()
 
     def begin(self, loader: Any, progress: Progress) -> Begin:
@@ -143,7 +143,7 @@ class Opening:
     def generators(self) -> dict[str, Any]:
         """How they stood, as texts."""
         if self._texts is None:
-            self._texts = moment.encode(self._then)
+            self._texts = moment.encode(self.then)
         if self._pulled is not None:
             self._texts["pulled"] = moment.encode(self._pulled)
             self._pulled = None
@@ -151,7 +151,7 @@ class Opening:
 
     def _watch_first_pull(self) -> None:
         """Without workers the samplers are first pulled by ``next()``: the trainer may have drawn since they were opened."""
-        names = [name for name, _ in self._then.world]
+        names = [name for name, _ in self.then.world]
         opened = moment.capture((), names)
 
         def note() -> None:

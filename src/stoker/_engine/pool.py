@@ -113,6 +113,10 @@ class Pool:
         """Before an iteration begins: what changed on the dataset is for the workers to know. False: it takes a new pool."""
         return self._revisions is None or self._revisions.announce(ledger)
 
+    def changed(self) -> bool:
+        """Whether something on the dataset is not as the workers know it."""
+        return self._revisions is not None and bool(self._revisions.snapshot.changes())
+
     def begin(self, scheduler: Scheduler, seed: int, pipe_seed: int) -> int:
         """Take on an iteration; its epoch number."""
         self.epoch += 1

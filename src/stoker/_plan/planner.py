@@ -50,7 +50,8 @@ class Planner:
 
     ``spares`` asks for indices that may stand in for bad ones: those planned last, and for the first tickets also those that come
     next. ``killers`` are the keys (``sift.key_of``) of indices known to kill workers; their rows are planned as excluded. ``begin``
-    says where in the epoch the sampler stands. ``after`` is called after every pull, for the ticket's ``plan_state``.
+    says where in the epoch the sampler stands. ``after`` is called after every pull, for the ticket's ``plan_state``. ``seq`` is the
+    first ticket's number.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Planner:
         killers: Collection[Any] = (),
         begin: Begin = BEGIN,
         after: Callable[[], object] | None = None,
+        seq: int = 0,
     ) -> None:
         self._sampler = sampler
         self._epoch = epoch
@@ -75,7 +77,7 @@ class Planner:
         self._places = places
         self._by_sample = places is not None
         self._first_place, self._stride = 0, 1
-        self._seq = 0
+        self._seq = seq
         self._number = begin.batches
         self._samples = begin.samples
         self._done = begin.done
