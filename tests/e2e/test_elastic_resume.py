@@ -125,6 +125,16 @@ def test_set_epoch_before_or_after_loading() -> None:
         if not before:
             again.sampler.set_epoch(5)  # type: ignore[attr-defined]
         assert epochs(again, 2) == [whole(20, 5)[::2][4:], whole(20, 6)[::2]]
+    for chosen, following in ((None, 6), (9, 9)):
+        again = loader(20, 2, 0)
+        again.load_state_dict(states[0])
+        list(again)
+        end = again.state_dict()
+        other = loader(20, 2, 0)
+        other.load_state_dict(end)
+        if chosen is not None:
+            other.sampler.set_epoch(chosen)  # type: ignore[attr-defined]
+        assert epochs(other, 2) == [whole(20, following)[::2], whole(20, following + 1)[::2]]
 
 
 def test_another_samplers_state_is_refused_when_it_is_loaded() -> None:

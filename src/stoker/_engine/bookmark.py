@@ -65,6 +65,7 @@ class Bookmark:
         if not saved.finished:
             moment.decode(saved.generators, moment.generators_of(loader))
             source.check(loader._index_sampler, saved)
+        source.announce(loader._index_sampler, saved)
         self._loaded, self._pin = saved, None
 
     def open(self, loader: Any, *, ahead: bool = False) -> Opening:

@@ -176,9 +176,7 @@ def prepare(sampler: Any, saved: Saved) -> None:
     inner: Any = sampler.sampler if type(sampler) is BatchSampler else sampler
     elastic = elastic_part(sampler)
     if saved.finished:
-        if elastic is not None and saved.sampler_epoch is not None:
-            elastic.set_epoch(saved.sampler_epoch)
-        return
+        return  # announced when it was loaded
     if elastic is not None:
         if saved.sampler_state is not None:
             elastic.__stoker_load__(saved.sampler_state)
@@ -195,6 +193,13 @@ def prepare(sampler: Any, saved: Saved) -> None:
     state = saved.sampler_state
     if isinstance(state, dict) and state.get("sampler") is not None:
         inner.load_state_dict(state["sampler"])
+
+
+def announce(sampler: Any, saved: Saved) -> None:
+    """A finished state was loaded: a sampler that counts by itself goes on counting from there, unless its user says otherwise."""
+    elastic = elastic_part(sampler)
+    if elastic is not None and saved.finished and saved.sampler_epoch is not None:
+        elastic.set_epoch(saved.sampler_epoch)
 
 
 def check(sampler: Any, saved: Saved) -> None:
