@@ -186,6 +186,19 @@ def test_results_do_not_change_with_the_number_of_workers() -> None:
         assert_same(expected, run(**arguments))
 
 
+@pytest.mark.parametrize("rng", ["batch", "sample"])
+def test_opencv_does_not_begin_anew_in_every_thread(rng: str) -> None:
+    """Rows 12 and 48: it has a generator for each thread, so that threads may be seeded like processes."""
+
+    class Drawn(Global):
+        def __getitem__(self, index: int) -> tuple[float, ...]:
+            return (opencv(),)
+
+    expected = epochs(Drawn(), rng=rng)
+    assert len(set(drawn(expected, 0))) == 2 * ROWS
+    assert_same(expected, epochs(Drawn(), rng=rng, num_workers=2, executor="thread"))
+
+
 def test_what_the_trainer_draws_from_opencv_is_not_what_a_sample_drew() -> None:
     """Row 48: its state cannot be put back; the trainer gets numbers that depend on the batch alone."""
 

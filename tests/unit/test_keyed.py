@@ -72,7 +72,7 @@ def test_rows_are_the_same_whoever_makes_them(rng: str) -> None:
     assert len({number for row in expected for number in row[1:]}) == 160
     assert whole(maker(Keyed(), rng=rng, worker=3), attempt=1) == expected
     assert whole(maker(Keyed(), rng=rng, inline=True)) == expected
-    assert whole(maker(Keyed(), rng=rng, seeds=False)) == expected  # a thread's
+    assert whole(maker(Keyed(), rng=rng, shared=True)) == expected  # a thread's
     for mode in ("skip", "replace"):
         assert whole(maker(Keyed(), rng=rng, on_bad_sample=mode)) == expected
     rows: list[Any] = []
@@ -183,7 +183,7 @@ def test_a_stream_has_its_pulls_for_keys() -> None:
     expected = pulls(0)
     assert len({number for batch in expected for _, number in batch}) == 8
     assert pulls(2) == expected[2:]  # a replacement winds forward
-    assert pulls(0, rng="torch") == pulls(0, seeds=False) == pulls(0, inline=True) == expected
+    assert pulls(0, rng="torch") == pulls(0, shared=True) == pulls(0, inline=True) == expected
     assert pulls(0, worker=1)[0] != expected[0] != pulls(0, rank=1)[0]
 
 

@@ -68,9 +68,9 @@ def spec(dataset: Any, **changed: Any) -> WorkerSpec:
 
 
 def maker(
-    dataset: Any, *, worker: int = 0, inline: bool = False, seeds: bool = True, **changed: Any
+    dataset: Any, *, worker: int = 0, inline: bool = False, shared: bool = False, **changed: Any
 ) -> Maker:
-    return Maker(spec(dataset, **changed), worker, inline=inline, seeds=seeds)
+    return Maker(spec(dataset, **changed), worker, inline=inline, shared=shared)
 
 
 def order(indices: Any, **changed: Any) -> Order:
@@ -230,7 +230,7 @@ def test_stored_generators_are_seeded_where_the_global_ones_are(rng: str) -> Non
         part = order(indices[start:stop], part=number, parts=2, start=start, stop=stop, rows=40)
         rows += one().make_part(part, None, 0).raw or []
     assert rows == expected
-    untouched = one(seeds=False)
+    untouched = one(shared=True)
     untouched.make(order(indices), None)
     assert untouched.seeder._stored is None
 
@@ -254,9 +254,9 @@ def test_by_batch_the_batch_size_does_matter() -> None:
     assert large[1] != small[0]
 
 
-@pytest.mark.parametrize(("rng", "seeds"), [("torch", True), ("batch", False)])
-def test_generators_are_left_to_run_where_they_are_not_ours(rng: str, seeds: bool) -> None:
-    one = maker(Dice(), rng=rng, seeds=seeds)
+@pytest.mark.parametrize(("rng", "shared"), [("torch", False), ("batch", True), ("sample", True)])
+def test_generators_are_left_to_run_where_they_are_not_ours(rng: str, shared: bool) -> None:
+    one = maker(Dice(), rng=rng, shared=shared)
     seeding.seed_all(4)
     expected = Dice()[0]
     seeding.seed_all(4)

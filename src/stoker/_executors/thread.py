@@ -1,6 +1,7 @@
 """Worker threads: no copies, no processes; right for I/O and for code that releases the GIL.
 
-The dataset is shared by all threads, not copied. Global generators belong to the trainer's threads too and are left alone.
+The dataset is shared by all threads, not copied. Global generators belong to the trainer's threads too and are left alone, but
+for OpenCV's, of which every thread has its own.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ class ThreadExecutor:
         try:
             context.set_thread_info(worker, spec.num_workers, self._start.seed + worker, spec.dataset)
             resume = self._resumes.pop(worker, None)
-            maker = Maker(spec, worker, seeds=False, keeps_state=True, resume=resume)
+            maker = Maker(spec, worker, shared=True, keeps_state=True, resume=resume)
             maker.watch = Watch(self._pages[worker], self._epoch)
             if spec.worker_init_fn is not None:
                 spec.worker_init_fn(worker)

@@ -43,7 +43,7 @@ _clock = time.monotonic_ns
 class Maker:
     """Turns orders into batches for one worker.
 
-    Used by one thread. ``seeds`` is false where the generators are not ours to seed (threads); ``inline`` asks that they be left
+    Used by one thread. ``shared`` tells that others draw from the generators as well (threads); ``inline`` asks that they be left
     as found. ``keeps_state`` asks that the state of a stateful iterable dataset travel with every batch, and ``resume`` is one that
     a lost predecessor left.
     """
@@ -53,7 +53,7 @@ class Maker:
         spec: WorkerSpec,
         worker: int,
         *,
-        seeds: bool = True,
+        shared: bool = False,
         inline: bool = False,
         keeps_state: bool = False,
         resume: Resume | None = None,
@@ -62,7 +62,7 @@ class Maker:
         self.worker = worker
         self._watch = Watch([0] * 16)
         self._keyring = Keyring(spec, worker, self._watch.here)
-        self.seeder = Seeder(spec, worker, seeds=seeds, inline=inline)
+        self.seeder = Seeder(spec, worker, shared=shared, inline=inline)
         self._by_sample = self.seeder.by_sample
         self._singly = True
         self._getitems = getattr(spec.dataset, "__getitems__", None) if not spec.iterable else None

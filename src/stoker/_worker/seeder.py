@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from stoker._worker.seeding import batch_key, generators_kept, leave_opencv, range_key, sample_key, seed_all
+from stoker._worker.seeding import (
+    batch_key,
+    generators_kept,
+    leave_opencv,
+    range_key,
+    sample_key,
+    seed_all,
+    seed_opencv,
+)
 from stoker._worker.spec import Order, WorkerSpec
 from stoker._worker.stored import StoredGenerators, find
 
@@ -13,28 +21,29 @@ from stoker._worker.stored import StoredGenerators, find
 class Seeder:
     """Seeds the global generators and those stored on the dataset. Owner: a maker; called on its thread.
 
-    ``seeds`` is false where the generators are not ours to seed; ``rng="torch"`` leaves them to run, too. ``inline`` asks that they
-    be left as found. ``torch_is_ours`` becomes false when ``worker_init_fn`` seeded torch itself.
+    ``shared`` tells that others draw from the generators, too: a thread has only OpenCV's for itself. ``rng="torch"`` leaves all of
+    them to run. ``inline`` asks that they be left as found. ``torch_is_ours`` becomes false when ``worker_init_fn`` seeded torch.
     """
 
-    def __init__(self, spec: WorkerSpec, worker: int, *, seeds: bool, inline: bool) -> None:
+    def __init__(self, spec: WorkerSpec, worker: int, *, shared: bool, inline: bool) -> None:
         self._spec = spec
         self._worker = worker
-        self._seeds = seeds and spec.rng != "torch"
+        self._seeds = spec.rng != "torch"
+        self._shared = shared
         self._inline = inline
-        self.by_sample = self._seeds and spec.rng == "sample"
+        self.by_sample = spec.rng == "sample"
         """Whether every row is seeded, and ranges are not."""
         self.torch_is_ours = True
         self._last = 0
         self._batch: tuple[int, int] | None = None
         self._batch_key = 0
         self._stored: StoredGenerators | None = None
-        if self._seeds and spec.stored:
+        if self._seeds and not shared and spec.stored:
             self._stored = StoredGenerators(spec.dataset, spec.stored)
 
     def revised(self) -> None:
         """The dataset has attributes that the parent had not when it looked for generators: look here."""
-        if self._seeds and not self._spec.iterable:
+        if self._seeds and not self._shared and not self._spec.iterable:
             found = find(self._spec.dataset)
             self._stored = StoredGenerators(self._spec.dataset, found) if found else None
 
@@ -78,6 +87,9 @@ class Seeder:
                 leave_opencv(self._last)
 
     def _seed(self, key: int) -> None:
+        if self._shared:
+            seed_opencv(key)
+            return
         self._last = key
         seed_all(key, torch_too=self.torch_is_ours)
         if self._stored is not None:

@@ -32,6 +32,11 @@ def seed_all(key: int, *, torch_too: bool = True) -> None:
     _seed_numpy(key & 0xFFFFFFFF)
     if torch_too:
         _seed_torch(key & _MASK63)
+    seed_opencv(key)
+
+
+def seed_opencv(key: int) -> None:
+    """Seed OpenCV's generator when it is loaded. Every thread has one, and all of them begin with the same numbers."""
     cv2 = sys.modules.get("cv2")
     if cv2 is not None and hasattr(cv2, "setRNGSeed"):
         cv2.setRNGSeed(key & 0x7FFFFFFF)
@@ -80,9 +85,7 @@ def generators_kept() -> Iterator[None]:
 def leave_opencv(key: int) -> None:
     """After samples were made inline. OpenCV's state can be set but not read: code of the training loop that draws from it gets
     numbers of its own, which depend on the batch and not on what its samples drew."""
-    cv2 = sys.modules.get("cv2")
-    if cv2 is not None and hasattr(cv2, "setRNGSeed"):
-        cv2.setRNGSeed(mix(key, _AFTER) & 0x7FFFFFFF)
+    seed_opencv(mix(key, _AFTER))
 
 
 def torch_seed() -> int:
