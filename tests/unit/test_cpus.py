@@ -52,10 +52,11 @@ def kernel(tmp_path: Path) -> Kernel:
 
 
 def test_the_tightest_quota_of_all_levels(kernel: Kernel) -> None:
-    kernel.belongs_to("0::/a/b/c")
+    kernel.belongs_to("0::/a/b/c/d")
+    kernel.v2("/a/b/c/d", "max 100000")
     kernel.v2("/a/b/c", "800000 100000")
     kernel.v2("/a/b", "175000 50000")
-    kernel.v2("/a", "max 100000")
+    kernel.v2("/a", "900000 100000")
     assert kernel.quota() == 3.5
 
 

@@ -20,6 +20,7 @@ from torch.utils.data import DistributedSampler, Subset
 
 import stoker
 from stoker import ElasticDistributedSampler
+from stoker._plan import selection
 from stoker._plan.elastic import resolve_ranks
 
 BILLION = 10**9
@@ -166,6 +167,14 @@ def test_weights_draw_in_proportion_and_never_what_has_none() -> None:
         found = Counter(sampler(5, weights=given_weights, num_samples=draws))
         assert set(found) == {1, 3}
         assert abs(found[3] - 0.75 * draws) < 6 * (draws * 0.75 * 0.25) ** 0.5
+
+
+def test_the_least_and_the_greatest_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elements without weight at either end are not met by a draw at the very edge."""
+    chosen = sampler(5, weights=[0, 0, 0.1, 0.3, 0])
+    for word, index in ((0, 2), (2**64 - 1, 3)):
+        monkeypatch.setattr(selection, "hashed", lambda words, key: np.full_like(words, word))
+        assert list(chosen) == [index] * 5
 
 
 def test_weighted_draws_do_not_depend_on_ranks() -> None:
