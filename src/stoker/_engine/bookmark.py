@@ -109,7 +109,9 @@ class Bookmark:
         try:
             if facts_of(loader) == saved.facts or not saved.finished:
                 then = moment.decode(saved.generators, given)
-                return Opening(given, then, saved, replays=True)
+                begun = saved.batches > 0 or saved.ahead
+                unmoved = frozenset() if begun else moment.unmoved(then, seeded=loader.generator is None)
+                return Opening(given, then, saved, replays=True, unmoved=unmoved)
         except ValueError:
             if not saved.finished:
                 raise

@@ -16,16 +16,17 @@ from stoker._core.grid import mix
 from stoker._core.resume import Facts, Saved, StreamState
 from stoker._engine.progress import Progress
 from stoker._plan import moment, source
-from stoker._plan.moment import Moment
+from stoker._plan.moment import TORCH, Moment
 from stoker._plan.planner import SPARE_BATCHES, Begin
 from stoker._plan.source import Source, is_stateful
+from stoker._worker.seeding import generators_kept
 
 
 class Opening:
     """Owner: the iterator that is being made, then the loader's bookmark: it must not know the loader.
 
-    ``then`` is how the generators stand before the samplers are opened, or stood: ``replays`` asks that they be put there for it.
-    ``saved`` is the state that was loaded, if any.
+    ``then`` is how the generators stand before the samplers are opened, or stood: ``replays`` asks that they be put there for it,
+    and global ones back afterwards, but for those in ``unmoved``. ``saved`` is the state that was loaded, if any.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Opening:
         saved: Saved | None = None,
         *,
         replays: bool = False,
+        unmoved: frozenset[str] = frozenset(),
     ) -> None:
         self.saved = saved
         self.rest_of: Saved | None = saved if saved is not None and not saved.finished else None
@@ -45,22 +47,28 @@ class Opening:
         self._given = given
         self.then = then
         self._replays = replays
+        self._unmoved = unmoved
         self._pulled: Moment | None = None
         self._texts: dict[str, Any] | None = None
         self._back = 0
 
     @contextmanager
     def generators_in_place(self) -> Iterator[None]:
-        """While samplers are opened and brought to their place. The global ones are afterwards as they were found."""
+        """While samplers are opened and brought to their place. The global ones are afterwards as they were found.
+
+        Those that nobody moved since the state was taken, before this epoch began, are drawn from like at any other ``iter()``:
+        the epochs after it are then those of the run that was saved.
+        """
         if not self._replays:
             yield
             return
         found = torch.default_generator.get_state()  # the base seed is drawn from it, whoever draws else
         try:
-            with moment.replayed(self.then, self._given):
+            with moment.replayed(self.then, self._given, but_for=self._unmoved):
                 yield
         finally:
-            torch.default_generator.set_state(found)
+            if TORCH not in self._unmoved:
+                torch.default_generator.set_state(found)
 
     def prepare(self, loader: Any) -> None:
         """Before the samplers are opened: what was saved of the user's parts goes back to them."""
@@ -69,7 +77,8 @@ class Opening:
             return
         source.prepare(loader._index_sampler, saved)
         if saved.dataset_state is not None and is_stateful(loader.dataset):
-            loader.dataset.load_state_dict(copy.deepcopy(saved.dataset_state))
+            with generators_kept():  # a dataset may have kept global generators in its state; the samplers' moment goes first
+                loader.dataset.load_state_dict(copy.deepcopy(saved.dataset_state))
 
     def take_over(self, iterator: Any, loader: Any) -> None:
         """torch has opened the samplers and drawn the seeds for ``iterator``: bring them to their place."""

@@ -11,7 +11,7 @@ import math
 import random
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -71,10 +71,25 @@ def capture(given: Sequence[torch.Generator], world: Sequence[str]) -> Moment:
     )
 
 
+def unmoved(moment: Moment, *, seeded: bool) -> frozenset[str]:
+    """The global generators that stand where they stood; ``seeded``: or where torch's stood after a base seed was drawn from it."""
+    then, now = encode(moment), encode(capture((), [name for name, _ in moment.world]))
+    names = {name for name in now if name != "given" and now[name] == then.get(name)}
+    if seeded and TORCH in then:
+        generator = torch.Generator()
+        generator.set_state(dict(moment.world)[TORCH])
+        torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator)
+        if torch.equal(generator.get_state(), torch.default_generator.get_state()):
+            names.add(TORCH)
+    return frozenset(names)
+
+
 @contextmanager
-def replayed(moment: Moment, given: Sequence[torch.Generator]) -> Iterator[None]:
-    """Have all generators stand where they stood; afterwards the global ones are as they were found."""
-    found = [(name, _read(name)) for name, _ in moment.world]
+def replayed(
+    moment: Moment, given: Sequence[torch.Generator], but_for: Collection[str] = ()
+) -> Iterator[None]:
+    """Have all generators stand where they stood; afterwards the global ones, ``but_for`` some, are as they were found."""
+    found = [(name, _read(name)) for name, _ in moment.world if name not in but_for]
     try:
         restore(moment, given)
         yield
