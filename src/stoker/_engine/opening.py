@@ -77,7 +77,9 @@ class Opening:
             return
         source.prepare(loader._index_sampler, saved)
         if saved.dataset_state is not None and is_stateful(loader.dataset):
-            with generators_kept():  # a dataset may have kept global generators in its state; the samplers' moment goes first
+            with (
+                generators_kept()
+            ):  # a dataset may have kept global generators in its state; the samplers' moment goes first
                 loader.dataset.load_state_dict(copy.deepcopy(saved.dataset_state))
 
     def take_over(self, iterator: Any, loader: Any) -> None:
