@@ -5,8 +5,14 @@ from __future__ import annotations
 import logging
 import pickle
 import random
+import threading
+import weakref
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -124,6 +130,43 @@ def test_no_code_of_the_user_runs() -> None:
             raise AssertionError
 
     assert paths(Bag(touchy=Touchy())) == [".touchy.generator"]
+
+
+Pair = namedtuple("Pair", ["first", "second"])
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    generator: random.Random
+
+
+def test_things_of_other_kinds_are_passed_through_or_by() -> None:
+    kept = Plain(generator=random.Random())
+    dataset = Bag(
+        pair=Pair(random.Random(), 2),
+        frozen=Frozen(random.Random()),
+        ordered=OrderedDict(a=random.Random()),
+        default=defaultdict(list, {"x": random.Random()}),
+        space=SimpleNamespace(generator=random.Random()),
+        mock=MagicMock(),
+        proxy=weakref.proxy(kept),
+        lock=threading.Lock(),
+        logger=logging.getLogger("stoker"),
+        lazy=(number for number in range(3)),
+        partial=partial(print, random.Random()),
+        queue=deque([random.Random()]),
+    )
+    assert paths(dataset) == [
+        ".pair[0]", ".frozen.generator", ".ordered['a']", ".default['x']", ".space.generator"
+    ]  # fmt: skip
+    assert seeded(dataset, 5).keep()() is None
+    assert dict(dataset.default).keys() == {"x"}
+
+
+def test_the_numbers_stay_what_they_are() -> None:
+    """Pinned: another value would change every user's random numbers between two versions."""
+    [found] = stored.find(Bag(transform=Plain(each=[random.Random()])))
+    assert found.number == 17381788267629079577
 
 
 def seeded(dataset: Any, key: int, found: Any = None) -> stored.StoredGenerators:
