@@ -89,7 +89,10 @@ class BatchFailed(NamedTuple):
 
 
 class SourceEnded(NamedTuple):
-    """A worker's iterable stream has no more batches; the ticket it was asked for stays empty."""
+    """A worker's iterable stream has no more batches; the ticket it was asked for stays empty.
+
+    ``last_words`` is what its dataset said of itself then.
+    """
 
     seq: int
     attempt: int
@@ -97,6 +100,7 @@ class SourceEnded(NamedTuple):
     worker: int
     slot: SlotRef | None
     scratch: SlotRef | None
+    last_words: object | None = None
 
 
 class Withdrawn(NamedTuple):

@@ -69,8 +69,8 @@ class Scheduler(Recovery):
         self._streams = list(range(workers)) if streams is None else list(streams.live)
         self._turn = 0 if streams is None else streams.turn
         self._pulls: dict[int, int] = {} if streams is None else dict(streams.pulls)
-        self.ends: dict[int, int] = {}
-        """By worker: how many batches its stream had, once that is known."""
+        self.ends: dict[int, tuple[int, object]] = {}
+        """By worker: how many batches its stream had, once that is known, and what its dataset said then."""
         self._stories: dict[int, Story] = {}
         self._reorder: Reorder[m.Deliver] = Reorder(in_order=policy.in_order)
         self._open = 0
@@ -295,7 +295,7 @@ class Scheduler(Recovery):
         if story is None:
             return []
         self._end_stream(event.worker)
-        self.ends.setdefault(event.worker, story.tasks[event.part].pull)
+        self.ends.setdefault(event.worker, (story.tasks[event.part].pull, event.last_words))
         story.move(_V, "source ended")
         self._drop(story)
         if self.finished:

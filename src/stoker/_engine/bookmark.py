@@ -82,7 +82,7 @@ class Bookmark:
         if moment.capture(given, [name for name, _ in pin.after.world]) == pin.after:
             moment.restore(
                 pin.moment, given
-            )  # nobody drew since: the epoch begins as if nobody had asked for a state
+            )  # nobody drew since: it begins as if nobody had asked for a state
             return Opening(given, pin.moment)
         return Opening(given, pin.moment, replays=True)
 
@@ -107,16 +107,15 @@ class Bookmark:
     @staticmethod
     def _open_loaded(loader: Any, given: list[torch.Generator], saved: Saved) -> Opening:
         try:
-            if facts_of(loader) == saved.facts or not saved.finished:
-                then = moment.decode(saved.generators, given)
-                begun = saved.batches > 0 or saved.ahead
-                unmoved = frozenset() if begun else moment.unmoved(then, seeded=loader.generator is None)
-                return Opening(given, then, saved, replays=True, unmoved=unmoved)
+            then = moment.decode(saved.generators, given)
         except ValueError:
             if not saved.finished:
                 raise
-        # A whole epoch over other data, or drawn from other generators: it takes nothing from the one before.
-        return Opening(given, moment.capture(given, moment.draws_from(loader._index_sampler)), saved)
+            # A whole epoch that is drawn from other generators: it takes nothing from the one before.
+            return Opening(given, moment.capture(given, moment.draws_from(loader._index_sampler)), saved)
+        begun = saved.batches > 0 or saved.ahead
+        unmoved = frozenset() if begun else moment.unmoved(then, seeded=loader.generator is None)
+        return Opening(given, then, saved, replays=True, unmoved=unmoved)
 
     def _between_epochs(self, loader: Any) -> Saved:
         """The next epoch is settled now."""

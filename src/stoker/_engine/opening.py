@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from stoker._plan.moment import TORCH, Moment
 from stoker._plan.planner import SPARE_BATCHES, Begin
 from stoker._plan.source import Source, is_stateful
 from stoker._worker.seeding import generators_kept
+from stoker._worker.spec import Resume
 
 
 class Opening:
@@ -149,7 +151,12 @@ class Opening:
             return Progress(in_order=in_order, batches=batches, streams=resharded(rest.streams, loader))
         if saved is not None and saved.streams is not None and carries and len(saved.streams) == count:
             return Progress(in_order=in_order, streams=saved.streams, fresh=True)
-        return Progress(in_order=in_order, streams=blank)
+        progress = Progress(in_order=in_order, streams=blank)
+        if loader.num_workers == 0:
+            words = _first_words(loader.dataset)
+            if words is not None:
+                progress.said(0, words)
+        return progress
 
     def generators(self) -> dict[str, Any]:
         """How they stood, as texts."""
@@ -171,6 +178,18 @@ class Opening:
                 self._pulled = pulled
 
         self.source.iterator = _after(note, self.source.iterator)
+
+
+def _first_words(dataset: Any) -> Resume | None:
+    """What a dataset says before it is opened here: without workers it may be read elsewhere too, and then not be there again."""
+    if not is_stateful(dataset):
+        return None
+    try:
+        state = pickle.dumps(dataset.state_dict())
+    except Exception:  # before __iter__ it need not have a state
+        return None
+    own_iterator = hasattr(dataset, "__next__")
+    return Resume(0, 0, *((None, state) if own_iterator else (state, None)))
 
 
 def _after(note: Any, iterator: Iterator[Any]) -> Iterator[Any]:

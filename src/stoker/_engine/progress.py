@@ -34,8 +34,8 @@ class Progress:
         fresh: bool = False,
     ) -> None:
         self.finished = False
-        self.ends: dict[int, int] = {}
-        """By worker: how many batches its stream had, where that is known."""
+        self.ends: dict[int, tuple[int, Any]] = {}
+        """By worker: how many batches its stream had, where that is known, and what its dataset said then."""
         self._batched = batched
         self._batches = batches
         self._samples = samples
@@ -109,7 +109,10 @@ class Progress:
     def _stream(self, worker: int, pulled: int) -> StreamState:
         assert self._begun is not None
         was, said = self._begun[worker], self._said.get(worker)
-        ended = (was.ended and not self._fresh) or self.ends.get(worker) == pulled
+        total, last_words = self.ends.get(worker, (-1, None))
+        ended = (was.ended and not self._fresh) or total == pulled
+        if total == pulled and last_words is not None:
+            said = last_words
         if said is not None:
             return StreamState(pulled, said.pulled, _load(said.dataset), _load(said.iterator), ended)
         if self._fresh:

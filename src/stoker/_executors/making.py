@@ -30,8 +30,8 @@ def carry_out(maker: Maker, task: Task, start: Start, worker: int, *, weigh: boo
     began_ns = _clock()
     try:
         batch = maker.make(order, None)
-    except StreamEnded:
-        return Arrival(ticket.epoch, m.SourceEnded(*key, worker, None, None))
+    except StreamEnded as end:
+        return Arrival(ticket.epoch, m.SourceEnded(*key, worker, None, None, end.last_words))
     except Abandoned:
         return Arrival(ticket.epoch, m.Withdrawn(*key))
     except BaseException as error:

@@ -383,7 +383,10 @@ class ProcessExecutor:
             return [Arrival(-1, m.WorkerUp(header.worker))]
         if header.kind == wire.ResultKind.ENDED:
             slot = SlotRef(header.slot, header.slot_generation)
-            return [Arrival(header.epoch, m.SourceEnded(*key, header.worker, slot, None))]
+            words: Any = None  # a later epoch's slot may be another's
+            if header.nbytes and header.epoch == self._start.epoch:
+                words = self._arena.copy_out(slot, header.nbytes).load(header.root_offset, header.root_bytes)
+            return [Arrival(header.epoch, m.SourceEnded(*key, header.worker, slot, None, words))]
         if header.kind == wire.ResultKind.SKIPPED:
             return [Arrival(header.epoch, m.Withdrawn(*key))]
         if header.kind == wire.ResultKind.UNHELD:

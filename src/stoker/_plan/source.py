@@ -71,6 +71,7 @@ class Source:
             if self._hidden:
                 advance(self.iterator, saved.batches - back)
             return
+        self._pulls = saved.batches  # snapshots fall on the same batches as if nothing had been loaded
         state = saved.sampler_state
         behind = saved.batches - saved.sampler_at - (back if state is None else 0)
         if self._chunks is None:

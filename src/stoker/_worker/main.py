@@ -246,8 +246,9 @@ class _Loop:
                 collated_ns = _clock()
                 receipt = slot.write(batch)
                 del batch
-        except StreamEnded:
-            kind, receipt = wire.ResultKind.ENDED, None
+        except StreamEnded as end:
+            kind = wire.ResultKind.ENDED
+            receipt = None if end.last_words is None else target.write(end.last_words)
         except Abandoned:
             kind, receipt = wire.ResultKind.SKIPPED, None
         except Exception as error:

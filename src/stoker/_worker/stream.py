@@ -23,7 +23,9 @@ from stoker._worker.spec import Order, Resume, WorkerSpec
 
 
 class StreamEnded(Exception):
-    """An iterable dataset has no further batch."""
+    """An iterable dataset has no further batch. ``last_words`` is the state of its dataset, if it has one."""
+
+    last_words: Resume | None = None
 
 
 class Abandoned(Exception):
@@ -67,7 +69,7 @@ class Stream:
         while self._pulled < order.pull and not self._ended:
             self._pass_over(order)
         if self._ended:
-            raise StreamEnded
+            raise self._end()
         return self._pull(order)
 
     def take_up(self, resume: Resume) -> None:
@@ -76,8 +78,16 @@ class Stream:
 
     def state(self) -> Resume | None:
         """Where the stream stands now, as its dataset tells. One that cannot tell is fast-forwarded like any other."""
+        return None if self._pulled % self._spec.snapshot_every else self._words()
+
+    def _end(self) -> StreamEnded:
+        end = StreamEnded()
+        end.last_words = self._words()
+        return end
+
+    def _words(self) -> Resume | None:
         dataset, iterator = self._stateful
-        if (dataset is None and iterator is None) or self._pulled % self._spec.snapshot_every:
+        if dataset is None and iterator is None:
             return None
         try:
             return Resume(self._epoch, self._pulled, _kept(dataset), _kept(iterator))
@@ -106,13 +116,14 @@ class Stream:
         self._iterator = iterator
         self._stateful = (None, None)
         if self._keeps_state:
-            stateful = iterator is not dataset and _is_stateful(iterator)
-            self._stateful = (dataset if _is_stateful(dataset) else None, iterator if stateful else None)
+            apart = iterator is not dataset
+            self._stateful = (
+                dataset if apart and _is_stateful(dataset) else None,
+                iterator if _is_stateful(iterator) else None,
+            )
         if resume is not None and not resume.fresh:
             if resume.iterator is not None:
                 iterator.load_state_dict(pickle.loads(resume.iterator))
-            elif iterator is dataset and resume.dataset is not None:  # its __iter__ may have begun anew
-                iterator.load_state_dict(pickle.loads(resume.dataset))
             self._pulled = resume.pulled
 
     def _seed_pipe(self, order: Order) -> None:
@@ -151,7 +162,7 @@ class Stream:
         if len(samples) < wanted:
             self._ended = True
             if not samples or self._spec.drop_last:
-                raise StreamEnded
+                raise self._end()
         return samples if batched else samples[0]
 
     def _place(self, number: int) -> StreamPlace:
