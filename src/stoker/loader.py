@@ -158,6 +158,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
                 return opened.iterator
             self._take_back()
             del opened
+        if self._place().takes_up_streams:
+            self.refresh()
         persistent = self.persistent_workers and self.num_workers > 0
         pool: Any = self._iterator
         if isinstance(pool, Pool) and pool.executor.torn and not pool.busy:

@@ -98,6 +98,11 @@ class Bookmark:
         """Whether it is settled where the next epoch begins."""
         return self._loaded is not None or self._pin is not None
 
+    @property
+    def takes_up_streams(self) -> bool:
+        """Whether a state was loaded that workers have to be started with."""
+        return self._loaded is not None and self._loaded.streams is not None
+
     def take_back(self) -> None:
         """The epoch that was opened ahead was not wanted as it was: the next one draws the same again."""
         ahead, self._ahead = self._ahead, None

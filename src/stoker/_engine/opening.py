@@ -79,9 +79,7 @@ class Opening:
             return
         source.prepare(loader._index_sampler, saved)
         if saved.dataset_state is not None and is_stateful(loader.dataset):
-            with (
-                generators_kept()
-            ):  # a dataset may have kept global generators in its state; the samplers' moment goes first
+            with generators_kept():  # it may put back what it drew from in a worker
                 loader.dataset.load_state_dict(copy.deepcopy(saved.dataset_state))
 
     def take_over(self, iterator: Any, loader: Any) -> None:
@@ -112,8 +110,10 @@ class Opening:
     def begin(self, loader: Any, progress: Progress) -> Begin:
         """For the planner."""
         rest = self.rest_of
-        if rest is None or is_iterable(loader):
+        if rest is None:
             return Begin()
+        if is_iterable(loader):
+            return Begin(rest.batches)
         batches = rest.batches - self._back
         samples = 0 if self.source.restarts else rest.samples
         if self._back:

@@ -47,6 +47,8 @@ class Progress:
         self._fresh = fresh
         self._begun = streams
         self._pulled = None if streams is None else [0 if fresh else each.pulled for each in streams]
+        if self._pulled is not None:
+            self._batches -= sum(self._pulled)  # what streams gave that are no more
         self._said: dict[int, Resume] = {}
 
     def note(self, deliver: m.Deliver) -> None:
@@ -77,11 +79,15 @@ class Progress:
     @property
     def batches(self) -> int:
         """Every batch with a smaller number was handed over."""
+        if self._pulled is not None:
+            return self._batches + sum(self._pulled)
         return self._batches if self._last is None else self._last.number + 1
 
     @property
     def samples(self) -> int:
-        """How many samples lie before the batch with that number."""
+        """How many samples lie before the batch with that number; 0 for streams, of which only their workers know."""
+        if self._pulled is not None:
+            return 0
         return self._samples if self._last is None else self._end(self._last)
 
     @property
