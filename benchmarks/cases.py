@@ -86,6 +86,17 @@ def _epoch_gap(effort: Effort) -> Arguments:
     return {"dataset": rows, "batch_size": 64, "persistent_workers": True}
 
 
+def _epoch_edge(effort: Effort) -> Arguments:
+    from benchmarks import datasets
+
+    rows = datasets.Sleepy(16 * 16, usual_s=0.0005)
+    return {"dataset": rows, "batch_size": 16, "persistent_workers": True}
+
+
+def _opened_ahead(arguments: Arguments) -> Arguments:
+    return {**arguments, "prefetch_epochs": True}
+
+
 def _core() -> float:
     from benchmarks import scheduler
 
@@ -153,6 +164,14 @@ CASES: tuple[Case, ...] = (
         workers=4,
     ),
     Case("gap", "between epochs, persistent workers", Kind.GAP, _epoch_gap, _wall(5.0)),
+    Case(
+        "edge",
+        "the same, batches of 8 ms, prefetch_epochs",
+        Kind.GAP,
+        _epoch_edge,
+        _wall(3.0),
+        ours=_opened_ahead,
+    ),
 )
 
 
