@@ -261,8 +261,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             warnings.warn(
                 f"This DataLoader will create {self.num_workers} worker processes in total. Our suggested max number of worker in "
                 f"current system is {found.usable}, which is smaller than what this DataLoader is going to create: "
-                f"{found.reason}. More workers than that take time from each other and from other ranks: lower num_workers, "
-                "unless they mostly wait, for storage say.",
+                f"{found.reason}. Please be aware that excessive worker creation might get DataLoader running slow or even freeze: "
+                "lower num_workers, unless workers mostly wait, for storage say.",
                 stacklevel=2,
             )
 
