@@ -13,6 +13,8 @@ import pytest
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
+from stoker._core.grid import mix
+from stoker._plan import moment
 from stoker._worker import seeding
 
 
@@ -105,3 +107,28 @@ def test_generators_are_left_as_found_even_after_an_error() -> None:
         draws()
         raise KeyError
     assert draws() == expected
+
+
+@pytest.mark.parametrize("key", [5, (7 << 32) + 7, (1 << 64) - 1 - (3 << 40)])
+def test_numpy_and_torch_do_not_give_the_same_numbers(key: int) -> None:
+    """Both are a Mersenne twister: seeded with the same 32 bits, ``randint(256)`` of one would be that of the other."""
+    seeding.seed_all(mix(key))
+    assert np.random.randint(0, 256, 16).tolist() != torch.randint(0, 256, (16,)).tolist()
+
+
+def test_another_bit_generator_may_stand_behind_numpys_functions() -> None:
+    """``legacy=False``: asked in any other way, NumPy warns, which is an error here."""
+    found = np.random.mtrand.get_bit_generator()
+    np.random.mtrand.set_bit_generator(np.random.PCG64(3))
+    try:
+        with seeding.generators_kept():
+            expected = np.random.rand(3).tolist()
+        with seeding.generators_kept():
+            seeding.seed_all(4)
+            first = np.random.rand(3).tolist()
+            seeding.seed_all(4)
+            assert np.random.rand(3).tolist() == first != expected
+        assert np.random.rand(3).tolist() == expected
+        assert moment.encode(moment.capture((), [moment.NUMPY])) == {"given": []}
+    finally:
+        np.random.mtrand.set_bit_generator(found)

@@ -114,7 +114,7 @@ def put(moment: Moment) -> None:
 def _read(name: str) -> Any:
     if name == TORCH:
         return torch.default_generator.get_state()
-    return random.getstate() if name == PYTHON else np.random.get_state()
+    return random.getstate() if name == PYTHON else np.random.get_state(legacy=False)
 
 
 def _write(name: str, state: Any) -> None:
@@ -135,8 +135,10 @@ def encode(moment: Moment) -> dict[str, Any]:
         elif name == PYTHON:
             gauss = math.nan if state[2] is None else state[2]
             texts[name] = _text(_WORDS.pack(*state[1], gauss))
-        elif state[0] == "MT19937":  # somebody may have put another one behind np.random
-            texts[name] = _text(_NUMPY.pack(*state[1].tolist(), *state[2:]))
+        elif state["bit_generator"] == "MT19937":  # somebody may have put another one behind np.random
+            bits = state["state"]
+            words = (*bits["key"].tolist(), bits["pos"], state["has_gauss"], state["gauss"])
+            texts[name] = _text(_NUMPY.pack(*words))
     return texts
 
 
@@ -167,7 +169,8 @@ def decode(texts: dict[str, Any], given: Sequence[torch.Generator]) -> Moment:
             world.append((PYTHON, found))
         if NUMPY in texts:
             *keys, at, has_gauss, gauss = _NUMPY.unpack(_raw(texts[NUMPY]))
-            legacy: Any = ("MT19937", np.array(keys, np.uint32), at, has_gauss, gauss)
+            bits = {"key": np.array(keys, np.uint32), "pos": at}
+            legacy: Any = {"bit_generator": "MT19937", "state": bits, "has_gauss": has_gauss, "gauss": gauss}
             np.random.RandomState().set_state(legacy)
             world.append((NUMPY, legacy))
     except Exception as error:

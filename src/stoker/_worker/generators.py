@@ -24,7 +24,6 @@ _KINDS = (np.random.Generator, np.random.RandomState, random.Random, torch.Gener
 NAMES = ("numpy", "torch", "python")
 """What ``make`` knows them by."""
 
-_MASK32 = (1 << 32) - 1
 _MASK63 = (1 << 63) - 1
 _MASK128 = (1 << 128) - 1
 _INCREMENT = 0x5851F42D4C957F2D14057B7EF767814F
@@ -121,6 +120,6 @@ def _bit_seeder(bits: Any) -> Seed:
 def _legacy_seeder(obj: np.random.RandomState) -> Seed:
     bits: Any = obj._bit_generator
     if type(bits) is np.random.MT19937:
-        return lambda key: obj.seed(key & _MASK32)
+        return lambda key: obj.seed(key >> 32)  # torch's, the same generator, takes the other half
     fresh = type(bits)
     return lambda key: obj.set_state(np.random.RandomState(fresh(key)).get_state(legacy=False))

@@ -26,10 +26,13 @@ _AFTER = 0xCF
 
 
 def seed_all(key: int, *, torch_too: bool = True) -> None:
-    """Seed Python's, NumPy's and torch's global generators from one 64-bit key, OpenCV's too when it is loaded."""
+    """Seed Python's, NumPy's and torch's global generators from one 64-bit key, OpenCV's too when it is loaded.
+
+    NumPy's and torch's are the same generator, and take 32 bits: from the same ones they would give the same numbers.
+    """
     _seed_python(_PYTHON, key)
     _PYTHON.gauss_next = None
-    _seed_numpy(key & 0xFFFFFFFF)
+    _seed_numpy(key >> 32)
     if torch_too:
         _seed_torch(key & _MASK63)
     seed_opencv(key)
@@ -72,7 +75,7 @@ def seed_like_torch(base_seed: int, worker: int) -> int:
 def generators_kept() -> Iterator[None]:
     """Leave the global generators as they were found: what runs inline must not move the trainer's randomness."""
     python: Any = random.getstate()
-    numpy: Any = np.random.get_state()
+    numpy: Any = np.random.get_state(legacy=False)  # whichever bit generator somebody put behind it
     torch_state = torch.default_generator.get_state()
     try:
         yield
