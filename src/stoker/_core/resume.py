@@ -42,6 +42,7 @@ class StreamState:
     """Where one worker's stream of an iterable dataset stands: batches handed over, and what the user's parts said.
 
     ``at`` is how many batches had been pulled when they said it; ``dataset`` and ``iterator`` are None where they have no state.
+    ``begun``: they speak of this epoch, because the stream has given a batch or was made of others.
     """
 
     pulled: int = 0
@@ -49,6 +50,7 @@ class StreamState:
     dataset: Any = None
     iterator: Any = None
     ended: bool = False
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,4 +285,5 @@ _STREAM_FORM: dict[str, tuple[Callable[[Any], bool], str]] = {
     "dataset": _USERS,
     "iterator": _USERS,
     "ended": _FLAG,
+    "begun": _FLAG,
 }

@@ -86,8 +86,10 @@ class Bookmark:
             return Opening(given, pin.moment)
         return Opening(given, pin.moment, replays=True)
 
-    def begun(self, opening: Opening, progress: Progress) -> None:
-        """An iteration is under way: from here on its progress counts."""
+    def begun(self, opening: Opening, progress: Progress, *, same_workers: bool = False) -> None:
+        """An iteration is under way: from here on its progress counts. ``same_workers``: it runs on those of the one before."""
+        if same_workers and opening.saved is None and self._progress is not None:
+            progress.carry(self._progress)
         self._loaded = self._pin = None
         self._opening, self._progress = opening, progress
         if self._ahead is opening:

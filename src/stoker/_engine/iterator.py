@@ -67,10 +67,12 @@ class StokerIter(_Base):  # type: ignore[misc]
         self._worker_init_fn = loader.worker_init_fn
         iterable = self._dataset_kind == torch_loader._DatasetKind.Iterable
         bound = iterable or (options.rng == "torch" and self._num_workers > 0)
+        found = pool
         if relay is None:
             pool = self._take_pool(loader, options, ledger, pool, keep, iterable, bound)
         assert pool is not None
         self._pool = pool
+        self._same_workers = pool is found
         self._owns_pool = keep is None
         self._handles: Sequence[Any] | None = None
         self._progress = opening.progress(loader, carries=pool.plan.kind != "process" or keep is not None)
@@ -133,7 +135,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         except BaseException:
             self._finish()  # now, not when the traceback dies: the pool may serve another iteration by then
             raise
-        bookmark.begun(self._opening, self._progress)
+        bookmark.begun(self._opening, self._progress, same_workers=self._same_workers)
 
     # Epochs that were opened ahead
 

@@ -228,7 +228,7 @@ def stream_differences(saved: Saved, loader: Any) -> list[str]:
         f"give it num_workers={len(streams)}"
     )
     if callable(getattr(loader.dataset, "__stoker_reshard__", None)):
-        if any(each.pulled and each.dataset is None and each.iterator is None for each in streams):
+        if any(each.pulled and not each.ended and _mute(each) for each in streams):
             return [
                 f"{text}. The dataset can re-shard, but a stream of it has no state (state_dict) to re-shard"
             ]
@@ -238,17 +238,28 @@ def stream_differences(saved: Saved, loader: Any) -> list[str]:
 
 
 def resharded(streams: tuple[StreamState, ...], loader: Any) -> tuple[StreamState, ...]:
-    """As many streams as there are workers now, as the dataset makes them of those there were."""
+    """As many streams as there are workers now, as the dataset makes them of those there were.
+
+    It is given None for a stream that has given nothing yet, and ``{}`` for one that has ended: what the dataset says of itself
+    then may already mean the next epoch.
+    """
     count = stream_count(loader)
     of_iterator = any(each.iterator is not None for each in streams)
-    states = [copy.deepcopy(each.iterator if of_iterator else each.dataset) for each in streams]
+    states: list[Any] = []
+    for each in streams:
+        state = {} if each.ended else each.iterator if of_iterator else each.dataset
+        states.append(copy.deepcopy(state) if each.begun or each.ended else None)
     made = loader.dataset.__stoker_reshard__(states, count)
     if not isinstance(made, list | tuple) or len(made) != count:
         got = f"{len(made)} of them" if isinstance(made, list | tuple) else type(made).__name__
         raise ValueError(f"__stoker_reshard__ should return a list of {count} states, but returned {got}")
     if of_iterator:
-        return tuple(StreamState(iterator=each) for each in made)
-    return tuple(StreamState(dataset=each) for each in made)
+        return tuple(StreamState(iterator=each, begun=True) for each in made)
+    return tuple(StreamState(dataset=each, begun=True) for each in made)
+
+
+def _mute(stream: StreamState) -> bool:
+    return stream.dataset is None and stream.iterator is None
 
 
 def is_iterable(loader: Any) -> bool:

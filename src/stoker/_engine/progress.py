@@ -50,21 +50,22 @@ class Progress:
         if self._pulled is not None:
             self._batches -= sum(self._pulled)  # what streams gave that are no more
         self._said: dict[int, Resume] = {}
+        self._carried: tuple[StreamState, ...] | None = None
 
     def note(self, deliver: m.Deliver) -> None:
         """The batch of this ticket was handed over."""
         ticket = deliver.ticket
-        if self._simple:
+        if self._pulled is not None:
+            worker = deliver.results[0].worker
+            self._pulled[worker] += 1
+            self._turn = worker + 1
+        elif self._simple:
             self._last = ticket
             if ticket.plan_state is not None:
                 self._snapshot = (ticket.number + 1, ticket.plan_state)  # type: ignore[assignment]
         else:
             self._ahead[ticket.number] = (self._end(ticket), ticket.plan_state)
             self._close_up()
-        if self._pulled is not None:
-            worker = deliver.results[0].worker
-            self._pulled[worker] += 1
-            self._turn = worker + 1
 
     def passed(self, number: int, samples: int) -> None:
         """The planner passed over a batch that was handed over before this iteration."""
@@ -75,6 +76,12 @@ class Progress:
     def said(self, worker: int, resume: Resume) -> None:
         """What a stream's dataset and iterator say of where they are, with the batch that is handed over next."""
         self._said[worker] = resume
+
+    def carry(self, before: Progress) -> None:
+        """Streams go on with the datasets that the epoch before left in their workers: nobody has to tell them."""
+        streams = before.streams if before.finished else None
+        if streams is not None and self._begun == (StreamState(),) * len(streams):
+            self._carried = streams
 
     @property
     def batches(self) -> int:
@@ -115,15 +122,18 @@ class Progress:
     def _stream(self, worker: int, pulled: int) -> StreamState:
         assert self._begun is not None
         was, said = self._begun[worker], self._said.get(worker)
+        if self._fresh:
+            was = StreamState(dataset=was.dataset)
+        elif self._carried is not None:
+            was = StreamState(dataset=self._carried[worker].dataset)
         total, last_words = self.ends.get(worker, (-1, None))
-        ended = (was.ended and not self._fresh) or total == pulled
+        ended = was.ended or total == pulled or (said is not None and said.ended)
+        begun = was.begun or pulled > 0
         if total == pulled and last_words is not None:
             said = last_words
-        if said is not None:
-            return StreamState(pulled, said.pulled, _load(said.dataset), _load(said.iterator), ended)
-        if self._fresh:
-            return StreamState(pulled, 0, was.dataset, None, ended)
-        return StreamState(pulled, was.at, was.dataset, was.iterator, ended)
+        if said is None:
+            return StreamState(pulled, was.at, was.dataset, was.iterator, ended, begun)
+        return StreamState(pulled, said.pulled, _load(said.dataset), _load(said.iterator), ended, begun)
 
     def stream_start(self) -> StreamStart | None:
         """For the scheduler: where streams begin, None at the beginning of an epoch."""
@@ -138,7 +148,8 @@ class Progress:
         """For the workers: what was saved of the user's parts."""
         for worker, each in enumerate(self._begun or ()):
             if each.dataset is not None or each.iterator is not None:
-                yield worker, Resume(epoch, each.at, _dump(each.dataset), _dump(each.iterator), self._fresh)
+                states = (_dump(each.dataset), _dump(each.iterator))
+                yield worker, Resume(epoch, each.at, *states, self._fresh, each.ended and not self._fresh)
 
     def _end(self, ticket: Ticket) -> int:
         """How many samples lie before and in it. Without automatic batching a ticket is a sample and has no rows."""

@@ -80,6 +80,9 @@ class Source:
             advance(self.iterator, behind)
             return
         inner = self._use_chunks()
+        if state is not None and state.get("ended"):
+            self.iterator = iter(())
+            return
         size = saved.facts.batch_size or self._chunks.size
         if state is None:
             advance(inner, max(0, saved.samples - back * size))
@@ -145,7 +148,10 @@ class Source:
         parts = self._parts()
         if not parts:
             return None
-        return pickle.dumps({name: part.state_dict() for name, part in parts.items()})
+        states: dict[str, Any] = {name: part.state_dict() for name, part in parts.items()}
+        if self._chunks is not None and self._chunks.ended:
+            states["ended"] = True  # what the sampler says of itself may already mean the next epoch
+        return pickle.dumps(states)
 
 
 class Chunks:
@@ -156,6 +162,8 @@ class Chunks:
         self.size = batch_sampler.batch_size
         self._drop_last = batch_sampler.drop_last
         self.inner: Any = None
+        self.ended = False
+        """Whether the sampler has no more: its last batch was short."""
 
     def open(self) -> Any:
         """The sampler's iterator."""
@@ -167,7 +175,8 @@ class Chunks:
         """Lists of indices."""
         inner, size = self.open(), self.size
         while batch := list(itertools.islice(inner, size)):
-            if len(batch) < size and self._drop_last:
+            self.ended = len(batch) < size
+            if self.ended and self._drop_last:
                 return
             yield batch
 

@@ -51,7 +51,8 @@ class WorkerSpec:
 class Resume(NamedTuple):
     """Where a stream stood after ``pulled`` batches: the pickled states of the dataset and of its iterator, None without one.
 
-    ``fresh`` tells that the iterator is to begin anew, with the dataset as it was then.
+    ``fresh`` tells that the iterator is to begin anew, with the dataset as it was then; ``ended`` that the stream has no more. A
+    dataset that is its own iterator has one state, the iterator's.
     """
 
     epoch: int
@@ -59,6 +60,7 @@ class Resume(NamedTuple):
     dataset: bytes | None
     iterator: bytes | None
     fresh: bool = False
+    ended: bool = False
 
 
 class Order(NamedTuple):

@@ -78,7 +78,7 @@ class Stream:
 
     def state(self) -> Resume | None:
         """Where the stream stands now, as its dataset tells. One that cannot tell is fast-forwarded like any other."""
-        return None if self._pulled % self._spec.snapshot_every else self._words()
+        return self._words() if self._ended or self._pulled % self._spec.snapshot_every == 0 else None
 
     def _end(self) -> StreamEnded:
         end = StreamEnded()
@@ -90,7 +90,7 @@ class Stream:
         if dataset is None and iterator is None:
             return None
         try:
-            return Resume(self._epoch, self._pulled, _kept(dataset), _kept(iterator))
+            return Resume(self._epoch, self._pulled, _kept(dataset), _kept(iterator), ended=self._ended)
         except Exception as error:
             self._stateful = (None, None)
             logging.getLogger("stoker").warning(
@@ -112,6 +112,9 @@ class Stream:
         dataset = self._dataset
         if resume is not None and resume.dataset is not None:
             dataset.load_state_dict(pickle.loads(resume.dataset))
+        if resume is not None and resume.ended:  # what it says of itself may already mean the next epoch
+            self._iterator, self._ended = iter(()), True
+            return
         iterator: Any = iter(dataset)
         self._iterator = iterator
         self._stateful = (None, None)

@@ -1,0 +1,63 @@
+"""Runs over map-style datasets that are cut anywhere and taken up in another way deliver what one run without workers does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.resume.recipes import KEYED, inline_ways, legs, process_ways, recipes, thread_ways
+from tests.resume.runs import Leg, Recipe, Way, assert_batches, in_legs, reference
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
+
+def check(recipe: Recipe, run: list[Leg], folder: Path | None = None) -> None:
+    ordered = all(leg.way.in_order for leg in run)
+    assert_batches(reference(recipe), in_legs(recipe, run, folder), ordered=ordered)
+
+
+@settings(max_examples=150, derandomize=True)
+@given(data=st.data())
+def test_without_workers(data: st.DataObject) -> None:
+    recipe = data.draw(recipes())
+    check(recipe, data.draw(legs(inline_ways(), len(reference(recipe)))))
+
+
+@settings(max_examples=60, derandomize=True)
+@given(data=st.data())
+def test_threads_and_none(data: st.DataObject) -> None:
+    recipe = data.draw(recipes(KEYED))
+    check(recipe, data.draw(legs(inline_ways() | thread_ways(), len(reference(recipe)))))
+
+
+@settings(max_examples=40, derandomize=True)
+@given(data=st.data())
+def test_processes_that_die_and_none(data: st.DataObject) -> None:
+    recipe = data.draw(recipes())
+    ways = inline_ways() | process_ways(recipe.length)
+    with TemporaryDirectory() as folder:
+        check(recipe, data.draw(legs(ways, len(reference(recipe)))), Path(folder))
+
+
+@settings(max_examples=12, derandomize=True)
+@given(data=st.data())
+def test_all_executors(data: st.DataObject) -> None:
+    recipe = data.draw(recipes(KEYED))
+    ways = inline_ways() | thread_ways() | process_ways(recipe.length)
+    with TemporaryDirectory() as folder:
+        check(recipe, data.draw(legs(ways, len(reference(recipe)))), Path(folder))
+
+
+def test_start_methods(tmp_path: Path) -> None:
+    """From a spawned pool, whose workers die, through none to one of a fork server."""
+    recipe = Recipe("keyed", length=60, batch_size=5)
+    run = [
+        Leg(Way(workers=2, method="spawn", deaths=(0, 7)), 4),
+        Leg(Way(), 3),
+        Leg(Way(workers=2, method="forkserver", deaths=(30,))),
+    ]
+    check(recipe, run, tmp_path)
