@@ -21,6 +21,20 @@ class Noisy(random.Random):
         self.extra = args
 
 
+class OwnWay(np.random.PCG64):
+    """Cannot be made from a seed."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
+class OwnOther(np.random.SFC64):
+    """Likewise, of a kind without a short way."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
 def numpy_of(bits: Any) -> Callable[[], Any]:
     return lambda: np.random.Generator(bits())
 
@@ -31,6 +45,8 @@ KINDS: dict[str, Callable[[], Any]] = {
     "Philox": numpy_of(np.random.Philox),
     "SFC64": numpy_of(np.random.SFC64),
     "MT19937": numpy_of(np.random.MT19937),
+    "subclass of PCG64": numpy_of(OwnWay),
+    "subclass of SFC64": numpy_of(OwnOther),
     "RandomState": np.random.RandomState,
     "RandomState of PCG64": lambda: np.random.RandomState(np.random.PCG64()),
     "torch": torch.Generator,
@@ -76,6 +92,32 @@ def test_what_was_kept_comes_back(make: Callable[[], Any]) -> None:
     generators.seeder(one)(3)
     put_back()
     assert [draw(one), draw(one)] == expected
+
+
+@pytest.mark.parametrize("bits", [np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64])
+def test_children_belong_to_the_key(bits: Any) -> None:
+    """How many were spawned before depends on the worker."""
+    one, two = np.random.Generator(bits()), np.random.Generator(bits())
+    one.spawn(3)
+    for each in (one, two):
+        generators.seeder(each)(7)
+    first = [child.random() for child in (*one.spawn(2), *one.spawn(1))]
+    assert first == [child.random() for child in two.spawn(3)]
+    assert len(set(first)) == 3
+    generators.seeder(two)(8)
+    assert two.spawn(1)[0].random() not in first
+
+
+@pytest.mark.parametrize("bits", [np.random.PCG64, np.random.MT19937, np.random.Philox])
+def test_children_go_on_where_the_trainer_left_them(bits: Any) -> None:
+    one, like_it = np.random.Generator(bits(3)), np.random.Generator(bits(3))
+    assert one.spawn(1)[0].random() == like_it.spawn(1)[0].random()
+    put_back = generators.keep(one)
+    generators.seeder(one)(5)
+    if bits is not np.random.MT19937:
+        one.spawn(4)
+    put_back()
+    assert one.spawn(1)[0].random() == like_it.spawn(1)[0].random()
 
 
 def test_seeding_goes_the_way_of_a_subclass() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
 from collections.abc import Iterator
@@ -206,7 +207,7 @@ class Stored(Dice):
     """A generator on the dataset beside the global ones."""
 
     def __init__(self) -> None:
-        self.generator = np.random.default_rng()
+        self.generator: Any = np.random.default_rng()
 
     def __getitem__(self, index: int) -> Any:
         return *super().__getitem__(index), self.generator.random()
@@ -245,6 +246,17 @@ def test_what_a_revision_brought_is_seeded() -> None:
     left_alone = maker(dataset, rng="torch")
     left_alone.seeder.revised()
     assert left_alone.seeder._stored is None
+
+
+def test_after_a_revision_a_copy_of_a_global_generator_is_still_seeded_like_it() -> None:
+    """Here it is a copy, as under spawn: only the parent could see that it was the global one."""
+    dataset = Stored()
+    dataset.generator = copy.copy(random._inst)
+    paths = tuple(each._replace(number=stored.AS_GLOBAL) for each in stored.find(dataset))
+    before = maker(dataset, stored=paths).make(order([1, 2]), None)
+    revised = maker(dataset, stored=paths)
+    revised.seeder.revised()
+    assert revised.make(order([1, 2]), None) == before
 
 
 def test_by_batch_the_batch_size_does_matter() -> None:

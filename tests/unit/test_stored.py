@@ -129,7 +129,25 @@ def test_no_code_of_the_user_runs() -> None:
         def __iter__(self) -> Any:
             raise AssertionError
 
+    class Proxy:
+        @property  # type: ignore[misc]
+        def __class__(self) -> Any:
+            raise AssertionError
+
+        @property
+        def __dict__(self) -> Any:  # type: ignore[override]
+            raise AssertionError
+
     assert paths(Bag(touchy=Touchy())) == [".touchy.generator"]
+    assert paths(Bag(proxies=[Proxy() for _ in range(100)], proxy=Proxy())) == []
+
+
+def test_little_is_looked_at_in_a_labyrinth(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("stoker._worker.generators.is_generator", asked.append)
+    table = Plain(**{f"column{number}": [] for number in range(5000)})
+    stored.find(Bag(table=table, maze=[[[[] for _ in range(60)] for _ in range(60)] for _ in range(60)]))
+    assert 1000 < len(asked) < 11_000
 
 
 Pair = namedtuple("Pair", ["first", "second"])

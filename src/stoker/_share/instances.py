@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 
 def own_dict(obj: object) -> dict[str, Any] | None:
     """The instance's ``__dict__`` itself, not a copy, without running code of its class; None where it has none."""
+    for cls in type(obj).__mro__:
+        getter = cls.__dict__.get("__dict__")
+        if getter is not None:
+            break
+    else:
+        return None
+    if type(getter) not in (GetSetDescriptorType, MemberDescriptorType):
+        return None  # a proxy's, say, that shows the attributes of something else
     try:
-        found = object.__getattribute__(obj, "__dict__")
-    except AttributeError:
+        found = getter.__get__(obj)
+    except Exception:  # of a proxy written in C
         return None
     return found if type(found) is dict else None

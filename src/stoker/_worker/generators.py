@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.random.bit_generator import ISpawnableSeedSequence, SeedSequence
 
 Seed = Callable[[int], Any]
 """Seeds one generator from a 64-bit key."""
@@ -76,9 +77,12 @@ def seeder(obj: Any) -> Seed:
 def keep(obj: Any) -> PutBack:
     """Remember the state; what is returned puts it back."""
     if isinstance(obj, np.random.Generator):
-        bits = obj.bit_generator
+        bits: Any = obj.bit_generator
         found = bits.state
-        return lambda: setattr(bits, "state", found)
+        if not _TELLS_SEQUENCE:
+            return lambda: setattr(bits, "state", found)
+        sequence = bits.seed_seq
+        return lambda: bits.__setstate__((found, sequence))
     if isinstance(obj, torch.Generator):
         tensor = obj.get_state()
         return lambda: obj.set_state(tensor)
@@ -101,20 +105,66 @@ def make(kind: str, key: int) -> Any:
     return random.Random(key)
 
 
+class Offspring(ISpawnableSeedSequence):
+    """What ``Generator.spawn`` takes its children's seeds from: a SeedSequence of the latest key, made when somebody asks.
+
+    One that a generator was made with counts its children, and so would tell the worker that spawned more of them.
+    """
+
+    key = 0
+    _made: SeedSequence | None = None
+
+    def begin(self, key: int) -> None:
+        """Another key: children are counted anew."""
+        self.key, self._made = key, None
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        return self._sequence().generate_state(n_words, dtype)
+
+    def spawn(self, n_children: int) -> list[Any]:
+        return list(self._sequence().spawn(n_children))
+
+    def _sequence(self) -> SeedSequence:
+        if self._made is None:
+            self._made = SeedSequence(self.key)
+        return self._made
+
+
+_TELLS_SEQUENCE = type(np.random.PCG64(0).__reduce__()[-1]) is tuple
+"""Whether this NumPy lets the seed sequence of a bit generator be set, as unpickling does."""
+
+
 def _bit_seeder(bits: Any) -> Seed:
+    if type(bits) is np.random.MT19937:
+        return _legacy_seeder(np.random.RandomState(bits))
+    state = _states_of(bits)
+    if not _TELLS_SEQUENCE:
+        return lambda key: setattr(bits, "state", state(key))
+    offspring = Offspring()
+
+    def seed(key: int) -> None:
+        offspring.begin(key)
+        bits.__setstate__((state(key), offspring))
+
+    return seed
+
+
+def _states_of(bits: Any) -> Callable[[int], Any]:
+    """From a key to what is to be put into ``bits.state``. A subclass is filled like the class of NumPy's that it is made of."""
     kind = type(bits)
-    if kind in (np.random.PCG64, np.random.PCG64DXSM):
+    if isinstance(bits, np.random.PCG64 | np.random.PCG64DXSM):
         state = {"state": 0, "inc": _INCREMENT}
         whole = {"bit_generator": kind.__name__, "state": state, "has_uint32": 0, "uinteger": 0}
 
-        def seed(key: int) -> None:
+        def fill(key: int) -> Any:
             state["state"] = key * _SPREAD & _MASK128
-            bits.state = whole
+            return whole
 
-        return seed
-    if kind is np.random.MT19937:
-        return _legacy_seeder(np.random.RandomState(bits))
-    return lambda key: setattr(bits, "state", kind(key).state)
+        return fill
+    base: Any = next((cls for cls in kind.__mro__ if cls.__module__.startswith("numpy.")), kind)
+    if base is np.random.BitGenerator:
+        base = kind  # not NumPy's at all
+    return lambda key: {**base(key).state, "bit_generator": kind.__name__}
 
 
 def _legacy_seeder(obj: np.random.RandomState) -> Seed:

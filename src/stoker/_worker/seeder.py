@@ -14,8 +14,8 @@ from stoker._worker.seeding import (
     seed_all,
     seed_opencv,
 )
-from stoker._worker.spec import Order, WorkerSpec
-from stoker._worker.stored import StoredGenerators, find
+from stoker._worker.spec import Order, Stored, WorkerSpec
+from stoker._worker.stored import AS_GLOBAL, StoredGenerators, find
 
 
 class Seeder:
@@ -44,7 +44,11 @@ class Seeder:
     def revised(self) -> None:
         """The dataset has attributes that the parent had not when it looked for generators: look here."""
         if self._seeds and not self._shared and not self._spec.iterable:
-            found = find(self._spec.dataset)
+            copies = {path for path, number in self._spec.stored if number == AS_GLOBAL}
+            found = [
+                Stored(path, AS_GLOBAL if path in copies else number)
+                for path, number in find(self._spec.dataset)
+            ]
             self._stored = StoredGenerators(self._spec.dataset, found) if found else None
 
     def range(self, order: Order, number: int) -> None:

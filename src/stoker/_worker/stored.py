@@ -39,12 +39,19 @@ _DATASETS = 1024
 """The same for containers that begin with a dataset."""
 
 _OBJECTS = 1000
-"""So many objects are looked at, the nearest first. It takes a few milliseconds at most."""
+"""So many objects are looked into, the nearest first."""
+
+_VALUES = 10_000
+"""So many things that they hold are looked at. It takes ten milliseconds at most."""
+
+_ATTRIBUTES = 1000
+"""An instance with more is a table."""
 
 _OPAQUE = (
     bool, int, float, complex, str, bytes, bytearray, type(None), type, ModuleType, FunctionType, MethodType,
     BuiltinFunctionType, np.ndarray, np.generic, torch.Tensor, torch.dtype, torch.device,
 )  # fmt: skip
+_PLAIN = frozenset(_OPAQUE)
 
 AS_GLOBAL = 0
 """The number of one that is a global generator in the parent. A copy of it is seeded like the original."""
@@ -56,18 +63,20 @@ def find(dataset: object) -> tuple[Stored, ...]:
     seen = {id(dataset)}
     queue: deque[tuple[Path, object]] = deque([((), dataset)])
     slots: dict[type, dict[str, Any]] = {}
-    while queue:
+    left = _VALUES
+    while queue and left > 0:
         path, obj = queue.popleft()
         for step, value in _held(obj, slots):
-            if issubclass(type(value), _OPAQUE):
+            left -= 1
+            if type(value) in _PLAIN or issubclass(type(value), _OPAQUE):
                 continue
-            here = (*path, step)
             if generators.is_generator(value):
+                here = (*path, step)
                 number = AS_GLOBAL if generators.is_global(value) else _number(here)
                 found.append(Stored(here, number))
-            elif id(value) not in seen and len(here) < _DEEP and len(seen) < _OBJECTS:
+            elif id(value) not in seen and len(path) + 1 < _DEEP and len(seen) < _OBJECTS:
                 seen.add(id(value))
-                queue.append((here, value))
+                queue.append(((*path, step), value))
     return tuple(found)
 
 
@@ -155,7 +164,7 @@ def _held(obj: object, slots: dict[type, dict[str, Any]]) -> Iterator[tuple[Step
             items = _items(obj, container)
             yield from ((("item", key), value) for key, value in items if type(key) in (str, int))
     attributes = own_dict(obj)
-    if attributes:
+    if attributes and len(attributes) <= _ATTRIBUTES:
         yield from ((("attribute", name), value) for name, value in attributes.copy().items())
     kind = type(obj)
     if kind not in slots:
@@ -170,7 +179,7 @@ def _items(obj: Any, container: Any) -> list[tuple[Any, Any]]:
     length = container.__len__(obj)
     if length > _ITEMS:
         values = dict.values(obj) if container is dict else container.__iter__(obj)
-        if length > _DATASETS or not isinstance(next(iter(values), None), Dataset):
+        if length > _DATASETS or not issubclass(type(next(iter(values), None)), Dataset):
             return []
     return list(dict.copy(obj).items() if container is dict else enumerate(container.__iter__(obj)))
 
