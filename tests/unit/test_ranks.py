@@ -92,3 +92,17 @@ def test_an_elastic_sampler_has_one_seed_for_all_ranks() -> None:
             assert seed_of(outer, 77) == mix(5, 3)
             assert places(outer) == (rank, 2)
     assert seed_of(DistributedSampler(range(10), 2, 1), 77) == seed_of(None, 77) == 77  # type: ignore[arg-type]
+
+
+def test_ranks_that_the_sampler_knows_nothing_of_have_seeds_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They count the same places: with one seed they would share augmentations. Accelerate deals out batches this way."""
+    alone = ElasticDistributedSampler(range(10), 1, 0, seed=5)
+    seeds = {seed_of(PLAIN, 77), seed_of(alone, 77)}
+    assert seeds == {77, mix(5, 0)}
+    for rank in (1, 2):
+        monkeypatch.setitem(sys.modules, "torch.distributed", group(rank))
+        seeds |= {seed_of(PLAIN, 77), seed_of(SimpleNamespace(batch_sampler=alone), 77)}
+        assert seed_of(sharded(rank), 77) == 77  # places differ
+    assert len(seeds) == 6

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Any
 
+from stoker._core.grid import mix
+
 _DEEP = 4
 """How many samplers may lie in one another: a batch sampler around a sampler around a sampler."""
 
@@ -39,9 +41,15 @@ def places(sampler: Any) -> tuple[int, int]:
 
 
 def seed_of(sampler: Any, base_seed: int) -> int:
-    """What random numbers by place are keyed to (``rng="sample"``): the sampler's own, if it has one that all ranks share."""
-    seed = getattr(_ranked(sampler), "place_seed", None)
-    return base_seed if seed is None else int(seed)
+    """What random numbers by place are keyed to (``rng="sample"``): the sampler's own, if it has one that all ranks share.
+
+    Where the sampler knows no ranks, those there are count the same places: their seeds have to tell them apart.
+    """
+    ranked = _ranked(sampler)
+    own = getattr(ranked, "place_seed", None)
+    seed = base_seed if own is None else int(own)
+    rank = rank_of(sampler) if ranked is None or ranked.num_replicas == 1 else 0
+    return mix(seed, rank) if rank else seed
 
 
 def keys(sampler: Any, base_seed: int) -> tuple[int, int, int]:
