@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from stoker.testing import Gate
 from tests import warm
 
 
@@ -16,3 +18,11 @@ def warm_scripts() -> Iterator[None]:
     yield
     warm.incubator.close()
     warm.incubator = None
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    """Something to wait at, open when the test is over."""
+    gate = Gate(str(tmp_path))
+    yield gate
+    gate.close()

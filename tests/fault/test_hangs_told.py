@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import re
 import signal
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
 import stoker
 from stoker._core import policy
 from stoker._worker import status
 from stoker.errors import WorkerStalled, WorkerTimeout
 from stoker.testing import Gate, pass_through
-from tests.fault.rows import METHODS, steps
+from tests.fault import holding
+from tests.fault.holding import Rows, WaitingCollation, nothing, rest_of, wait_at_the_gate
+from tests.fault.rows import METHODS
 
 SHORT_S = 0.2
 """As long as a wait is not odd, in these tests."""
@@ -37,28 +34,6 @@ EXECUTORS.append(pytest.param(THREAD, id="thread"))
 LOCAL = [pytest.param(PROCESS, id="process"), pytest.param(THREAD, id="thread")]
 
 
-class Rows:
-    """A hundred rows; ``hold`` is called for row 53. Each computes a little, so that the status page names every row."""
-
-    def __init__(self, hold: Callable[..., Any], *args: Any, work: int = 4000) -> None:
-        self.hold = hold
-        self.args = args
-        self.work = work
-
-    def __len__(self) -> int:
-        return 100
-
-    def __getitem__(self, index: int) -> int:
-        sum(range(self.work))
-        if index == 53:
-            self.hold(*self.args)
-        return index
-
-
-def wait_at_the_gate(path: str) -> None:
-    pass_through(path)
-
-
 def stop_yourself() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -66,22 +41,6 @@ def stop_yourself() -> None:
 def wait_with_the_interpreter_held() -> None:
     """Waits in C and keeps everybody else from running Python, until a signal comes."""
     ctypes.PyDLL(None).pause()
-
-
-def nothing() -> None:
-    return None
-
-
-class WaitingCollation:
-    """Waits for the batch that has row 53 in it."""
-
-    def __init__(self, gate: str) -> None:
-        self.gate = gate
-
-    def __call__(self, samples: list[int]) -> torch.Tensor:
-        if 53 in samples:
-            wait_at_the_gate(self.gate)
-        return torch.tensor(samples)
 
 
 class WaitingStart:
@@ -94,13 +53,6 @@ class WaitingStart:
         wait_at_the_gate(self.gate)
 
 
-@pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
-    gate = Gate(str(tmp_path))
-    yield gate
-    gate.close()
-
-
 @contextmanager
 def stalls(then: Callable[[str], Any]) -> Iterator[list[str]]:
     """The stalls that are warned of; ``then`` is called with each, from inside ``next()``."""
@@ -108,7 +60,7 @@ def stalls(then: Callable[[str], Any]) -> Iterator[list[str]]:
 
     def show(message: Warning | str, category: type[Warning], filename: str, line: int, *rest: Any) -> None:
         assert category is WorkerStalled, message
-        assert filename == __file__, "a warning points at the line that waits"
+        assert filename == holding.__file__, "a warning points at the line that waits"
         said.append(str(message))
         then(str(message))
 
@@ -131,10 +83,6 @@ def started(loader: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[int
     return iterator, rows
 
 
-def rest_of(iterator: Any) -> list[int]:
-    return [row for batch in iterator for row in batch.tolist()]
-
-
 @pytest.mark.parametrize("options", EXECUTORS)
 def test_a_hung_sample(options: dict[str, Any], gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     loader = loader_of(Rows(wait_at_the_gate, gate.path), **options)
@@ -146,7 +94,7 @@ def test_a_hung_sample(options: dict[str, Any], gate: Gate, monkeypatch: pytest.
     assert re.match(r"DataLoader 'train' has waited \d+\.\d s for batch 5 \(recent ones took .* s\)", first)
     who = r"worker thread [01]" if options is THREAD else r"worker [01] \(pid \d+\)"
     assert re.fullmatch(rf"  {who} has been on dataset index 53 \(row 3 of batch 5\) for \d+\.\d s", where)
-    assert any(re.search(r"test_hangs_told\.py\", line \d+ in wait_at_the_gate", line) for line in stack)
+    assert any(re.search(r"holding\.py\", line \d+ in wait_at_the_gate", line) for line in stack)
     assert loader.stats()["stalls"] == len(said)
 
 
@@ -318,157 +266,6 @@ def test_a_worker_writes_its_size_to_the_status_page() -> None:
         now = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     assert now / 2 < resident < now * 2
     iterator._shutdown_workers()
-
-
-# Without workers. pytest's own limit uses SIGALRM by default, so these have theirs kept by a thread.
-
-
-def sleep_long() -> None:
-    time.sleep(1000)
-
-
-def compute_for_ever() -> None:
-    while True:
-        pass
-
-
-def catch_what_can_be_caught() -> None:
-    while True:
-        try:
-            time.sleep(1000)
-        except Exception:
-            continue
-
-
-@pytest.fixture
-def unlimited() -> Iterator[None]:
-    """SIGALRM and its timer are free before and after."""
-    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
-    yield
-    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-
-
-def inline(dataset: Any, **options: Any) -> Any:
-    return stoker.DataLoader(dataset, **{"batch_size": 10, "timeout": 0.3, **options})
-
-
-@pytest.mark.timeout(120, method="thread")
-@pytest.mark.usefixtures("unlimited")
-@pytest.mark.parametrize(
-    "hold", [sleep_long, compute_for_ever, catch_what_can_be_caught], ids=lambda hold: hold.__name__
-)
-def test_without_workers_the_timeout_holds_too(hold: Callable[[], None]) -> None:
-    """Row 33: the timeout was refused at 0 workers. The next ``next()`` gives the next batch."""
-    found = steps(inline(Rows(hold)))
-    [error] = [step for step in found if isinstance(step, Exception)]
-    assert type(error) is WorkerTimeout
-    lines = str(error).splitlines()
-    assert lines[0] == "DataLoader timed out after 0.3 seconds"
-    assert lines[1] == "  this process was on dataset index 53 (row 3 of batch 5)"
-    assert re.search(rf"test_hangs_told\.py\", line \d+ in {hold.__name__}", "\n".join(lines[2:]))
-    assert not any("_executors" in line for line in lines)
-    rows = [row for step in found if not isinstance(step, Exception) for row in step.tolist()]
-    assert rows == [*range(50), *range(60, 100)]
-
-
-@pytest.mark.timeout(120, method="thread")
-@pytest.mark.usefixtures("unlimited")
-def test_without_workers_a_blocking_read_and_collation(gate: Gate) -> None:
-    [first] = [
-        step for step in steps(inline(Rows(wait_at_the_gate, gate.path))) if isinstance(step, Exception)
-    ]
-    assert "in wait_at_the_gate" in str(first)
-    collation = inline(Rows(nothing), collate_fn=WaitingCollation(gate.path))
-    [second] = [step for step in steps(collation) if isinstance(step, Exception)]
-    assert "this process was on the collation of batch 5 of dataset indices [50, " in str(second)
-
-
-@pytest.mark.timeout(120, method="thread")
-@pytest.mark.usefixtures("unlimited")
-def test_without_workers_the_trainers_randomness_does_not_move() -> None:
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-    loader = inline(Rows(sleep_long), generator=torch.Generator().manual_seed(1))
-    steps(loader)
-    assert torch.equal(before, torch.get_rng_state())
-
-
-class Stream(IterableDataset[int]):
-    """Forty values; the one at 13 takes too long. ``generator`` says how they come."""
-
-    def __init__(self, generator: bool) -> None:
-        self.generator = generator
-
-    def __iter__(self) -> Iterator[int]:
-        values = (self.value(number) for number in range(40))
-        return values if self.generator else map(self.value, range(40))
-
-    def value(self, number: int) -> int:
-        if number == 13:
-            sleep_long()
-        return number
-
-
-@pytest.mark.timeout(120, method="thread")
-@pytest.mark.usefixtures("unlimited")
-@pytest.mark.parametrize("generator", [True, False], ids=["generator", "iterator"])
-def test_without_workers_a_stream_that_ends_with_the_timeout_says_so(generator: bool) -> None:
-    found = steps(inline(Stream(generator)))
-    errors = [str(step) for step in found if isinstance(step, Exception)]
-    assert len(errors) == 1
-    assert "this process was on batch 1\n" in errors[0]
-    assert "in sleep_long" in errors[0]
-    assert ("this stream has no further samples" in errors[0]) is generator
-    rows = [row for step in found if not isinstance(step, Exception) for row in step.tolist()]
-    assert rows == (list(range(10)) if generator else [*range(10), *range(14, 40)])
-
-
-def log_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "stoker"]
-
-
-def test_off_the_main_thread_the_timeout_is_not_enforced_and_that_is_said_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO, logger="stoker")
-    loader = inline(Rows(nothing))
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(lambda: rest_of(iter(loader))).result() == list(range(100))
-    assert ["timeout is not enforced" in message for message in log_of(caplog)] == [True]
-
-
-@pytest.mark.timeout(120, method="thread")
-def test_where_sigalrm_is_taken_it_stays_so(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="stoker")
-
-    def mine(number: int, frame: Any) -> None:
-        raise AssertionError("nobody rings")
-
-    previous = signal.signal(signal.SIGALRM, mine)
-    try:
-        assert rest_of(iter(inline(Rows(nothing)))) == list(range(100))
-        assert signal.getsignal(signal.SIGALRM) is mine
-    finally:
-        signal.signal(signal.SIGALRM, previous)
-    assert ["timeout is not enforced" in message for message in log_of(caplog)] == [True]
-
-
-@pytest.mark.timeout(120, method="thread")
-@pytest.mark.usefixtures("unlimited")
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # a tiny one may come in a finalizer
-def test_without_workers_tiny_timeouts_lose_nothing_but_their_batch() -> None:
-    """The alarm may come at any line of ours: every batch is there or is a timeout, in order, and none comes out later."""
-    for tens_us in range(1, 60):
-        found = steps(inline(Rows(nothing, work=0), timeout=tens_us * 1e-5))
-        assert len(found) == 10
-        for number, step in enumerate(found):
-            if isinstance(step, Exception):
-                assert type(step) is WorkerTimeout, repr(step)
-            else:
-                assert step.tolist() == list(range(10 * number, 10 * number + 10))
 
 
 class Clinging(Dataset[int]):
