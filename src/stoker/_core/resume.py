@@ -8,9 +8,11 @@ and datasets) is carried as it is; everything else can be written as JSON.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import reprlib
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+from stoker._core import form
 
 VERSION = 1
 _MARK = "stoker"
@@ -87,10 +89,10 @@ def dump(saved: Saved) -> dict[str, Any]:
     state["sampler"] = list(saved.facts.sampler)
     state["ahead"] = list(saved.ahead)
     state["generators"] = {
-        key: list(value) if isinstance(value, list) else value for key, value in saved.generators.items()
+        key: value if isinstance(value, str) else value.copy() for key, value in saved.generators.items()
     }
     if saved.streams is not None:
-        state["streams"] = [{name: getattr(each, name) for name in _STREAM_FORM} for each in saved.streams]
+        state["streams"] = [{name: getattr(each, name) for name in form.STREAM} for each in saved.streams]
     return state
 
 
@@ -102,32 +104,67 @@ def parse(state: Any) -> Saved:
         )
     if _MARK not in state:
         raise ValueError(_foreign(state))
-    version = state[_MARK]
-    if version != VERSION or isinstance(version, bool):
+    if not _is_version(state[_MARK]):
         raise ValueError(
-            f"this state has format {version!r}, and this version of stoker reads format {VERSION}: load it with the stoker that "
-            "saved it, or begin the epoch anew without it"
+            f"this state has format {reprlib.repr(state[_MARK])}, and this version of stoker reads format {VERSION}: load it with "
+            "the stoker that saved it, or begin the epoch anew without it"
         )
+    values = _read(state, form.STATE, "")
+    facts = Facts(**{name: values.pop(name) for name in _FACTS})
+    streams = values.pop("streams")
+    if streams is not None:
+        streams = tuple(
+            StreamState(**_read(each, form.STREAM, " of one of its 'streams'")) for each in streams
+        )
+    saved = Saved(facts=facts, streams=streams, **values)
+    contradiction = _contradiction(saved)
+    if contradiction:
+        raise ValueError(f"this state is damaged: {contradiction}")
+    return saved
+
+
+def _is_version(value: Any) -> bool:
+    try:
+        return form.whole(value) == VERSION
+    except Exception:
+        return False
+
+
+def _read(state: dict[str, Any], wanted: dict[str, tuple[form.Reader, str]], where: str) -> dict[str, Any]:
+    """All entries that are wanted, as plain values."""
     values = {}
-    for name, (fits, what) in _FORM.items():
+    for name, (read, what) in wanted.items():
         if name not in state:
             raise ValueError(
-                f"this state is truncated: it has no {name!r}. Load one that was kept as state_dict() returned it"
+                f"this state is truncated: {name!r}{where} is missing. Load one that was kept as state_dict() returned it"
             )
-        values[name] = state[name]
-        if not fits(values[name]):
-            raise ValueError(f"this state is damaged: {name!r} should be {what}, but is {values[name]!r:.80}")
-    streams = values.pop("streams")
-    values["streams"] = None if streams is None else tuple(map(_stream, streams))
-    values["ahead"] = tuple(values["ahead"])
-    values["sampler"] = tuple(values["sampler"])
-    facts = Facts(**{name: values.pop(name) for name in _FACTS})
-    saved = Saved(facts=facts, **values)
+        try:
+            values[name] = read(state[name])
+        except Exception:
+            raise ValueError(
+                f"this state is damaged: {name!r}{where} should be {what}, but is {reprlib.repr(state[name])}"
+            ) from None
+    return values
+
+
+def _contradiction(saved: Saved) -> str:
+    """What in a state cannot be true together."""
     if any(number < saved.batches for number in saved.ahead):
-        raise ValueError("this state is damaged: 'ahead' names batches that 'batches' has counted already")
-    if (saved.streams is not None) != (facts.kind == "iterable"):
-        raise ValueError("this state is damaged: 'streams' belong to iterable datasets, and to no others")
-    return saved
+        return "'ahead' names batches that 'batches' has counted already"
+    if saved.sampler_at > saved.batches:
+        return "'sampler_at' lies beyond 'batches'"
+    if (saved.streams is not None) != (saved.facts.kind == "iterable"):
+        return "'streams' belong to iterable datasets, and to no others"
+    if saved.streams is not None:
+        if saved.dataset_state is not None:
+            return "'dataset_state' belongs to map-style datasets; those of iterable ones are in 'streams'"
+        if not saved.streams:
+            return "'streams' is empty"
+        if any(each.at > each.pulled for each in saved.streams):
+            return "one of its 'streams' has a state from beyond what was pulled"
+        if sum(each.pulled for each in saved.streams) > saved.batches:
+            return "its 'streams' were pulled more often than 'batches' counts"
+    return ""
 
 
 def differences(saved: Saved, here: Facts) -> list[str]:
@@ -192,7 +229,7 @@ def _why_not_rebatch(saved: Saved) -> str:
 
 
 def _foreign(state: dict[Any, Any]) -> str:
-    names = ", ".join(repr(name) for name in list(state)[:6])
+    names = ", ".join(reprlib.repr(name) for name in list(state)[:6])
     text = f"this is no state of a stoker loader: it has no {_MARK!r} but {names}"
     if "_snapshot" in state or "_num_yielded" in state or "_sampler_iter_yielded" in state:
         return (
@@ -210,80 +247,3 @@ def _article(kind: str) -> str:
 
 def _count(length: int | None) -> str:
     return "no length" if length is None else f"{length} samples"
-
-
-def _stream(each: dict[str, Any]) -> StreamState:
-    for name, (fits, what) in _STREAM_FORM.items():
-        if name not in each:
-            raise ValueError(f"this state is truncated: one of its 'streams' has no {name!r}")
-        if not fits(each[name]):
-            raise ValueError(
-                f"this state is damaged: {name!r} of one of its 'streams' should be {what}, but is {each[name]!r:.80}"
-            )
-    return StreamState(**{name: each[name] for name in _STREAM_FORM})
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _count_of(value: Any) -> bool:
-    return _whole(value) and value >= 0
-
-
-def _maybe(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or fits(value)
-
-
-def _all(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list | tuple) and all(fits(each) for each in value)
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _anything(value: Any) -> bool:
-    return True
-
-
-_COUNT = (_count_of, "a count")
-_MAYBE_COUNT = (_maybe(_count_of), "a count or None")
-_USERS = (_anything, "what the user's code made of it")
-_FLAG = (lambda value: isinstance(value, bool), "True or False")
-
-_FORM: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "kind": (lambda value: value in ("map", "iterable"), "'map' or 'iterable'"),
-    "length": _MAYBE_COUNT,
-    "sampler": (_all(_text), "a list of names"),
-    "sampler_length": _MAYBE_COUNT,
-    "replicas": _MAYBE_COUNT,
-    "rank": _MAYBE_COUNT,
-    "elastic": _FLAG,
-    "batch_size": _MAYBE_COUNT,
-    "rng": (_text, "a name"),
-    "base_seed": (_whole, "a number"),
-    "pipe_seed": (_maybe(_whole), "a number or None"),
-    "batches": _COUNT,
-    "samples": _COUNT,
-    "ahead": (_all(_count_of), "a list of counts"),
-    "finished": _FLAG,
-    "generators": (
-        lambda value: isinstance(value, dict) and all(map(_text, value)),
-        "a dict of generator states",
-    ),
-    "sampler_epoch": (_maybe(_whole), "a number or None"),
-    "sampler_state": _USERS,
-    "sampler_at": _COUNT,
-    "dataset_state": _USERS,
-    "streams": (_maybe(_all(lambda value: isinstance(value, dict))), "a list of streams or None"),
-    "turn": _COUNT,
-}
-_STREAM_FORM: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "pulled": _COUNT,
-    "at": _COUNT,
-    "dataset": _USERS,
-    "iterator": _USERS,
-    "ended": _FLAG,
-    "begun": _FLAG,
-}

@@ -62,8 +62,14 @@ class Bookmark:
         found = resume.differences(saved, facts_of(loader)) + stream_differences(saved, loader)
         if found:
             raise ValueError("this state does not fit this loader: " + "; and ".join(found))
-        if not saved.finished:
+        try:
             moment.decode(saved.generators, moment.generators_of(loader))
+        except moment.OtherGenerators:
+            if not saved.finished:
+                raise
+        if "pulled" in saved.generators:
+            moment.decode(saved.generators["pulled"], ())
+        if not saved.finished:
             source.check(loader._index_sampler, saved)
         source.announce(loader._index_sampler, saved)
         self._loaded, self._pin = saved, None
@@ -115,7 +121,7 @@ class Bookmark:
     def _open_loaded(loader: Any, given: list[torch.Generator], saved: Saved) -> Opening:
         try:
             then = moment.decode(saved.generators, given)
-        except ValueError:
+        except moment.OtherGenerators:
             if not saved.finished:
                 raise
             # A whole epoch that is drawn from other generators: it takes nothing from the one before.

@@ -72,7 +72,7 @@ class Handoff:
         if envelope.resume is not None:
             self._remember(worker, envelope.resume)
             if self.progress is not None:
-                self.progress.said(worker, envelope.resume)
+                self.progress.heard(envelope.resume)
         if envelope.bad:
             self.ledger.note_bad(envelope.bad, self._mode)
         return NOTHING if envelope.empty else envelope.contents

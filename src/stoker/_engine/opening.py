@@ -98,7 +98,7 @@ class Opening:
             return
         if rest is not None:
             if "pulled" in rest.generators:
-                moment.put(moment.decode({"given": [], **rest.generators["pulled"]}, []))
+                moment.put(moment.decode(rest.generators["pulled"], ()))
             if loader.on_bad_sample == "replace" and rest.sampler_state is None:
                 self._back = min(rest.batches, SPARE_BATCHES)
             self.source.seek(rest, self._back)
@@ -146,10 +146,14 @@ class Opening:
         saved, rest = self.saved, self.rest_of
         if rest is not None and rest.streams is not None:
             batches = rest.batches
+            found = stream_differences(rest, loader)
+            if found:  # num_workers was changed since the state was loaded
+                raise ValueError("the state that was loaded does not fit this loader any more: " + found[0])
             if len(rest.streams) == count:
                 return Progress(in_order=in_order, batches=batches, streams=rest.streams, turn=rest.turn)
             return Progress(in_order=in_order, batches=batches, streams=resharded(rest.streams, loader))
-        if saved is not None and saved.streams is not None and carries and len(saved.streams) == count:
+        goes_on = carries and is_stateful(loader.dataset)
+        if saved is not None and saved.streams is not None and goes_on and len(saved.streams) == count:
             return Progress(in_order=in_order, streams=saved.streams, fresh=True)
         progress = Progress(in_order=in_order, streams=blank)
         if loader.num_workers == 0:
@@ -221,7 +225,12 @@ def facts_of(loader: Any) -> Facts:
 def stream_differences(saved: Saved, loader: Any) -> list[str]:
     """Why the streams of a state cannot be taken up by this loader, if they cannot."""
     streams = saved.streams
-    if streams is None or saved.finished or not is_iterable(loader) or len(streams) == stream_count(loader):
+    if streams is None or saved.finished or not is_iterable(loader):
+        return []
+    if any(each.dataset is not None for each in streams) and not is_stateful(loader.dataset):
+        text = "its dataset had a state (state_dict), and this one has no load_state_dict"
+        return [f"{text}: give the loader the dataset it had, or begin the epoch anew"]
+    if len(streams) == stream_count(loader):
         return []
     text = (
         f"it has {len(streams)} stream(s) of an iterable dataset, one per worker, and this loader has {stream_count(loader)}: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -50,6 +51,7 @@ class Progress:
         if self._pulled is not None:
             self._batches -= sum(self._pulled)  # what streams gave that are no more
         self._said: dict[int, Resume] = {}
+        self._heard: Resume | None = None
         self._carried: tuple[StreamState, ...] | None = None
 
     def note(self, deliver: m.Deliver) -> None:
@@ -59,6 +61,8 @@ class Progress:
             worker = deliver.results[0].worker
             self._pulled[worker] += 1
             self._turn = worker + 1
+            if self._heard is not None:
+                self._said[worker], self._heard = self._heard, None
         elif self._simple:
             self._last = ticket
             if ticket.plan_state is not None:
@@ -74,8 +78,12 @@ class Progress:
             self._close_up()
 
     def said(self, worker: int, resume: Resume) -> None:
-        """What a stream's dataset and iterator say of where they are, with the batch that is handed over next."""
+        """What a stream's dataset and iterator say of where they are at its beginning."""
         self._said[worker] = resume
+
+    def heard(self, resume: Resume) -> None:
+        """What the stream says of the batch that is noted next. Should that not be handed over after all, it was not said."""
+        self._heard = resume
 
     def carry(self, before: Progress) -> None:
         """Streams go on with the datasets that the epoch before left in their workers: nobody has to tell them."""
@@ -132,8 +140,12 @@ class Progress:
         if total == pulled and last_words is not None:
             said = last_words
         if said is None:
-            return StreamState(pulled, was.at, was.dataset, was.iterator, ended, begun)
-        return StreamState(pulled, said.pulled, _load(said.dataset), _load(said.iterator), ended, begun)
+            mine = copy.deepcopy(
+                (was.dataset, was.iterator)
+            )  # a state is its reader's, to change as he likes
+            return StreamState(pulled, was.at, *mine, ended, begun)
+        at = min(pulled, said.pulled)  # a stream may find its end by one pull more
+        return StreamState(pulled, at, _load(said.dataset), _load(said.iterator), ended, begun)
 
     def stream_start(self) -> StreamStart | None:
         """For the scheduler: where streams begin, None at the beginning of an epoch."""

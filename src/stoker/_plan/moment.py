@@ -26,6 +26,7 @@ from torch.utils.data.distributed import DistributedSampler
 TORCH, PYTHON, NUMPY = "torch", "python", "numpy"
 _WORDS = struct.Struct("<625Id")
 _NUMPY = struct.Struct("<624IiId")
+_MOST_BYTES = 1 << 16
 _QUIET = (SequentialSampler, torch_loader._InfiniteConstantSampler, list, tuple, range)
 
 
@@ -142,40 +143,60 @@ def encode(moment: Moment) -> dict[str, Any]:
     return texts
 
 
+class OtherGenerators(ValueError):
+    """A state was saved with other generators than there are here."""
+
+
 def decode(texts: dict[str, Any], given: Sequence[torch.Generator]) -> Moment:
-    """What ``encode`` made. ``given`` are the generators that it is meant for. Raises ValueError when it does not fit them."""
-    states = texts.get("given")
-    if not isinstance(states, list) or len(states) != len(given):
-        had = len(states) if isinstance(states, list) else 0
-        raise ValueError(
-            f"this state was saved with {had} generator(s) given to the loader and its samplers, and here there are {len(given)}: "
-            "give the loader a generator= as it had then, or begin the epoch anew"
+    """What ``encode`` made, for these generators. Raises ValueError when it is damaged, OtherGenerators when it is for others."""
+    states = [_tensor(text) for text in texts["given"]]
+    world = []
+    for name in (TORCH, PYTHON, NUMPY):
+        if name in texts:
+            try:
+                world.append((name, _DECODE[name](texts[name])))
+            except Exception as error:
+                raise ValueError(
+                    f"this state is damaged: the state of {name}'s generator cannot be read ({error})"
+                ) from error
+    if len(states) != len(given):
+        raise OtherGenerators(
+            f"this state was saved with {len(states)} generator(s) given to the loader and its samplers, and here there are "
+            f"{len(given)}: give the loader a generator= as it had then, or begin the epoch anew"
         )
-    try:
-        own = []
-        for generator, text in zip(given, states, strict=True):
-            state = _tensor(text)
+    for generator, state in zip(given, states, strict=True):
+        try:
             torch.Generator(generator.device).set_state(state)  # a trial
-            own.append(state)
-        world: list[tuple[str, Any]] = []
-        if TORCH in texts:
-            state = _tensor(texts[TORCH])
-            torch.Generator().set_state(state)
-            world.append((TORCH, state))
-        if PYTHON in texts:
-            *words, gauss = _WORDS.unpack(_raw(texts[PYTHON]))
-            found = (3, tuple(words), None if math.isnan(gauss) else gauss)
-            random.Random().setstate(found)
-            world.append((PYTHON, found))
-        if NUMPY in texts:
-            *keys, at, has_gauss, gauss = _NUMPY.unpack(_raw(texts[NUMPY]))
-            bits = {"key": np.array(keys, np.uint32), "pos": at}
-            legacy: Any = {"bit_generator": "MT19937", "state": bits, "has_gauss": has_gauss, "gauss": gauss}
-            np.random.RandomState().set_state(legacy)
-            world.append((NUMPY, legacy))
-    except Exception as error:
-        raise ValueError(f"this state is damaged: a generator's state cannot be read ({error})") from error
-    return Moment(tuple(own), tuple(world))
+        except Exception as error:
+            raise OtherGenerators(
+                f"this state was saved with another kind of generator than the one on {generator.device} that the loader or its "
+                f"sampler has here ({error}): give it one like it, or begin the epoch anew"
+            ) from error
+    return Moment(tuple(states), tuple(world))
+
+
+def _of_torch(text: str) -> torch.Tensor:
+    state = _tensor(text)
+    torch.Generator().set_state(state)
+    return state
+
+
+def _of_python(text: str) -> Any:
+    *words, gauss = _WORDS.unpack(_raw(text))
+    state = (3, tuple(words), None if math.isnan(gauss) else gauss)
+    random.Random().setstate(state)
+    return state
+
+
+def _of_numpy(text: str) -> Any:
+    *keys, at, has_gauss, gauss = _NUMPY.unpack(_raw(text))
+    bits = {"key": np.array(keys, np.uint32), "pos": at}
+    state: Any = {"bit_generator": "MT19937", "state": bits, "has_gauss": has_gauss, "gauss": gauss}
+    np.random.RandomState().set_state(state)
+    return state
+
+
+_DECODE = {TORCH: _of_torch, PYTHON: _of_python, NUMPY: _of_numpy}
 
 
 def _bytes(state: torch.Tensor) -> bytes:
@@ -183,7 +204,10 @@ def _bytes(state: torch.Tensor) -> bytes:
 
 
 def _tensor(text: str) -> torch.Tensor:
-    return torch.frombuffer(bytearray(_raw(text)), dtype=torch.uint8)
+    try:
+        return torch.frombuffer(bytearray(_raw(text)), dtype=torch.uint8)
+    except Exception as error:
+        raise ValueError(f"this state is damaged: a generator's state cannot be read ({error})") from error
 
 
 def _text(raw: bytes) -> str:
@@ -191,4 +215,9 @@ def _text(raw: bytes) -> str:
 
 
 def _raw(text: str) -> bytes:
-    return zlib.decompress(base64.b64decode(text, validate=True))
+    """What a text holds; the longest state of any generator is far below the limit."""
+    unpack = zlib.decompressobj()
+    raw = unpack.decompress(base64.b64decode(text, validate=True), _MOST_BYTES)
+    if not unpack.eof:
+        raise ValueError("it is cut short, or too long")
+    return raw

@@ -42,6 +42,8 @@ class Source:
         self._every = every
         self._plain = plain
         self._pulls = 0
+        self._mute = False
+        """Whether a state was asked for and could not be had."""
         self._opening: dict[str, Any] | None = None
         self.epoch: int | None = None
         """Which epoch the sampler counts, where it counts."""
@@ -75,8 +77,7 @@ class Source:
         state = saved.sampler_state
         behind = saved.batches - saved.sampler_at - (back if state is None else 0)
         if self._chunks is None:
-            if state is not None and state.get("iterator") is not None:
-                self._own_iterator.load_state_dict(state["iterator"])
+            _tell(self._own_iterator, state)
             advance(self.iterator, behind)
             return
         inner = self._use_chunks()
@@ -87,8 +88,7 @@ class Source:
         if state is None:
             advance(inner, max(0, saved.samples - back * size))
             return
-        if state.get("iterator") is not None:
-            inner.load_state_dict(state["iterator"])
+        _tell(inner, state)
         advance(inner, behind * size)
 
     @property
@@ -133,6 +133,8 @@ class Source:
 
     def _parts(self) -> dict[str, Any]:
         """What has a state of its own, now."""
+        if self._mute:
+            return {}
         iterator = self._own_iterator if self._chunks is None else self._chunks.inner
         parts = {}
         if is_stateful(self._sampler):
@@ -148,10 +150,19 @@ class Source:
         parts = self._parts()
         if not parts:
             return None
-        states: dict[str, Any] = {name: part.state_dict() for name, part in parts.items()}
-        if self._chunks is not None and self._chunks.ended:
-            states["ended"] = True  # what the sampler says of itself may already mean the next epoch
-        return pickle.dumps(states)
+        try:
+            states: dict[str, Any] = {name: part.state_dict() for name, part in parts.items()}
+            if self._chunks is not None and self._chunks.ended:
+                states["ended"] = True  # what the sampler says of itself may already mean the next epoch
+            return pickle.dumps(states)
+        except Exception as error:
+            self._mute = True
+            logging.getLogger("stoker").warning(
+                "the sampler's state_dict() cannot be kept (%r): when the loader's state is loaded, the sampler is opened anew and "
+                "what was handed over is passed over",
+                error,
+            )
+            return None
 
 
 class Chunks:
@@ -179,6 +190,18 @@ class Chunks:
             if self.ended and self._drop_last:
                 return
             yield batch
+
+
+def _tell(iterator: Any, state: dict[str, Any] | None) -> None:
+    """Put a sampler's iterator where it was, if it said where."""
+    if state is None or state.get("iterator") is None:
+        return
+    if not is_stateful(iterator):
+        raise ValueError(
+            f"the state that was loaded has one of the sampler's iterator, and {type(iterator).__name__} has no load_state_dict: "
+            "give the loader the sampler it had, or begin the epoch anew"
+        )
+    iterator.load_state_dict(state["iterator"])
 
 
 def prepare(sampler: Any, saved: Saved) -> None:
@@ -214,9 +237,23 @@ def announce(sampler: Any, saved: Saved) -> None:
 
 def check(sampler: Any, saved: Saved) -> None:
     """ValueError when a sampler could not be told what was saved of it, as far as that can be known without telling it."""
+    state = saved.sampler_state
+    if state is None:
+        return
     elastic = elastic_part(sampler)
-    if elastic is not None and saved.sampler_state is not None:
-        copy.copy(elastic).load_state_dict(saved.sampler_state)
+    if elastic is not None:
+        copy.copy(elastic).load_state_dict(state)
+        return
+    if not isinstance(state, dict) or not state.keys() <= {"sampler", "iterator", "ended"}:
+        raise ValueError(
+            "this state is damaged: 'sampler_state' should hold states of a sampler and its iterator"
+        )
+    inner = sampler.sampler if type(sampler) is BatchSampler else sampler
+    if state.get("sampler") is not None and not is_stateful(inner):
+        raise ValueError(
+            f"this state does not fit this loader: its sampler had a state (state_dict), and {type(inner).__name__} has no "
+            "load_state_dict: give the loader the sampler it had, or begin the epoch anew"
+        )
 
 
 def is_plain(sampler: Any) -> bool:

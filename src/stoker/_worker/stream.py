@@ -126,6 +126,11 @@ class Stream:
             )
         if resume is not None and not resume.fresh:
             if resume.iterator is not None:
+                if not _is_stateful(iterator):
+                    raise ValueError(
+                        f"the state that was loaded has one of the dataset's iterator, and {type(iterator).__name__} has no "
+                        "load_state_dict: give the loader the dataset it had, or begin the epoch anew"
+                    )
                 iterator.load_state_dict(pickle.loads(resume.iterator))
             self._pulled = resume.pulled
 

@@ -1,0 +1,131 @@
+"""What every entry of a loader's state has to be. Each reader returns the entry as a plain value, or raises whatever it likes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+Reader = Callable[[Any], Any]
+
+_MOST = 1 << 48
+"""Counts stay below it, so that places computed from them fit 64 bits."""
+_GENERATORS = ("torch", "python", "numpy")
+
+
+def whole(value: Any) -> int:
+    """An integer, of numpy too: some ways to store a checkpoint make arrays of numbers."""
+    if isinstance(value, bool):
+        raise TypeError
+    number = operator.index(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise OverflowError
+    return number
+
+
+def count(value: Any) -> int:
+    """How many there are of something."""
+    number = whole(value)
+    if not 0 <= number < _MOST:
+        raise ValueError
+    return number
+
+
+def seed(value: Any) -> int:
+    """As torch draws it."""
+    number = whole(value)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+def flag(value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def text(value: Any) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise TypeError
+    return str(value)
+
+
+def kind(value: Any) -> str:
+    """Of a dataset."""
+    if text(value) not in ("map", "iterable"):
+        raise ValueError
+    return text(value)
+
+
+def users(value: Any) -> Any:
+    """What the user's code made, whatever that is."""
+    return value
+
+
+def maybe(read: Reader) -> Reader:
+    """Or None."""
+    return lambda value: None if value is None else read(value)
+
+
+def every(read: Reader) -> Reader:
+    """A list of such."""
+
+    def each(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            raise TypeError
+        return tuple(map(read, value))
+
+    return each
+
+
+def mapping(value: Any) -> dict[Any, Any]:
+    """A dict, whatever is in it."""
+    if not isinstance(value, dict):
+        raise TypeError
+    return value
+
+
+def generators(value: Any) -> dict[str, Any]:
+    """States of generators, as texts: of those that were given, and of the global ones by name."""
+    found: dict[str, Any] = {"given": list(every(text)(mapping(value)["given"]))}
+    found |= {name: text(value[name]) for name in _GENERATORS if name in value}
+    if "pulled" in value:
+        found["pulled"] = generators({"given": [], **mapping(value["pulled"])})
+    return found
+
+
+STATE: dict[str, tuple[Reader, str]] = {
+    "kind": (kind, "'map' or 'iterable'"),
+    "length": (maybe(count), "a count or None"),
+    "sampler": (every(text), "a list of names"),
+    "sampler_length": (maybe(count), "a count or None"),
+    "replicas": (maybe(count), "a count or None"),
+    "rank": (maybe(count), "a count or None"),
+    "elastic": (flag, "True or False"),
+    "batch_size": (maybe(count), "a count or None"),
+    "rng": (text, "a name"),
+    "base_seed": (seed, "a seed"),
+    "pipe_seed": (maybe(seed), "a seed or None"),
+    "batches": (count, "a count"),
+    "samples": (count, "a count"),
+    "ahead": (every(count), "a list of counts"),
+    "finished": (flag, "True or False"),
+    "generators": (generators, "a dict of generators' states"),
+    "sampler_epoch": (maybe(whole), "a number or None"),
+    "sampler_state": (users, ""),
+    "sampler_at": (count, "a count"),
+    "dataset_state": (users, ""),
+    "streams": (maybe(every(mapping)), "a list of streams or None"),
+    "turn": (count, "a count"),
+}
+STREAM: dict[str, tuple[Reader, str]] = {
+    "pulled": (count, "a count"),
+    "at": (count, "a count"),
+    "dataset": (users, ""),
+    "iterator": (users, ""),
+    "ended": (flag, "True or False"),
+    "begun": (flag, "True or False"),
+}
