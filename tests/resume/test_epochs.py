@@ -30,7 +30,7 @@ from tests.resume.runs import (
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
 
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(data=st.data())
 def test_epochs_after_a_resumed_one_are_those_of_the_whole_run(data: st.DataObject) -> None:
     """The loader was given a generator: it travels with the state."""

@@ -20,21 +20,21 @@ def check(recipe: Recipe, run: list[Leg], folder: Path | None = None) -> None:
     assert_batches(reference(recipe), in_legs(recipe, run, folder), ordered=ordered)
 
 
-@settings(max_examples=150, derandomize=True)
+@settings(max_examples=80, derandomize=True)
 @given(data=st.data())
 def test_without_workers(data: st.DataObject) -> None:
     recipe = data.draw(recipes())
     check(recipe, data.draw(legs(inline_ways(), len(reference(recipe)))))
 
 
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(data=st.data())
 def test_threads_and_none(data: st.DataObject) -> None:
     recipe = data.draw(recipes(KEYED))
     check(recipe, data.draw(legs(inline_ways() | thread_ways(), len(reference(recipe)))))
 
 
-@settings(max_examples=40, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(data=st.data())
 def test_processes_that_die_and_none(data: st.DataObject) -> None:
     recipe = data.draw(recipes())
@@ -43,7 +43,7 @@ def test_processes_that_die_and_none(data: st.DataObject) -> None:
         check(recipe, data.draw(legs(ways, len(reference(recipe)))), Path(folder))
 
 
-@settings(max_examples=12, derandomize=True)
+@settings(max_examples=8, derandomize=True)
 @given(data=st.data())
 def test_all_executors(data: st.DataObject) -> None:
     recipe = data.draw(recipes(KEYED))

@@ -16,13 +16,13 @@ from tests.resume.runs import Recipe, Way, assert_batches, reference, uninterrup
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
 
-@settings(max_examples=40, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(recipe=recipes(KEYED), way=thread_ways())
 def test_threads_change_nothing(recipe: Recipe, way: Way) -> None:
     assert_batches(reference(recipe), uninterrupted(recipe, way), ordered=way.in_order)
 
 
-@settings(max_examples=40, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(data=st.data())
 def test_processes_and_their_deaths_change_nothing(data: st.DataObject) -> None:
     recipe = data.draw(recipes())

@@ -54,33 +54,36 @@ def test_no_sample_before_the_point_is_read(shuffle: bool) -> None:
 
 def test_an_elastic_sampler_goes_there_in_one_step() -> None:
     """A billion samples: passing over them would take minutes, and a list of them 8 GB."""
-    billion = 1_000_000_000
-    states = []
-    for taken in (2, 4):
-        sampler = stoker.ElasticDistributedSampler(range(billion), num_replicas=4, rank=3)
-        loader: Any = stoker.DataLoader(range(billion), batch_size=4, sampler=sampler)  # type: ignore[arg-type]
-        iterator = iter(loader)
-        batches = [next(iterator).tolist() for _ in range(taken)]
-        states.append(loader.state_dict())
-    again: Any = stoker.DataLoader(
-        range(billion),  # type: ignore[arg-type]
-        batch_size=4,
-        sampler=stoker.ElasticDistributedSampler(range(billion), num_replicas=4, rank=3),
-    )
-    again.load_state_dict(states[0])
-    assert [batch.tolist() for batch, _ in zip(again, range(2), strict=False)] == batches[2:]
+    billion = range(1_000_000_000)
+
+    def running() -> Any:
+        sampler = stoker.ElasticDistributedSampler(billion, num_replicas=4, rank=3)
+        return stoker.DataLoader(billion, batch_size=4, sampler=sampler)  # type: ignore[arg-type]
+
+    first = running()
+    iterator = iter(first)
+    next(iterator)
+    state = first.state_dict()
+    state["sampler_state"]["consumed"] = 999_999_968
+    alone = stoker.ElasticDistributedSampler(billion, num_replicas=4, rank=3)
+    alone.load_state_dict(state["sampler_state"])
+    second = running()
+    second.load_state_dict(state)
+    batches = [batch.tolist() for batch in second]
+    assert len(batches) == 2
+    assert batches[0] + batches[1] == list(alone)
 
 
 def test_the_state_does_not_grow() -> None:
-    """Counts have as many digits as they have; nothing else changes."""
-    loader: Any = stoker.DataLoader(range(10 * FAR), batch_size=None)  # type: ignore[arg-type]
+    """Counts have as many digits as they have; nothing else changes. Without seeding a batch takes 20 µs."""
+    loader: Any = stoker.DataLoader(range(10 * FAR), batch_size=None, rng="torch")  # type: ignore[arg-type]
     iterator = iter(loader)
-    lengths = {}
+    states = {}
     for number in range(1, FAR + 1):
         next(iterator)
         if number in (10, FAR):
-            lengths[number] = loader.state_dict()
-    early, late = lengths[10], lengths[FAR]
+            states[number] = loader.state_dict()
+    early, late = states[10], states[FAR]
     assert {name for name in early if early[name] != late[name]} == {"batches", "samples"}
     same = {"batches": 0, "samples": 0}
     assert len(json.dumps(early | same)) == len(json.dumps(late | same)) < 1000

@@ -45,7 +45,7 @@ def stretch(loader: Any, state: Any, batches: int | None) -> tuple[list[Any], An
     return got, through_json(loader.state_dict())
 
 
-@settings(max_examples=120, derandomize=True)
+@settings(max_examples=80, derandomize=True)
 @given(
     kind=st.sampled_from(streams.SIMPLE),
     length=st.integers(1, 40),
@@ -69,7 +69,7 @@ def test_without_workers(
     assert_batches(expected, got)
 
 
-@settings(max_examples=30, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(
     kind=st.sampled_from(streams.SIMPLE),
     length=st.integers(4, 40),
@@ -126,8 +126,8 @@ def test_one_worker_is_as_none(kind: str) -> None:
     assert_batches(expected, got)
 
 
-@pytest.mark.parametrize("cut", [0, 1, 3, 7, 10])
-@pytest.mark.parametrize("kind", streams.SIMPLE)
+@pytest.mark.parametrize("cut", [3, 7])
+@pytest.mark.parametrize("kind", ["plain", "generating", "placed", "itself"])
 def test_out_of_order(kind: str, cut: int) -> None:
     """Every stream goes on where it was, whichever was ahead."""
     expected = whole(kind, 30, batch_size=3, num_workers=2)
@@ -192,3 +192,52 @@ def test_other_worker_counts_are_refused_otherwise(kind: str) -> None:
     with pytest.raises(ValueError, match=r"2 stream.*num_workers=2.*__stoker_reshard__"):
         other.load_state_dict(state)
     assert len(list(other)) == 10
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["generating", "both", "itself"])
+def test_a_state_is_not_changed_by_what_follows(kind: str, workers: int) -> None:
+    """Datasets may return what they go on changing. A run that was taken up says what one that was not says at the same place."""
+    how: dict[str, Any] = {"batch_size": 2, "num_workers": workers, "persistent_workers": workers > 0}
+    with running(kind, 40, **how) as loader:
+        iterator = iter(loader)
+        states = []
+        for _ in range(6):
+            next(iterator)
+            states.append((loader.state_dict(), through_json(loader.state_dict())))
+        del iterator
+    assert all(state == kept for state, kept in states)
+    with running(kind, 40, **how) as loader:
+        loader.load_state_dict(states[2][0])
+        assert loader.state_dict() == states[2][1]
+        iterator = iter(loader)
+        for state, _ in states[3:]:
+            next(iterator)
+            assert loader.state_dict() == state
+        del iterator
+
+
+class Opened(streams.Generating):
+    """Says how often it was opened."""
+
+    opened = 0
+
+    def __iter__(self) -> Any:
+        self.opened += 1
+        for sample in super().__iter__():
+            yield sample | {"opened": self.opened}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_is_opened_once(workers: int) -> None:
+    def running() -> Any:
+        context = "fork" if workers else None
+        return stoker.DataLoader(
+            Opened(20), batch_size=2, num_workers=workers, multiprocessing_context=context
+        )
+
+    with running() as loader:
+        batches, state = stretch(loader, None, 3)
+    with running() as loader:
+        more, _ = stretch(loader, state, None)
+    assert {count for batch in batches + more for count in batch["opened"].tolist()} == {1}
