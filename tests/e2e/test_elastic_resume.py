@@ -92,6 +92,25 @@ def test_epochs_after_a_resumed_one_are_those_of_the_uninterrupted_run(batch_siz
     ]
 
 
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_two_loaders_over_one_sampler(batch_size: int | None) -> None:
+    """Both are opened before one is pulled. Each has its own epoch, with its own numbers, and its state says which."""
+    one = loader(30, 1, 0, batch_size=batch_size)
+    two: Any = DataLoader(one.dataset, batch_size, sampler=one.sampler, rng="sample")
+    expected = epochs(loader(30, 1, 0, batch_size=batch_size), 2)
+    together = list(zip(one, two, strict=True))
+    assert [
+        [row for batch in side for row in rows(batch)] for side in zip(*together, strict=True)
+    ] == expected
+    halves = list(itertools.islice(zip(one, two, strict=True), 3))
+    later = epochs(loader(30, 1, 0, batch_size=batch_size), 4)
+    for number, member in enumerate((one, two)):
+        other = loader(30, 1, 0, batch_size=batch_size)
+        other.load_state_dict(member.state_dict())
+        begun = [row for pair in halves for row in rows(pair[number])]
+        assert begun + epochs(other, 1)[0] == later[2 + number]
+
+
 def test_the_end_of_an_epoch() -> None:
     """After the last batch nothing is left of it, after its end was told the next one begins; the loader's drop_last or not."""
     for drop_last in (False, True):

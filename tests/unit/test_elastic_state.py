@@ -233,6 +233,7 @@ FOREIGN: dict[str, tuple[Any, str]] = {
     ),
     "bool": ({**SAVED, "epoch": True}, "epoch in the sampler's state should be of type int, but is True"),
     "negative": ({**SAVED, "consumed": -1}, "should not be negative, but is -1"),
+    "at odds": ({**SAVED, "length": 300, "consumed": 200}, "at odds with itself: 300 of 100 samples"),
     "too much": ({**SAVED, "consumed": 101}, "has 101 of 100 samples consumed"),
 }
 

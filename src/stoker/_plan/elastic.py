@@ -115,7 +115,7 @@ class ElasticDistributedSampler(DistributedSampler[int]):
         """Runs when the first index is asked for: torch's loader may open a sampler twice and pull one of the iterators."""
         begin = self._begin()
         self._epoch, self._announced, self._resumed = begin.epoch, False, None
-        opened.begin = begin
+        self._pass, opened.begin = opened, begin  # of several that were opened, the one that begins
         length, stride = begin.facts.length, self.num_replicas
         share = self._share_of(length - begin.consumed)
         order = self._selection.order(length, self.seed, begin.epoch, self.shuffle)

@@ -84,6 +84,10 @@ def read(state: Any) -> Reached:
             raise ValueError(f"{name} in the sampler's state should not be negative, but is {state[name]}")
     if state["consumed"] > state["length"]:
         raise ValueError(f"the sampler's state has {state['consumed']} of {state['length']} samples consumed")
+    if state["selection"] != "weights" and state["length"] != state["size"]:
+        raise ValueError(
+            f"the sampler's state is at odds with itself: {state['length']} of {state['size']} samples"
+        )
     facts = Facts(state["selection"], state["size"], state["length"], state["checksum"])
     return Reached(state["epoch"], state["consumed"], state["seed"], state["shuffle"], facts)
 

@@ -44,6 +44,7 @@ class Source:
         self._pulls = 0
         self._mute = False
         """Whether a state was asked for and could not be had."""
+        self._noted = False
         self._opening: dict[str, Any] | None = None
         self.epoch: int | None = None
         """Which epoch the sampler counts, where it counts."""
@@ -61,7 +62,7 @@ class Source:
     def after(self) -> Callable[[], bytes | None] | None:
         """To be called after every pull, for what the ticket should remember; None when there is nothing to remember."""
         if self._elastic is not None:
-            return self._note_opening if self._hidden else None
+            return self._note_opening
         if self._parts():
             return self._snapshot
         # Of a sampler inside torch's BatchSampler the iterator is not there before the first pull.
@@ -126,7 +127,9 @@ class Source:
         return inner
 
     def _note_opening(self) -> bytes | None:
-        if self._opening is None:
+        """A sampler begins when it is first pulled: another loader over the same one may have come before."""
+        if not self._noted:
+            self._noted = True
             self._opening = self._elastic.__stoker_state__(0)
             self.epoch = self._elastic.epoch
         return None
