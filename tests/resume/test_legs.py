@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.compat.compare import seed_everything
 from tests.resume.recipes import KEYED, inline_ways, legs, process_ways, recipes, thread_ways
-from tests.resume.runs import Leg, Recipe, Way, assert_batches, in_legs, reference
+from tests.resume.runs import Leg, Recipe, Way, assert_batches, copied, in_legs, loader, reference
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
@@ -50,6 +55,34 @@ def test_all_executors(data: st.DataObject) -> None:
     ways = inline_ways() | thread_ways() | process_ways(recipe.length)
     with TemporaryDirectory() as folder:
         check(recipe, data.draw(legs(ways, len(reference(recipe)))), Path(folder))
+
+
+@settings(max_examples=25, derandomize=True)
+@given(
+    order=st.sampled_from(["sequential", "shuffle", "weighted", "subset", "counted", "elastic"]),
+    sizes=st.lists(st.integers(1, 20), min_size=2, max_size=4),
+    cuts=st.lists(st.integers(0, 3), min_size=3, max_size=3),
+)
+def test_by_sample_the_batch_size_may_change_on_the_way(
+    order: str, sizes: list[int], cuts: list[int]
+) -> None:
+    """The rows are those of a run in one batch."""
+    recipe = Recipe(length=66, order=order, rng="sample", batch_size=66)
+    [whole] = reference(recipe)
+    got: list[Any] = []
+    state = None
+    for number, (size, cut) in enumerate(zip(sizes, [*cuts, 99], strict=False)):
+        seed_everything(recipe.seed + 100 * number)
+        running = loader(replace(recipe, batch_size=size), salt=number)
+        if state is not None:
+            running.load_state_dict(state)
+        last = number == len(sizes) - 1
+        got += [copied(batch) for batch in itertools.islice(running, None if last else cut)]
+        state = running.state_dict()
+        if state["finished"]:
+            break
+    for name in ("index", "python", "numpy"):
+        assert_batches([whole[name]], [torch.cat([batch[name] for batch in got])])
 
 
 def test_start_methods(tmp_path: Path) -> None:
