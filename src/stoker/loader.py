@@ -154,6 +154,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if opened is not None:
             if opened.wanted(self):
                 self._ahead = None
+                opened.settle(self)
                 opened.iterator.go_on(self._place())
                 return opened.iterator
             self._take_back()

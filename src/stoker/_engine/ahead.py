@@ -30,6 +30,12 @@ class Ahead:
             return False
         return not self._seen.changes()
 
+    def settle(self, loader: Any) -> None:
+        """It is the epoch that begins now: if ``set_epoch`` asked for it, it is not to be begun once more."""
+        elastic = source.elastic_part(loader._index_sampler)
+        if elastic is not None:
+            elastic.__stoker_settle__()
+
     def take_back(self, loader: Any, bookmark: Bookmark) -> None:
         """It is not wanted as it is. The epoch that begins now draws the same seed and order, from samplers opened anew."""
         epoch = self.iterator.opening.source.epoch

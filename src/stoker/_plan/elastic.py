@@ -169,6 +169,12 @@ class ElasticDistributedSampler(DistributedSampler[int]):
         saved = self._fitting(state)
         self._go_on(saved.epoch, saved)
 
+    def __stoker_settle__(self) -> None:
+        """For loaders, who may begin an epoch early: the iteration begun last is what a later ``set_epoch`` of its epoch meant."""
+        begun = None if self._pass is None else self._pass.begin
+        if begun is not None and begun.epoch == self._epoch and self._resumed is None:
+            self._announced = False
+
     def _fitting(self, state: Mapping[str, Any]) -> Reached:
         saved = reached.read(state)
         reached.compare(saved, self._at(saved.epoch, 0))
