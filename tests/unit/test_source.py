@@ -137,7 +137,7 @@ def test_a_sampler_goes_on_from_any_batch(kind: str, every: int) -> None:
         source.check(sampler, saved)
         source.prepare(sampler, saved)
         second = opened(sampler, every)
-        second.seek(saved, 0)
+        second.seek(saved)
         assert pull(second, 100)[0] == whole[taken:], taken
 
 
@@ -152,7 +152,7 @@ def test_snapshots_fall_on_the_same_batches_after_a_seek() -> None:
     second_sampler = batched(Counted())
     source.prepare(second_sampler, saved)
     second = opened(second_sampler, 3)
-    second.seek(saved, 0)
+    second.seek(saved)
     assert second.after is not None
     said = [second.after() is not None for _ in second.iterator]
     assert said == [False, True]
@@ -177,7 +177,7 @@ def test_damaged_states_of_samplers_are_refused() -> None:
         source.check(KINDS["sequential"](), replace(MAP, sampler_state={"sampler": {"i": 3}}))
     sampler = batched(Counted())
     with pytest.raises(ValueError, match="generator has no load_state_dict"):
-        opened(sampler).seek(replace(MAP, sampler_state={"iterator": {"i": 3}}), 0)
+        opened(sampler).seek(replace(MAP, sampler_state={"iterator": {"i": 3}}))
 
 
 def test_torchs_samplers_are_plain_and_subclasses_are_not() -> None:

@@ -18,7 +18,7 @@ from stoker._core.resume import Facts, Saved, StreamState
 from stoker._engine.progress import Progress
 from stoker._plan import moment, source
 from stoker._plan.moment import TORCH, Moment
-from stoker._plan.planner import SPARE_BATCHES, Begin
+from stoker._plan.planner import SPARES, Begin
 from stoker._plan.source import Source, is_stateful
 from stoker._worker.seeding import generators_kept
 from stoker._worker.spec import Resume
@@ -52,7 +52,6 @@ class Opening:
         self._unmoved = unmoved
         self._pulled: Moment | None = None
         self._texts: dict[str, Any] | None = None
-        self._back = 0
 
     @contextmanager
     def generators_in_place(self) -> Iterator[None]:
@@ -99,10 +98,8 @@ class Opening:
         if rest is not None:
             if "pulled" in rest.generators:
                 moment.put(moment.decode(rest.generators["pulled"], ()))
-            if loader.on_bad_sample == "replace" and rest.sampler_state is None:
-                self._back = min(rest.batches, SPARE_BATCHES)
-            self.source.seek(rest, self._back)
-        if self._replays and self.then.world and self.source.after is None:
+            self.source.seek(rest, SPARES if loader.on_bad_sample == "replace" else 0)
+        if self._replays and self.then.world:
             self.source.begin()
         elif iterator._num_workers == 0 and self.then.world:
             self._watch_first_pull()
@@ -114,12 +111,8 @@ class Opening:
             return Begin()
         if is_iterable(loader):
             return Begin(rest.batches)
-        batches = rest.batches - self._back
         samples = 0 if self.source.restarts else rest.samples
-        if self._back:
-            samples = max(0, samples - self._back * (rest.facts.batch_size or 1))
-        done = frozenset((*range(batches, rest.batches), *rest.ahead))
-        return Begin(batches, samples, done, progress.passed)
+        return Begin(rest.batches, samples, frozenset(rest.ahead), progress.passed, self.source.before)
 
     def progress(self, loader: Any, *, carries: bool) -> Progress:
         """How far the epoch is at its beginning. ``carries``: streams keep their datasets from one epoch to the next."""
@@ -217,7 +210,7 @@ def facts_of(loader: Any) -> Facts:
         replicas=None if counting is None else counting.num_replicas,
         rank=None if counting is None else counting.rank,
         elastic=elastic,
-        batch_size=loader.batch_size,
+        batch_size=sampler.batch_size if inner is not None else loader.batch_size,
         rng=loader.rng,
     )
 
@@ -289,7 +282,7 @@ def stream_count(loader: Any) -> int:
 def _length(sized: Any) -> int | None:
     try:
         return len(sized)
-    except (TypeError, NotImplementedError, AttributeError):
+    except Exception:  # it has none, whatever it raises to say so
         return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from stoker._core.grid import row_ranges
 from stoker._core.types import Ticket
 from stoker._worker.sift import key_of
 
-_SPARES = 8
+SPARES = 8
 """How many indices a ticket carries that may stand in for a bad sample when its own range has no good one."""
 
 
@@ -25,20 +25,19 @@ def _nobody(number: int, samples: int) -> None:
 class Begin:
     """Where in an epoch planning begins: ``batches`` and ``samples`` lie before it. Batches in ``done`` are passed over.
 
-    ``passed(number, samples)`` hears of each of them, with the samples up to its end.
+    ``passed(number, samples)`` hears of each of them, with the samples up to its end. ``before`` is what the sampler gave last
+    before that place: it may stand in for bad samples.
     """
 
     batches: int = 0
     samples: int = 0
     done: frozenset[int] = frozenset()
     passed: Callable[[int, int], None] = _nobody
+    before: Sequence[Any] = ()
 
 
 BEGIN = Begin()
 """The beginning of an epoch."""
-
-SPARE_BATCHES = _SPARES
-"""How many batches back spares may come from."""
 
 
 class Planner:
@@ -84,11 +83,14 @@ class Planner:
         self._passed = begin.passed
         self._after = after
         self._states: deque[object] = deque()
-        self._spares: deque[Any] | None = deque(maxlen=_SPARES) if spares else None
+        self._spares: deque[Any] | None = deque(maxlen=SPARES) if spares else None
         self._ahead: deque[Any] = deque()
         self._exhausted = False
         self._late_error: Exception | None = None
         self._killers = killers
+        if self._spares is not None:
+            for indices in begin.before:
+                self._spares.extendleft(self._listed(indices))
         self.error: BaseException | None = None
         """What the sampler raised. It is due when everything planned before it has been delivered."""
 
@@ -155,15 +157,15 @@ class Planner:
             for later in self._ahead:
                 spares += self._listed(later)
             self._spares.extendleft(listed)
-        kept = (index for index in spares[:_SPARES] if not self._kills(index))
+        kept = (index for index in spares[:SPARES] if not self._kills(index))
         return ticket._replace(excluded=excluded, spares=tuple(kept))
 
     def _look_ahead(self, before: Collection[Any]) -> None:
         """Have the next ticket's indices, and as many after them as it lacks spares. What goes wrong is due in its turn."""
         ahead = self._ahead
-        while len(ahead) < 1 + _SPARES and not self._exhausted and self._late_error is None:
+        while len(ahead) < 1 + SPARES and not self._exhausted and self._late_error is None:
             known = sum(len(self._listed(later)) for later in itertools.islice(ahead, 1, None))
-            if ahead and len(before) + known >= _SPARES:
+            if ahead and len(before) + known >= SPARES:
                 return
             try:
                 ahead.append(self._pull())

@@ -45,6 +45,8 @@ class Source:
         self._mute = False
         """Whether a state was asked for and could not be had."""
         self._noted = False
+        self.before: list[Any] = []
+        """What the sampler gave last before the place that was sought: batches of indices, or indices without batches."""
         self._opening: dict[str, Any] | None = None
         self.epoch: int | None = None
         """Which epoch the sampler counts, where it counts."""
@@ -68,29 +70,34 @@ class Source:
         # Of a sampler inside torch's BatchSampler the iterator is not there before the first pull.
         return self._snapshot if self._chunks is not None and not self._plain else None
 
-    def seek(self, saved: Saved, back: int) -> None:
-        """Go to where ``saved`` says, less ``back`` batches. Called once, before anything is pulled."""
-        if self._elastic is not None and saved.sampler_state is not None:
+    def seek(self, saved: Saved, last: int = 0) -> None:
+        """Go to where ``saved`` says. Called once, before anything is pulled. ``last``: how many items to keep in ``before``."""
+        state = saved.sampler_state
+        if self._elastic is not None and state is not None:
             if self._hidden:
-                advance(self.iterator, saved.batches - back)
+                advance(self.iterator, saved.batches)
             return
         self._pulls = saved.batches  # snapshots fall on the same batches as if nothing had been loaded
-        state = saved.sampler_state
-        behind = saved.batches - saved.sampler_at - (back if state is None else 0)
+        last = last if state is None else 0  # what a sampler's own state passes over is not seen
         if self._chunks is None:
             _tell(self._own_iterator, state)
-            advance(self.iterator, behind)
+            self._pass_over(self.iterator, saved.batches - saved.sampler_at, last)
             return
         inner = self._use_chunks()
-        if state is not None and state.get("ended"):
-            self.iterator = iter(())
-            return
-        size = saved.facts.batch_size or self._chunks.size
         if state is None:
-            advance(inner, max(0, saved.samples - back * size))
-            return
-        _tell(inner, state)
-        advance(inner, behind * size)
+            self._pass_over(inner, saved.samples, last)
+            self.before = [self.before]
+        elif state.get("ended"):
+            self.iterator = iter(())
+        else:
+            _tell(inner, state)
+            size = saved.facts.batch_size or self._chunks.size
+            advance(inner, (saved.batches - saved.sampler_at) * size)
+
+    def _pass_over(self, iterator: Iterator[Any], count: int, last: int) -> None:
+        kept = min(count, last)
+        advance(iterator, count - kept)
+        self.before = list(itertools.islice(iterator, kept))
 
     @property
     def restarts(self) -> bool:

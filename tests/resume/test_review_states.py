@@ -1,0 +1,130 @@
+"""Corners where a state was once wrong: samplers, bad samples and batch sizes, each cut at every batch."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, Dataset, RandomSampler, Sampler
+
+import stoker
+from tests.compat.compare import seed_everything
+from tests.resume.runs import through_json
+
+SIZE = 26
+BAD = frozenset({3, 4, 11, 12, 13, 14, 25})
+
+
+class Drawn(Dataset[torch.Tensor]):
+    """Samples that draw; some are bad."""
+
+    def __init__(self, bad: frozenset[int] = frozenset()) -> None:
+        self.bad = bad
+
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if int(index) in self.bad:
+            raise ValueError("bad")
+        return torch.tensor([int(index), random.randrange(1 << 30), int(torch.randint(1 << 30, ()))])
+
+
+class Uneven(Sampler[list[int]]):
+    """A batch sampler that draws when it is first pulled."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order, size = torch.randperm(SIZE).tolist(), 1
+        while order:
+            yield order[:size]
+            order, size = order[size:], size % 4 + 1
+
+
+class Backwards(RandomSampler):
+    """A user's sampler without a state, inside torch's BatchSampler."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from reversed(list(super().__iter__()))
+
+
+class Unsized(Drawn):
+    def __len__(self) -> int:
+        raise RuntimeError("nobody knows")
+
+
+def loader(**arguments: Any) -> Any:
+    return stoker.DataLoader(arguments.pop("dataset", Drawn()), **arguments)
+
+
+CHOSEN: dict[str, Callable[[], dict[str, Any]]] = {
+    "batches": lambda: {"batch_size": 4, "shuffle": True},
+    "uneven": lambda: {"batch_sampler": Uneven()},
+    "torch's": lambda: {"batch_sampler": BatchSampler(RandomSampler(range(SIZE)), 3, False)},
+    "single": lambda: {"batch_size": None, "shuffle": True},
+}
+
+
+def faulty(rng: str, mode: str, chosen: str) -> Any:
+    return loader(dataset=Drawn(BAD), rng=rng, on_bad_sample=mode, **CHOSEN[chosen]())
+
+
+CASES: dict[str, Callable[[], Any]] = {
+    "backwards": lambda: loader(batch_size=4, sampler=Backwards(range(SIZE))),
+    "uneven": lambda: loader(batch_sampler=Uneven()),
+    "no length": lambda: loader(dataset=Unsized(), batch_sampler=[[1, 2], [3], [4, 5]]),
+    **{
+        f"{rng}, {mode}, {chosen}": functools.partial(faulty, rng, mode, chosen)
+        for rng in ("batch", "sample")
+        for mode in ("skip", "replace")
+        for chosen in CHOSEN
+    },
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_cut_at_every_batch(case: str) -> None:
+    seed_everything(3)
+    whole = [batch.tolist() for batch in CASES[case]()]
+    for taken in range(len(whole) + 1):
+        seed_everything(3)
+        first = CASES[case]()
+        iterator = iter(first)
+        got = [next(iterator).tolist() for _ in range(taken)]
+        state = through_json(first.state_dict())
+        seed_everything(99)
+        second = CASES[case]()
+        second.load_state_dict(state)
+        assert got + [batch.tolist() for batch in second] == whole, taken
+
+
+@pytest.mark.parametrize("mode", ["raise", "replace"])
+@pytest.mark.parametrize("given", [False, True])
+def test_other_batch_sizes_lose_nothing(mode: str, given: bool) -> None:
+    """Three sizes, one after the other, of the loader or of torch's BatchSampler that it was given."""
+
+    def sized(size: int) -> Any:
+        chosen: dict[str, Any] = {"batch_size": size, "shuffle": True}
+        if given:
+            chosen = {"batch_sampler": BatchSampler(RandomSampler(range(SIZE)), size, False)}
+        bad = BAD if mode == "replace" else frozenset()
+        return loader(dataset=Drawn(bad), rng="sample", on_bad_sample=mode, **chosen)
+
+    seed_everything(3)
+    whole = [row for batch in sized(4) for row in batch.tolist()]
+    for cuts in ((1, 1), (3, 2), (2, 0), (5, 1)):
+        seed_everything(3)
+        got: list[Any] = []
+        state: dict[str, Any] = {}
+        for size, taken in zip((4, 5, 3), (*cuts, 100), strict=True):
+            running = sized(size)
+            running.load_state_dict(state)
+            for _, batch in zip(range(taken), running, strict=False):
+                got += batch.tolist()
+            state = through_json(running.state_dict())
+        assert len(got) == len(whole)
+        if mode == "raise":
+            assert got == whole
