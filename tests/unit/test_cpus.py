@@ -84,6 +84,24 @@ def test_no_quota(kernel: Kernel, text: str) -> None:
     assert kernel.told(8, 8).usable == 8
 
 
+@pytest.mark.parametrize("error", [PermissionError, OSError])
+def test_folders_that_may_not_be_looked_at(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    """``Path.is_dir`` raises then. Here the way down ends at /a; what is above it is still read."""
+    kernel.belongs_to(f"0::/a/{'b' * 300}")
+    kernel.v2("/", "300000 100000")
+    assert kernel.quota() == 3.0  # no file system has such names
+
+    def forbidden(path: Path) -> bool:
+        if "a" in path.relative_to(kernel.sys).parts:
+            raise error(13, "Permission denied")
+        return True
+
+    monkeypatch.setattr(Path, "is_dir", forbidden)
+    assert kernel.quota() == 3.0
+
+
 def test_nothing_told_at_all(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     assert cpu_quota(sys=nowhere, proc=nowhere) is None

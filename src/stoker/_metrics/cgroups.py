@@ -20,7 +20,7 @@ def folders(controller: str, *, sys: Path = SYS, proc: Path = PROC) -> Iterator[
         names, _, path = rest.partition(":")
         if controller in names.split(","):
             root, version = sys / controller, 1
-            if not root.is_dir():
+            if not _is_dir(root):
                 root = sys / names  # mounted together with others, and without a link of its own
         elif number == "0":
             root, version = sys, 2
@@ -29,8 +29,16 @@ def folders(controller: str, *, sys: Path = SYS, proc: Path = PROC) -> Iterator[
         folder = root / path.strip("/")
         while True:
             # Inside a container the path may be the host's, of which only the end or nothing is visible.
-            if folder.is_dir():
+            if _is_dir(folder):
                 yield folder, version
             if folder == root or root not in folder.parents:
                 break
             folder = folder.parent
+
+
+def _is_dir(path: Path) -> bool:
+    """``Path.is_dir`` raises where it may not look, or where the name is too long."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
