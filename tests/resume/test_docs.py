@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import IterableDataset
 
 import stoker
 from tests.resume.runs import through_json
@@ -137,13 +139,45 @@ def test_an_iterable_dataset_and_other_numbers_of_workers(here: Path) -> None:
                 assert sorted(line for batch in loader for line in batch) == everything
 
 
+class Counting(IterableDataset[int]):
+    """A stream whose state has a tensor in it, which a checkpoint stores apart."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        while self.at < 20:
+            self.at += 1
+            yield self.at - 1
+        self.at = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": torch.tensor([self.at])}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at = int(state["at"])
+
+
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
-def test_distributed_checkpoint(here: Path) -> None:
-    loader: Any = stoker.DataLoader(range(20), batch_size=3, shuffle=True)  # type: ignore[arg-type]
+@pytest.mark.parametrize("shuffle", [True, False, None], ids=["shuffled", "in order", "stream"])
+def test_distributed_checkpoint(here: Path, shuffle: bool | None) -> None:
+    """Into a loader that has not begun, and one in the middle of another epoch: their states have other parts filled."""
+
+    def running() -> Any:
+        dataset: Any = Counting() if shuffle is None else range(20)
+        return stoker.DataLoader(dataset, batch_size=3, shuffle=shuffle)
+
+    loader = running()
     iterator = iter(loader)
     next(iterator)
-    names_of(example("With torch.distributed.checkpoint"), loader=loader)
-    assert [batch.tolist() for batch in loader] == [batch.tolist() for batch in iterator]
+    save, load = example("With torch.distributed.checkpoint").strip().rsplit("\n", 1)
+    names_of(save, loader=loader)
+    rest = [batch.tolist() for batch in iterator]
+    begun = running()
+    next(iter(begun))
+    for other in (running(), begun):
+        names_of(f"import torch.distributed.checkpoint as dcp\n{load}", loader=other)
+        assert [batch.tolist() for batch in other] == rest
 
 
 def test_a_data_module() -> None:

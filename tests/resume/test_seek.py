@@ -64,9 +64,9 @@ def test_an_elastic_sampler_goes_there_in_one_step() -> None:
     iterator = iter(first)
     next(iterator)
     state = first.state_dict()
-    state["sampler_state"]["consumed"] = 999_999_968
+    state["sampler_state"][0]["consumed"] = 999_999_968
     alone = stoker.ElasticDistributedSampler(billion, num_replicas=4, rank=3)
-    alone.load_state_dict(state["sampler_state"])
+    alone.load_state_dict(state["sampler_state"][0])
     second = running()
     second.load_state_dict(state)
     batches = [batch.tolist() for batch in second]

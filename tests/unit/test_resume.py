@@ -41,8 +41,8 @@ def test_what_is_dumped_is_read_back_also_through_json(saved: Saved) -> None:
 @BOTH
 def test_nothing_of_a_dump_is_shared(saved: Saved) -> None:
     state = dump(saved)
-    state["generators"]["given"].clear()
-    state["generators"]["pulled"].clear()
+    state["generators"][0]["given"].clear()
+    state["generators"][0]["pulled"].clear()
     state["ahead"].append(9)
     state["sampler"].append("x")
     if state["streams"] is not None:
@@ -144,7 +144,7 @@ def test_what_cannot_be_true_together_is_told(changed: dict[str, Any], words: st
         ({"streams": None}, "'streams' belong to"),
         ({"streams": []}, "'streams' is empty"),
         ({"batches": 1}, "its 'streams' were pulled more often"),
-        ({"dataset_state": {}}, "'dataset_state' belongs to"),
+        ({"dataset_state": ({},)}, "'dataset_state' belongs to"),
     ],
 )
 def test_what_cannot_be_true_of_streams_is_told(changed: dict[str, Any], words: str) -> None:

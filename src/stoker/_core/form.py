@@ -97,6 +97,18 @@ def generators(value: Any) -> dict[str, Any]:
     return found
 
 
+def boxed(read: Reader) -> Reader:
+    """In a tuple of one; JSON makes it a list."""
+
+    def only(value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise TypeError
+        [inner] = value
+        return read(inner)
+
+    return only
+
+
 STATE: dict[str, tuple[Reader, str]] = {
     "kind": (kind, "'map' or 'iterable'"),
     "length": (maybe(count), "a count or None"),
@@ -113,14 +125,15 @@ STATE: dict[str, tuple[Reader, str]] = {
     "samples": (count, "a count"),
     "ahead": (every(count), "a list of counts"),
     "finished": (flag, "True or False"),
-    "generators": (generators, "a dict of generators' states"),
+    "generators": (boxed(generators), "a tuple of one dict of generators' states"),
     "sampler_epoch": (maybe(whole), "a number or None"),
-    "sampler_state": (users, ""),
+    "sampler_state": (boxed(users), "a tuple of one state or None"),
     "sampler_at": (count, "a count"),
-    "dataset_state": (users, ""),
+    "dataset_state": (boxed(users), "a tuple of one state or None"),
     "streams": (maybe(every(mapping)), "a list of streams or None"),
     "turn": (count, "a count"),
 }
+BOXED = ("generators", "sampler_state", "dataset_state")
 STREAM: dict[str, tuple[Reader, str]] = {
     "pulled": (count, "a count"),
     "at": (count, "a count"),

@@ -3,7 +3,8 @@
     state (dict) ──parse──► Saved ──differences(here)──► what does not fit, in words, with what can be done about it
 
 What it says: which batches of an epoch were handed over, and what it takes to go on. What belongs to the user (states of samplers
-and datasets) is carried as it is; everything else can be written as JSON.
+and datasets) is carried as it is; everything else can be written as JSON. The keys are always the same, and whatever changes its
+shape stands in a tuple: torch.distributed.checkpoint takes dicts apart, and wants to find what it saved.
 """
 
 from __future__ import annotations
@@ -92,7 +93,11 @@ def dump(saved: Saved) -> dict[str, Any]:
         key: value if isinstance(value, str) else value.copy() for key, value in saved.generators.items()
     }
     if saved.streams is not None:
-        state["streams"] = [{name: getattr(each, name) for name in form.STREAM} for each in saved.streams]
+        state["streams"] = tuple(
+            {name: getattr(each, name) for name in form.STREAM} for each in saved.streams
+        )
+    for name in form.BOXED:
+        state[name] = (state[name],)
     return state
 
 
