@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -45,13 +44,15 @@ def torchrun(ranks: int, legs: list[Leg], folder: Path) -> None:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        start_new_session=True,
     )
     try:
         said = job.communicate(timeout=PATIENCE_S)[0]
     except BaseException:
-        os.killpg(job.pid, signal.SIGKILL)
-        job.communicate()
+        job.terminate()  # it ends its ranks, which have sessions of their own
+        try:
+            job.communicate(timeout=PATIENCE_S)
+        finally:
+            job.kill()
         raise
     assert job.returncode == 0, said
 
