@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import weakref
@@ -17,7 +18,7 @@ from stoker._core.grid import row_ranges, share_ranges
 from stoker._worker import seeding
 from stoker._worker.context import current
 from stoker._worker.maker import Maker, Watch
-from tests.unit.test_maker import maker, order
+from tests.unit.makers import maker, order
 
 
 @pytest.fixture(autouse=True)
@@ -204,6 +205,19 @@ def test_a_loader_inside_a_dataset_has_keys_of_its_own() -> None:
     outer = maker(Outer()).make(order([0, 1]), None)
     assert [row[0] for row in outer] == maker(Bare()).make(order([0, 1]), None)
     assert [row[1:] for row in outer[0][1]] == [row[1:] for row in outer[1][1]]
+
+
+def test_a_process_that_a_dataset_forks_has_no_keys() -> None:
+    """Workers of a torch loader inside a dataset, say: each of them would go through the same numbers."""
+
+    class Forking:
+        def __getitem__(self, index: int) -> bool:
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if current.keyring is None else 1)
+            return current.keyring is not None and os.waitpid(child, 0)[1] == 0
+
+    assert maker(Forking()).make(order([0]), None) == [True]
 
 
 def test_nothing_of_an_order_is_kept() -> None:

@@ -6,6 +6,7 @@ code in a dataset: generator() ─► this thread's keyring ─► key of what i
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any, Literal, overload
 
@@ -130,3 +131,12 @@ def generator(kind: str = "numpy") -> Any:
 def _drawn() -> int:
     number = torch.empty((), dtype=torch.int64, device="cpu").random_(generator=torch.default_generator)
     return int(number.item())
+
+
+def _forget() -> None:
+    """In a process that a dataset forked: its keys are the forking process's, and as many as there are children would use them."""
+    current.keyring = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
