@@ -237,3 +237,8 @@ def test_batches_out_of_order_belong_to_their_rank() -> None:
     here = replace(FACTS, replicas=2, rank=1)
     assert "out of order on rank 0 of 2, and this is rank 1 of 2" in differences(saved, here)[0]
     assert differences(replace(saved, ahead=()), here) == []
+
+
+@BOTH
+def test_it_has_no_key_that_accelerate_takes_for_torchdatas(saved: Saved) -> None:
+    assert not {"_sampler_iter_yielded", "_num_yielded", "_index_sampler_state"} & set(dump(saved))
