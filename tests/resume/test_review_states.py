@@ -128,3 +128,33 @@ def test_other_batch_sizes_lose_nothing(mode: str, given: bool) -> None:
         assert len(got) == len(whole)
         if mode == "raise":
             assert got == whole
+
+
+class Interrupting(Drawn):
+    """Ctrl-C comes once, while a sample is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = True
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 9 and self.waiting:
+            self.waiting = False
+            raise KeyboardInterrupt
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_state_saved_on_ctrl_c_has_not_lost_the_batch_that_was_being_made(goes_on: bool) -> None:
+    """Whoever goes on with the same iterator has lost it, and the state then says so."""
+    running = loader(dataset=Interrupting(), batch_size=4)
+    iterator = iter(running)
+    got: list[list[int]] = []
+    with pytest.raises(KeyboardInterrupt):
+        got.extend(batch[:, 0].tolist() for batch in iterator)
+    if goes_on:
+        got.append(next(iterator)[:, 0].tolist())
+    again = loader(batch_size=4)
+    again.load_state_dict(running.state_dict())
+    rows = [int(row) for batch in got for row in batch] + [int(row) for batch in again for row in batch[:, 0]]
+    assert rows == [row for row in range(SIZE) if not goes_on or not 8 <= row < 12]

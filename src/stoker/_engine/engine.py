@@ -61,6 +61,8 @@ class Iteration:
         self._closed = False
         # True while an exception from outside, such as Ctrl-C, would leave a ticket that nobody waits for or makes.
         self._torn = False
+        # A batch that was being made here when Ctrl-C came: it counts as handed over only if somebody goes on without it.
+        self._cut_off: m.Deliver | None = None
         self.epoch = pool.begin(self._scheduler, seed, pipe_seed)
         for worker, resume in progress.resumes(self.epoch):
             pool.executor.take_up(worker, resume)
@@ -111,8 +113,10 @@ class Iteration:
         except BaseException as error:
             # What the worker raised costs its batch only. An interrupt of ours has lost one: that must not go unnoticed.
             self._torn = not isinstance(error, Exception) and not _failed(deliver)
-            if not self._torn:
+            if not self._torn and (isinstance(error, Exception) or self._pool.executor.eager):
                 self._progress.note(deliver)
+            elif not self._torn:
+                self._cut_off = deliver
             raise
         self._progress.note(deliver)
         self._torn = False
@@ -147,6 +151,9 @@ class Iteration:
         """Plan and wait until a batch is ready; raises when none will be."""
         pool = self._pool
         executor = pool.executor
+        if self._cut_off is not None:
+            self._progress.note(self._cut_off)
+            self._cut_off = None
         vigil = Vigil(executor, self._scheduler, self.epoch, self._ledger.name, self._timeout_s)
         while not self._ready:
             if self._closed:

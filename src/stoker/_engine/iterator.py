@@ -67,6 +67,8 @@ class StokerIter(_Base):  # type: ignore[misc]
         self._worker_init_fn = loader.worker_init_fn
         iterable = self._dataset_kind == torch_loader._DatasetKind.Iterable
         bound = iterable or (options.rng == "torch" and self._num_workers > 0)
+        # Before any worker is started: the dataset's code may be asked, and may raise.
+        self._progress = opening.progress(loader, carries=options.executor != "process" or keep is not None)
         found = pool
         if relay is None:
             pool = self._take_pool(loader, options, ledger, pool, keep, iterable, bound)
@@ -75,7 +77,6 @@ class StokerIter(_Base):  # type: ignore[misc]
         self._same_workers = pool is found
         self._owns_pool = keep is None
         self._handles: Sequence[Any] | None = None
-        self._progress = opening.progress(loader, carries=pool.plan.kind != "process" or keep is not None)
         self._counts = iterable and self._IterableDataset_len_called is not None
         splittable = _splittable(options, pool, bound)
         self._iteration = relay
