@@ -13,7 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import stoker
 from tests.compat.compare import seed_everything
+from tests.resume.datasets import Augmented
 from tests.resume.recipes import KEYED, inline_ways, legs, process_ways, recipes, thread_ways
 from tests.resume.runs import Leg, Recipe, Way, assert_batches, copied, in_legs, loader, reference
 
@@ -94,3 +96,33 @@ def test_start_methods(tmp_path: Path) -> None:
         Leg(Way(workers=2, method="forkserver", deaths=(30,))),
     ]
     check(recipe, run, tmp_path)
+
+
+class Broken(Augmented):
+    """One of its samples raises."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 9:
+            raise ValueError("nine")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_that_raised_was_handed_over(workers: int) -> None:
+    def running() -> Any:
+        context = "fork" if workers else None
+        return stoker.DataLoader(
+            Broken(40), batch_size=4, num_workers=workers, multiprocessing_context=context
+        )
+
+    with running() as first:
+        iterator = iter(first)
+        next(iterator)
+        next(iterator)
+        with pytest.raises(ValueError, match="nine"):
+            next(iterator)
+        state = first.state_dict()
+        rest = [copied(batch) for batch in iterator]
+    with running() as second:
+        second.load_state_dict(state)
+        assert_batches(rest, [copied(batch) for batch in second])
