@@ -6,6 +6,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
@@ -68,6 +69,16 @@ def test_without_the_module_nobody_imports_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delitem(sys.modules, "torch.distributed")
     assert rank_of(sharded(1)) == 1
     assert "torch.distributed" not in sys.modules
+
+
+def test_numbers_of_numpy_are_ranks_too() -> None:
+    taken = np.arange(4)
+    assert places(DistributedSampler(range(40), taken[3], taken[1])) == (1, 3)  # type: ignore[arg-type]
+    elastic = ElasticDistributedSampler(range(40), taken[3], taken[1])
+    assert places(elastic) == (1, 3)
+    assert type(elastic.state_dict()["consumed"]) is int
+    with pytest.raises(TypeError):
+        ElasticDistributedSampler(range(40), 2.0, 1)  # type: ignore[arg-type]
 
 
 def test_an_elastic_sampler_says_where_it_begins() -> None:

@@ -254,6 +254,16 @@ def test_what_was_replaced_is_seen(where: str) -> None:
     ] == expected  # fmt: skip
 
 
+def test_what_was_replaced_is_kept_too() -> None:
+    dataset: Any = Bag(generator=random.Random())
+    here = seeded(dataset, 5)
+    dataset.generator = random.Random(3)  # the trainer may hold it, too
+    put_back = here.keep()
+    here.reseed(5)
+    put_back()
+    assert dataset.generator.random() == random.Random(3).random()
+
+
 def test_what_has_gone_is_passed_over() -> None:
     dataset: Any = Bag(generator=random.Random(), each=[random.Random()], slotted=Slotted())
     here = seeded(dataset, 5)

@@ -252,6 +252,7 @@ def resolve_ranks(
             found = (_number(environ, "WORLD_SIZE"), _number(environ, "RANK"))
         num_replicas = found[0] if num_replicas is None else num_replicas
         rank = found[1] if rank is None else rank
+    num_replicas, rank = operator.index(num_replicas), operator.index(rank)
     if num_replicas < 1:
         raise ValueError(f"num_replicas should be a positive integer, but got {num_replicas}")
     if not 0 <= rank < num_replicas:

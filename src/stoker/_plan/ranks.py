@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from numbers import Integral
 from typing import Any
 
 from stoker._core.grid import mix
@@ -72,7 +73,7 @@ def _ranked(sampler: Any) -> Any:
 
 
 def _is_count(sampler: Any, name: str) -> bool:
-    return isinstance(getattr(sampler, name, None), int)
+    return isinstance(getattr(sampler, name, None), Integral)
 
 
 def _number(variable: str) -> int:

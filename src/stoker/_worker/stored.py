@@ -108,18 +108,13 @@ class StoredGenerators:
 
     def reseed(self, key: int) -> None:
         """Seed all of them from the key of a range or row, each with a stream of its own."""
-        try:
-            for read, name, expected in self._steps:
-                if read(name) is not expected:
-                    self._resolve()
-                    break
-        except IndexError:  # a list is shorter now
-            self._resolve()
+        self._look_again()
         for number, seed in self._seeders:
             seed(mix(key ^ number) if number else key)  # both are well spread, so one round will do
 
     def keep(self) -> Callable[[], None]:
         """Remember the states of all of them; what is returned puts them back."""
+        self._look_again()  # one that was put there since belongs to the trainer as well
         kept = [generators.keep(obj) for obj in self._objects]
 
         def put_back() -> None:
@@ -127,6 +122,15 @@ class StoredGenerators:
                 each()
 
         return put_back
+
+    def _look_again(self) -> None:
+        try:
+            for read, name, expected in self._steps:
+                if read(name) is not expected:
+                    self._resolve()
+                    break
+        except IndexError:  # a list is shorter now
+            self._resolve()
 
     def _resolve(self) -> None:
         """Follow the paths, and note every step on the way with what it leads to."""
