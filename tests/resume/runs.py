@@ -45,6 +45,7 @@ class Way:
     in_order: bool = True
     split: bool | None = None
     persistent: bool = False
+    prefetch_epochs: bool = False
     deaths: tuple[int, ...] = ()
 
 
@@ -75,6 +76,7 @@ def loader(recipe: Recipe, way: Way = Way(), folder: Path | None = None, salt: i
         in_order=way.in_order,
         split_batches=way.split,
         persistent_workers=way.persistent,
+        prefetch_epochs=way.prefetch_epochs,
         rng=recipe.rng,
         **chosen,
     )

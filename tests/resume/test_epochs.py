@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,19 +34,23 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:User
 @settings(max_examples=25, derandomize=True)
 @given(data=st.data())
 def test_epochs_after_a_resumed_one_are_those_of_the_whole_run(data: st.DataObject) -> None:
-    """The loader was given a generator: it travels with the state."""
-    recipe = data.draw(recipes(KEYED, ("shuffle, generator",)))
+    """The loader was given a generator, which travels with the state; or nothing depends on one."""
+    recipe = data.draw(recipes(KEYED, ("shuffle, generator", "elastic")))
+    if recipe.order == "elastic":
+        recipe = replace(recipe, rng="sample")
     run = data.draw(legs(inline_ways() | thread_ways(), len(reference(recipe))))
     whole = reference(recipe, epochs=3)
     ordered = all(leg.way.in_order for leg in run)
     assert_batches(whole, in_legs(recipe, run, epochs=3), ordered=ordered)
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-def test_epochs_after_a_resumed_one_with_workers(persistent: bool) -> None:
-    recipe = Recipe(order="shuffle, generator")
-    way = Way(workers=2, method="fork", persistent=persistent)
-    assert_batches(reference(recipe, epochs=3), in_legs(recipe, [Leg(way, 3), Leg(way)], epochs=3))
+@pytest.mark.parametrize(("persistent", "prefetch_epochs"), [(False, False), (True, False), (True, True)])
+def test_epochs_after_a_resumed_one_with_workers(persistent: bool, prefetch_epochs: bool) -> None:
+    recipe = Recipe(order="shuffle, generator", length=22)
+    way = Way(workers=2, method="fork", persistent=persistent, prefetch_epochs=prefetch_epochs)
+    whole = reference(recipe, epochs=3)
+    for cut in (0, 3, 5, 6):
+        assert_batches(whole, in_legs(recipe, [Leg(way, cut), Leg(way)], epochs=3))
 
 
 def test_a_sampler_that_counts_its_epochs_goes_on_counting() -> None:
