@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler, DistributedSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler
 
 from stoker import DataLoader, ElasticDistributedSampler
 from tests.e2e.ranked import Augmented, Row, loader, rows, whole
@@ -193,6 +193,44 @@ def test_a_batch_sampler_of_the_users_own() -> None:
     assert epochs(again, 2) == [whole(20, 2)[1::2][4:], whole(20, 3)[1::2]]
     with pytest.raises(ValueError, match="divided the data by 2 ranks, this one by 3: run as many ranks"):
         build(3).load_state_dict(states[0])
+
+
+class Dealt:
+    """Gives every second batch of a batch sampler, as Accelerate does on two ranks."""
+
+    def __init__(self, batch_sampler: Any) -> None:
+        self.batch_sampler = batch_sampler
+
+    def __iter__(self) -> Any:
+        return itertools.islice(self.batch_sampler, 0, None, 2)
+
+
+@pytest.mark.parametrize("kind", ["elastic", "distributed", "random"])
+def test_a_sampler_inside_a_batch_sampler_inside_another(kind: str) -> None:
+    """Its epoch, or the generator it was given, are part of the state wherever it lies."""
+
+    def team(seed: int) -> tuple[Any, Any]:
+        data = Augmented(40)
+        sampler: Any
+        if kind == "random":
+            sampler = RandomSampler(data, generator=torch.Generator().manual_seed(seed))
+        else:
+            sampler = (ElasticDistributedSampler if kind == "elastic" else DistributedSampler)(data, 1, 0)
+        dealt: Any = Dealt(BatchSampler(sampler, 4, False))
+        return sampler, DataLoader(data, batch_sampler=dealt, rng="sample")
+
+    sampler, first = team(seed=1)
+    epochs(first, 2)
+    if kind == "distributed":
+        sampler.set_epoch(2)
+    running = iter(first)
+    for _ in range(2):
+        next(running)
+    state = json.loads(json.dumps(first.state_dict()))
+    expected = [row for batch in running for row in rows(batch)]
+    _, other = team(seed=2)
+    other.load_state_dict(state)
+    assert epochs(other, 1) == [expected]
 
 
 def test_what_was_handed_over_out_of_order_belongs_to_its_rank() -> None:

@@ -23,6 +23,8 @@ from torch.utils.data import WeightedRandomSampler as Weighted
 from torch.utils.data import dataloader as torch_loader
 from torch.utils.data.distributed import DistributedSampler
 
+from stoker._plan.layers import layers
+
 TORCH, PYTHON, NUMPY = "torch", "python", "numpy"
 _WORDS = struct.Struct("<625Id")
 _NUMPY = struct.Struct("<624IiId")
@@ -44,10 +46,9 @@ class Moment:
 
 
 def generators_of(loader: Any) -> list[torch.Generator]:
-    """The generators that were given to a loader, its batch sampler or its sampler."""
+    """The generators that were given to a loader, its batch sampler or its sampler, or to one inside them."""
     found: dict[int, torch.Generator] = {}
-    outer = loader._index_sampler
-    for owner in (loader, outer, getattr(outer, "sampler", None), loader.sampler):
+    for owner in (loader, *layers(loader._index_sampler), loader.sampler):
         generator = getattr(owner, "generator", None)
         if isinstance(generator, torch.Generator):
             found.setdefault(id(generator), generator)

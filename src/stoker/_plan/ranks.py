@@ -8,9 +8,7 @@ from numbers import Integral
 from typing import Any
 
 from stoker._core.grid import mix
-
-_DEEP = 4
-"""How many samplers may lie in one another: a batch sampler around a sampler around a sampler."""
+from stoker._plan.layers import layers
 
 
 def rank_of(sampler: Any) -> int:
@@ -60,15 +58,9 @@ def keys(sampler: Any, base_seed: int) -> tuple[int, int, int]:
 
 def _ranked(sampler: Any) -> Any:
     """The sampler, or the one inside it, that deals samples out to ranks; None when there is none."""
-    for _ in range(_DEEP):
-        if _is_count(sampler, "rank") and _is_count(sampler, "num_replicas"):
-            return sampler
-        inner = getattr(sampler, "sampler", None)
-        if inner is None:
-            inner = getattr(sampler, "batch_sampler", None)
-        if inner is None:
-            return None
-        sampler = inner
+    for part in layers(sampler):
+        if _is_count(part, "rank") and _is_count(part, "num_replicas"):
+            return part
     return None
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from torch.utils.data import BatchSampler
 
 from stoker._core.resume import Saved
+from stoker._plan.layers import layers
 
 _SEEKABLE: tuple[type, ...] = (type(iter(range(0))), type(iter([])), type(iter(())))
 
@@ -274,7 +275,7 @@ def is_plain(sampler: Any) -> bool:
 
 def elastic_part(sampler: Any) -> Any:
     """The sampler, or the one inside it, that can tell its state after any number of samples; None when there is none."""
-    for part in (sampler, getattr(sampler, "sampler", None)):
+    for part in layers(sampler):
         if callable(getattr(part, "__stoker_state__", None)):
             return part
     return None
@@ -288,7 +289,7 @@ def is_elastic(sampler: Any) -> bool:
 
 def counting_part(sampler: Any) -> Any:
     """The sampler, or the one inside it, that counts epochs."""
-    for part in (sampler, getattr(sampler, "sampler", None)):
+    for part in layers(sampler):
         if isinstance(getattr(part, "epoch", None), int) and callable(getattr(part, "set_epoch", None)):
             return part
     return None
@@ -296,7 +297,7 @@ def counting_part(sampler: Any) -> Any:
 
 def distributed_part(sampler: Any) -> Any:
     """The sampler, or the one inside it, that gives every rank its share."""
-    for part in (sampler, getattr(sampler, "sampler", None)):
+    for part in layers(sampler):
         if all(isinstance(getattr(part, name, None), int) for name in ("rank", "num_replicas")):
             return part
     return None
