@@ -167,7 +167,10 @@ class Opening:
     def _watch_first_pull(self) -> None:
         """Without workers the samplers are first pulled by ``next()``: the trainer may have drawn since they were opened."""
         names = [name for name, _ in self.then.world]
-        opened = moment.capture((), names)
+        # A base seed has been drawn from torch's. The others stand where they stood, unless the sampler has drawn already: then
+        # they are noted without need.
+        seeded = moment.capture((), [name for name in names if name == TORCH])
+        opened = Moment(world=tuple({**dict(self.then.world), **dict(seeded.world)}.items()))
 
         def note() -> None:
             pulled = moment.capture((), names)

@@ -40,7 +40,14 @@ class Moment:
     world: tuple[tuple[str, Any], ...] = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Moment) and encode(self) == encode(other)
+        if not isinstance(other, Moment) or len(self.given) != len(other.given):
+            return False
+        mine, others = dict(self.world), dict(other.world)
+        return (
+            mine.keys() == others.keys()
+            and all(map(torch.equal, self.given, other.given))
+            and all(_same(state, others[name]) for name, state in mine.items())
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -50,7 +57,7 @@ def generators_of(loader: Any) -> list[torch.Generator]:
     found: dict[int, torch.Generator] = {}
     for owner in (loader, *layers(loader._index_sampler), loader.sampler):
         generator = getattr(owner, "generator", None)
-        if isinstance(generator, torch.Generator):
+        if generator is not None and isinstance(generator, torch.Generator):  # which is slow to say no
             found.setdefault(id(generator), generator)
     return list(found.values())
 
@@ -75,11 +82,11 @@ def capture(given: Sequence[torch.Generator], world: Sequence[str]) -> Moment:
 
 def unmoved(moment: Moment, *, seeded: bool) -> frozenset[str]:
     """The global generators that stand where they stood; ``seeded``: or where torch's stood after a base seed was drawn from it."""
-    then, now = encode(moment), encode(capture((), [name for name, _ in moment.world]))
-    names = {name for name in now if name != "given" and now[name] == then.get(name)}
+    then = dict(moment.world)
+    names = {name for name, state in then.items() if _same(state, _read(name))}
     if seeded and TORCH in then:
         generator = torch.Generator()
-        generator.set_state(dict(moment.world)[TORCH])
+        generator.set_state(then[TORCH])
         torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator)
         if torch.equal(generator.get_state(), torch.default_generator.get_state()):
             names.add(TORCH)
@@ -117,6 +124,19 @@ def _read(name: str) -> Any:
     if name == TORCH:
         return torch.default_generator.get_state()
     return random.getstate() if name == PYTHON else np.random.get_state(legacy=False)
+
+
+def _same(state: Any, other: Any) -> bool:
+    """Whether two states of one of the global generators are the same."""
+    if isinstance(state, torch.Tensor):
+        return torch.equal(state, other)
+    if not isinstance(state, dict):
+        return bool(state == other)
+    if state["bit_generator"] != "MT19937" or other["bit_generator"] != "MT19937":
+        return False
+    bits, others = state["state"], other["state"]
+    rest = [(each["state"]["pos"], each["has_gauss"], each["gauss"]) for each in (state, other)]
+    return rest[0] == rest[1] and np.array_equal(bits["key"], others["key"])
 
 
 def _write(name: str, state: Any) -> None:
