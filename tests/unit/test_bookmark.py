@@ -1,0 +1,163 @@
+"""The loader's place: nothing yet, pinned, loaded, under way. Without workers: they have no part in it."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+import stoker
+
+
+class Stateful(Dataset[int]):
+    """A map-style dataset with a state, which it hands out alive."""
+
+    def __init__(self) -> None:
+        self.live: dict[str, Any] = {"seen": []}
+
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.live
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.live = state
+
+
+def shuffled(**arguments: Any) -> Any:
+    return stoker.DataLoader(range(9), batch_size=2, shuffle=True, **arguments)  # type: ignore[arg-type]
+
+
+def epoch(loader: Any) -> list[Any]:
+    return [batch.tolist() for batch in loader]
+
+
+def test_a_pinned_epoch_is_the_one_that_follows_whatever_is_drawn_meanwhile() -> None:
+    torch.manual_seed(3)
+    loader, other = shuffled(), shuffled()
+    state = loader.state_dict()
+    assert (state["batches"], state["finished"]) == (0, True)
+    assert loader.state_dict() == state
+    torch.rand(5)
+    expected = epoch(loader)
+    torch.manual_seed(8)
+    other.load_state_dict(state)
+    assert epoch(other) == expected
+
+
+def test_pinning_alone_changes_nothing() -> None:
+    torch.manual_seed(3)
+    loader = shuffled()
+    expected = [epoch(loader) for _ in range(2)], torch.get_rng_state().tolist()
+    torch.manual_seed(3)
+    asked = shuffled()
+    got = []
+    for _ in range(2):
+        asked.state_dict()
+        got.append(epoch(asked))
+    assert (got, torch.get_rng_state().tolist()) == expected
+
+
+@pytest.mark.parametrize("taken", range(1, 6))
+def test_a_state_goes_on_and_is_the_same_at_the_same_place(taken: int) -> None:
+    loader = shuffled()
+    iterator = iter(loader)
+    list(itertools.islice(iterator, taken))
+    state = loader.state_dict()
+    other = shuffled()
+    other.load_state_dict(state)
+    assert other.state_dict() == state
+    again = iter(other)
+    if taken < 5:
+        assert other.state_dict() == state
+        for one, two in itertools.zip_longest(iterator, again):
+            assert one.tolist() == two.tolist()
+            assert loader.state_dict() == other.state_dict()
+    else:
+        assert list(again) == []
+        assert len(epoch(other)) == 5
+
+
+def test_the_state_outlives_its_iterator() -> None:
+    loader = shuffled()
+    for _ in loader:
+        break
+    assert (loader.state_dict()["batches"], loader.state_dict()["samples"]) == (1, 2)
+    assert sum(map(len, epoch(loader))) == 9
+    assert loader.state_dict()["finished"]
+
+
+def test_the_iterator_that_was_begun_last_counts() -> None:
+    loader = shuffled()
+    one, other = iter(loader), iter(loader)
+    list(one)
+    assert not loader.state_dict()["finished"]
+    next(other)
+    assert loader.state_dict()["batches"] == 1
+
+
+def test_loading_replaces_what_was_loaded_and_does_not_touch_an_iterator_in_use() -> None:
+    loader = shuffled()
+    iterator = iter(loader)
+    next(iterator)
+    first = loader.state_dict()
+    next(iterator)
+    second = loader.state_dict()
+    rest = [batch.tolist() for batch in itertools.islice(iterator, 2)]
+    loader.load_state_dict(first)
+    loader.load_state_dict({})
+    loader.load_state_dict(second)
+    rest += [batch.tolist() for batch in iterator]
+    assert loader.state_dict() == second
+    assert epoch(loader) == rest
+    loader.load_state_dict(second)
+    next(iter(loader))
+    loader.load_state_dict(second)
+    assert epoch(loader) == rest
+
+
+def test_a_generator_travels_and_is_set_when_the_epoch_begins() -> None:
+    loader = shuffled(generator=torch.Generator().manual_seed(5))
+    epoch(loader)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    expected = [[batch.tolist() for batch in iterator], epoch(loader), epoch(loader)]
+    generator = torch.Generator().manual_seed(77)
+    other = shuffled(generator=generator)
+    other.load_state_dict(state)
+    assert generator.initial_seed() == 77
+    assert [epoch(other) for _ in range(3)] == expected
+
+
+def test_a_finished_state_does_not_need_the_same_generators() -> None:
+    loader = shuffled(generator=torch.Generator().manual_seed(5))
+    epoch(loader)
+    other = shuffled()
+    other.load_state_dict(loader.state_dict())
+    assert sorted(itertools.chain(*epoch(other))) == list(range(9))
+
+
+def test_a_datasets_state_is_copied_both_ways() -> None:
+    dataset = Stateful()
+    loader = stoker.DataLoader(dataset, batch_size=2)
+    next(iter(loader))
+    state = loader.state_dict()
+    dataset.live["seen"].append(1)
+    assert list(state["dataset_state"]) == [{"seen": []}]
+    other = Stateful()
+    resumed = stoker.DataLoader(other, batch_size=2)
+    resumed.load_state_dict(state)
+    for _ in range(2):
+        kept = copy.deepcopy(state)
+        next(iter(resumed))
+        other.live["seen"].append(2)
+        assert state == kept
