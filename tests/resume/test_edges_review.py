@@ -1,4 +1,4 @@
-"""``prefetch_epochs`` where epochs are tiny, fail, lose workers or are dropped at their edge. Processes only where they are the point."""
+"""``prefetch_epochs`` where epochs are tiny, fail, lose workers or are dropped at their edge."""
 
 from __future__ import annotations
 
