@@ -7,6 +7,7 @@ load_state_dict() ──► loaded ──iter()──► under way ──the end
 from __future__ import annotations
 
 import copy
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,8 @@ class Bookmark:
         self._opening: Opening | None = None
         self._progress: Progress | None = None
         self._ahead: Opening | None = None
+        self._looked = False
+        """Whether it is known that the samplers hold no generators that states leave out, or the user was told."""
 
     def __copy__(self) -> Bookmark:
         """For a copy of the loader, which has iterated nothing yet."""
@@ -50,6 +53,9 @@ class Bookmark:
         """A fresh dict, in time that does not depend on how far the loader is. Starts no worker, reads no data."""
         if self._loaded is not None:
             return resume.dump(copy.deepcopy(self._loaded))
+        if not self._looked:
+            self._looked = True
+            _tell_left_out(loader)
         if self._opening is None or self._progress is None or self._progress.finished:
             return resume.dump(self._between_epochs(loader))
         return resume.dump(_under_way(loader, self._opening, self._progress))
@@ -216,3 +222,14 @@ def _dataset_state(loader: Any) -> Any:
     if is_iterable(loader) or not is_stateful(loader.dataset):
         return None
     return copy.deepcopy(loader.dataset.state_dict())
+
+
+def _tell_left_out(loader: Any) -> None:
+    found = moment.left_out(loader)
+    if found is not None:
+        logging.getLogger("stoker").warning(
+            "%s is a random generator that states of this loader leave out: loaded in another process they may go on in another "
+            "order. A torch.Generator in an attribute called generator is part of them, and so is what a sampler's state_dict() "
+            "says",
+            found,
+        )

@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
+from torch.utils.data import BatchSampler, Dataset, RandomSampler, SequentialSampler, SubsetRandomSampler
 from torch.utils.data import WeightedRandomSampler as Weighted
 from torch.utils.data import dataloader as torch_loader
 from torch.utils.data.distributed import DistributedSampler
 
 from stoker._plan.layers import layers
+from stoker._worker import generators, stored
+from stoker._worker.attributes import follow, spell_path
 
 TORCH, PYTHON, NUMPY = "torch", "python", "numpy"
 _WORDS = struct.Struct("<625Id")
@@ -60,6 +62,20 @@ def generators_of(loader: Any) -> list[torch.Generator]:
         if generator is not None and isinstance(generator, torch.Generator):  # which is slow to say no
             found.setdefault(id(generator), generator)
     return list(found.values())
+
+
+def left_out(loader: Any) -> str | None:
+    """A generator that a sampler without a state of its own holds, and that is not among those above; None when there is none."""
+    outer = loader._index_sampler
+    if any(callable(getattr(part, "state_dict", None)) for part in layers(outer)):
+        return None
+    told = {id(generator) for generator in generators_of(loader)}
+    for path, _ in stored.find(outer, apart=loader.dataset):
+        held = follow(outer, path)
+        of_data = any(isinstance(follow(outer, path[:step]), Dataset) for step in range(len(path)))
+        if id(held) not in told and not of_data and not generators.is_global(held):
+            return spell_path("batch_sampler" if loader.batch_sampler is outer else "sampler", path)
+    return None
 
 
 def draws_from(index_sampler: Any) -> tuple[str, ...]:

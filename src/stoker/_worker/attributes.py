@@ -88,5 +88,10 @@ def follow(obj: object, path: Path) -> Any:
 
 def spell(path: Path, name: str) -> str:
     """An attribute as a user would write it: ``dataset.datasets[0].epoch``."""
+    return f"{spell_path('dataset', path)}.{name}"
+
+
+def spell_path(root: str, path: Path) -> str:
+    """Whatever a path leads to, likewise."""
     steps = (f".{key}" if kind == "attribute" else f"[{key!r}]" for kind, key in path)
-    return f"dataset{''.join(steps)}.{name}"
+    return f"{root}{''.join(steps)}"

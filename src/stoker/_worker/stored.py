@@ -57,10 +57,13 @@ AS_GLOBAL = 0
 """The number of one that is a global generator in the parent. A copy of it is seeded like the original."""
 
 
-def find(dataset: object) -> tuple[Stored, ...]:
-    """All generators within reach of a dataset, nearest first. One that is held in two places is there twice."""
+def find(dataset: object, apart: object = None) -> tuple[Stored, ...]:
+    """All generators within reach of a dataset, nearest first. One that is held in two places is there twice.
+
+    What is only within reach of ``apart`` is not among them.
+    """
     found: list[Stored] = []
-    seen = {id(dataset)}
+    seen = {id(dataset), id(apart)}
     queue: deque[tuple[Path, object]] = deque([((), dataset)])
     slots: dict[type, dict[str, Any]] = {}
     left = _VALUES
