@@ -196,6 +196,7 @@ WRONG_WEIGHTS: dict[str, tuple[Any, str]] = {
     "another length": ([1, 2, 3], "one number for each of the 5 elements of the dataset, but there are 3"),
     "words": (["a", "b", "c", "d", "e"], "sequence of numbers"),
     "too much": ([sys.float_info.max] * 5, "scale them down"),
+    "too little": ([5e-324] * 5, "scale them up"),
 }
 
 

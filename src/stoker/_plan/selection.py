@@ -18,6 +18,8 @@ from stoker._core.grid import mix
 from stoker._plan.permutation import Permutation, Words, hashed
 
 _UNIT = 2.0**-53
+_SMALLEST_SUM = 2.0**-960
+"""Shares of less lose digits, and one below 1 could round to the whole sum."""
 
 
 class Facts(NamedTuple):
@@ -109,6 +111,8 @@ def _cumulative(weights: Any) -> npt.NDArray[np.float64]:
         sums: npt.NDArray[np.float64] = np.cumsum(numbers)
     if not sums.size or sums[-1] <= 0:
         raise ValueError(f"weights should have a sum above 0, but the sum of {sums.size} weights is 0")
+    if sums[-1] < _SMALLEST_SUM:
+        raise ValueError(f"the sum of the weights is {sums[-1]}, too small to be divided: scale them up")
     if not np.isfinite(sums[-1]):
         raise ValueError("the sum of the weights is more than a float64 can hold: scale them down")
     return sums
