@@ -28,7 +28,11 @@ class Drawn(Dataset[torch.Tensor]):
     def __len__(self) -> int:
         return SIZE
 
-    def __getitem__(self, index: int) -> torch.Tensor:
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        if isinstance(
+            index, list
+        ):  # without automatic batching the sampler may give the keys of a whole batch
+            return torch.stack([self[each] for each in index if each not in self.bad])
         if int(index) in self.bad:
             raise ValueError("bad")
         return torch.tensor([int(index), random.randrange(1 << 30), int(torch.randint(1 << 30, ()))])
@@ -65,6 +69,10 @@ CHOSEN: dict[str, Callable[[], dict[str, Any]]] = {
     "uneven": lambda: {"batch_sampler": Uneven()},
     "torch's": lambda: {"batch_sampler": BatchSampler(RandomSampler(range(SIZE)), 3, False)},
     "single": lambda: {"batch_size": None, "shuffle": True},
+    "lists of keys": lambda: {
+        "batch_size": None,
+        "sampler": BatchSampler(RandomSampler(range(SIZE)), 4, False),
+    },
 }
 
 
@@ -158,3 +166,42 @@ def test_a_state_saved_on_ctrl_c_has_not_lost_the_batch_that_was_being_made(goes
     again.load_state_dict(running.state_dict())
     rows = [int(row) for batch in got for row in batch] + [int(row) for batch in again for row in batch[:, 0]]
     assert rows == [row for row in range(SIZE) if not goes_on or not 8 <= row < 12]
+
+
+def test_drawing_between_iter_and_the_first_batch_is_remembered_over_several_states() -> None:
+    """By the trainer, or by another loader with the same generator: the order is drawn when the first batch is asked for."""
+    shared = torch.Generator().manual_seed(5)
+    for given in (None, shared):
+        seed_everything(3)
+        first = loader(batch_size=4, shuffle=True, generator=given)
+        iterator = iter(first)
+        torch.rand(3)
+        torch.rand(3, generator=given)
+        next(iterator)
+        state = first.state_dict()
+        rest = [batch.tolist() for batch in iterator]
+        for taken in range(1, 5):
+            seed_everything(99 + taken)
+            again = loader(batch_size=4, shuffle=True, generator=given)
+            again.load_state_dict(state)
+            assert [next(iter_).tolist() for iter_ in [iter(again)]] == rest[taken - 1 : taken]
+            state = through_json(again.state_dict())
+
+
+def test_lengths_are_asked_for_once_an_epoch() -> None:
+    class Slow(Drawn):
+        asked = 0
+
+        def __len__(self) -> int:
+            Slow.asked += 1
+            return SIZE
+
+    running = loader(dataset=Slow(), batch_size=4)
+    iterator = iter(running)
+    for _ in range(2):
+        next(iterator)
+        running.state_dict()
+    before = Slow.asked
+    for _ in range(3):
+        running.state_dict()
+    assert Slow.asked == before

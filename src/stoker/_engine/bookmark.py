@@ -74,7 +74,7 @@ class Bookmark:
             if not saved.finished:
                 raise
         if "pulled" in saved.generators:
-            moment.decode(saved.generators["pulled"], ())
+            moment.read_pulled(saved.generators["pulled"], moment.generators_of(loader))
         if not saved.finished:
             source.check(loader._index_sampler, saved)
         source.announce(loader._index_sampler, saved)
@@ -183,7 +183,7 @@ def _under_way(loader: Any, opening: Opening, progress: Progress) -> Saved:
     batches, samples = progress.batches, progress.samples
     sampler_state, sampler_at = opening.source.state(batches, samples, progress.snapshot)
     return Saved(
-        facts=facts_of(loader),
+        facts=opening.facts(loader),
         base_seed=opening.base_seed,
         pipe_seed=opening.pipe_seed,
         batches=batches,

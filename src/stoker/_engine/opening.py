@@ -51,7 +51,8 @@ class Opening:
         self._replays = replays
         self._unmoved = unmoved
         self._pulled: Moment | None = None
-        self._texts: dict[str, Any] | None = None
+        self._texts: dict[str, Any] | None = None if self.rest_of is None else self.rest_of.generators.copy()
+        self._facts: Facts | None = None
 
     @contextmanager
     def generators_in_place(self) -> Iterator[None]:
@@ -91,17 +92,24 @@ class Opening:
                 # Other streams than those that began the epoch: they must not draw the numbers of its beginning again.
                 iterator._base_seed = mix(rest.base_seed, rest.batches) >> 1
         self.base_seed, self.pipe_seed = iterator._base_seed, iterator._shared_seed
-        plain = is_iterable(loader) or source.is_plain(sampler)
-        self.source = Source(sampler, iterator._sampler_iter, every=snapshot_every(loader), plain=plain)
+        self.source = Source(
+            sampler,
+            iterator._sampler_iter,
+            every=snapshot_every(loader),
+            plain=is_iterable(loader) or source.is_plain(sampler),
+            batched=iterator._auto_collation,
+        )
         if is_iterable(loader):
             return
         if rest is not None:
             if "pulled" in rest.generators:
-                moment.put(moment.decode(rest.generators["pulled"], ()))
+                moment.put_pulled(rest.generators["pulled"], self._given)
             self.source.seek(rest, SPARES if loader.on_bad_sample == "replace" else 0)
-        if self._replays and self.then.world:
+        if not self.then.world and not self._given:
+            return
+        if self._replays:
             self.source.begin()
-        elif iterator._num_workers == 0 and self.then.world:
+        elif iterator._num_workers == 0:
             self._watch_first_pull()
 
     def begin(self, loader: Any, progress: Progress) -> Begin:
@@ -155,6 +163,12 @@ class Opening:
                 progress.said(0, words)
         return progress
 
+    def facts(self, loader: Any) -> Facts:
+        """Of the loader as it was when it was first asked in this epoch: lengths may take their time."""
+        if self._facts is None:
+            self._facts = facts_of(loader)
+        return self._facts
+
     def generators(self) -> dict[str, Any]:
         """How they stood, as texts."""
         if self._texts is None:
@@ -165,15 +179,16 @@ class Opening:
         return self._texts
 
     def _watch_first_pull(self) -> None:
-        """Without workers the samplers are first pulled by ``next()``: the trainer may have drawn since they were opened."""
+        """Without workers the samplers are first pulled by ``next()``: somebody may have drawn since they were opened."""
         names = [name for name, _ in self.then.world]
         # A base seed has been drawn from torch's. The others stand where they stood, unless the sampler has drawn already: then
         # they are noted without need.
-        seeded = moment.capture((), [name for name in names if name == TORCH])
-        opened = Moment(world=tuple({**dict(self.then.world), **dict(seeded.world)}.items()))
+        given = self._given
+        seeded = moment.capture(given, [name for name in names if name == TORCH])
+        opened = Moment(seeded.given, tuple({**dict(self.then.world), **dict(seeded.world)}.items()))
 
         def note() -> None:
-            pulled = moment.capture((), names)
+            pulled = moment.capture(given, names)
             if pulled != opened:
                 self._pulled = pulled
 
@@ -201,19 +216,21 @@ def _after(note: Any, iterator: Iterator[Any]) -> Iterator[Any]:
 def facts_of(loader: Any) -> Facts:
     """What a state of this loader has to agree on."""
     sampler = loader._index_sampler
-    elastic = source.is_elastic(sampler)
+    batched = bool(loader._auto_collation)
+    elastic = source.is_elastic(sampler, batched=batched)
     iterable = is_iterable(loader)
     inner = sampler.sampler if type(sampler) is BatchSampler else None
+    by_rows = batched and inner is not None
     counting = source.distributed_part(sampler)
     return Facts(
         kind="iterable" if iterable else "map",
         length=None if iterable else _length(loader.dataset),
         sampler=() if iterable else tuple(_name(part) for part in (sampler, inner) if part is not None),
-        sampler_length=None if iterable or elastic else _length(inner if inner is not None else sampler),
+        sampler_length=None if iterable or elastic else _length(inner if by_rows else sampler),
         replicas=None if counting is None else counting.num_replicas,
         rank=None if counting is None else counting.rank,
         elastic=elastic,
-        batch_size=sampler.batch_size if inner is not None else loader.batch_size,
+        batch_size=sampler.batch_size if by_rows else loader.batch_size,
         rng=loader.rng,
     )
 

@@ -212,6 +212,16 @@ def decode(texts: dict[str, Any], given: Sequence[torch.Generator]) -> Moment:
     return Moment(tuple(states), tuple(world))
 
 
+def read_pulled(texts: dict[str, Any], given: Sequence[torch.Generator]) -> Moment:
+    """How generators stood when the sampler was first pulled, if that is known of those that were given."""
+    return decode(texts, given if texts["given"] else ())
+
+
+def put_pulled(texts: dict[str, Any], given: Sequence[torch.Generator]) -> None:
+    """Set them so."""
+    restore(read_pulled(texts, given), given if texts["given"] else ())
+
+
 def _of_torch(text: str) -> torch.Tensor:
     state = _tensor(text)
     torch.Generator().set_state(state)

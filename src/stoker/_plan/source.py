@@ -31,11 +31,14 @@ class Source:
     """Owner: an iteration; used on its thread.
 
     ``opened`` is ``iter(sampler)`` of the outermost sampler, not yet pulled. ``every`` is how many pulls lie between two snapshots.
-    ``plain`` tells that neither the sampler nor its iterator can have a state.
+    ``plain`` tells that neither the sampler nor its iterator can have a state. ``batched``: what a batch sampler yields is counted
+    by its rows; it is one sample to a loader without automatic batching.
     """
 
-    def __init__(self, sampler: Any, opened: Iterator[Any], *, every: int, plain: bool) -> None:
-        self._chunks = Chunks(sampler) if type(sampler) is BatchSampler else None
+    def __init__(
+        self, sampler: Any, opened: Iterator[Any], *, every: int, plain: bool, batched: bool = True
+    ) -> None:
+        self._chunks = Chunks(sampler) if batched and type(sampler) is BatchSampler else None
         self._sampler = self._chunks.sampler if self._chunks is not None else sampler
         self._elastic = elastic_part(sampler)
         self.iterator: Iterator[Any] = opened
@@ -281,9 +284,9 @@ def elastic_part(sampler: Any) -> Any:
     return None
 
 
-def is_elastic(sampler: Any) -> bool:
+def is_elastic(sampler: Any, *, batched: bool) -> bool:
     """Whether any number of ranks can go on: not where a batch sampler of the user's stands between, whose ways are not known."""
-    inner = sampler.sampler if type(sampler) is BatchSampler else sampler
+    inner = sampler.sampler if batched and type(sampler) is BatchSampler else sampler
     return elastic_part(sampler) is inner
 
 
