@@ -20,7 +20,9 @@ from tests.unit.test_resume import VALUES
 SIZE = 20
 
 
-class Stream(IterableDataset[int]):
+class Cursor:
+    """Counts to the end, and says where it is."""
+
     def __init__(self) -> None:
         self.at = 0
 
@@ -35,6 +37,10 @@ class Stream(IterableDataset[int]):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.at = state["at"]
+
+
+class Stream(Cursor, IterableDataset[int]):
+    """As a dataset."""
 
 
 class Stateless(IterableDataset[int]):
@@ -42,24 +48,11 @@ class Stateless(IterableDataset[int]):
         return iter(range(SIZE))
 
 
-class Counted(Sampler[int]):
-    def __init__(self) -> None:
-        self.at = 0
+class Counted(Cursor, Sampler[int]):
+    """As a sampler."""
 
     def __len__(self) -> int:
         return SIZE
-
-    def __iter__(self) -> Iterator[int]:
-        while self.at < SIZE:
-            self.at += 1
-            yield self.at - 1
-        self.at = 0
-
-    def state_dict(self) -> dict[str, int]:
-        return {"at": self.at}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.at = state["at"]
 
 
 def plain(**arguments: Any) -> Any:

@@ -12,20 +12,10 @@ from stoker import DataLoader
 from stoker._metrics import cgroups
 from stoker._metrics.cpus import Cpus, cpu_quota, cpus
 from stoker._metrics.neighbours import local_ranks
+from tests.unit.kernels import Files
 
 
-class Kernel:
-    """A /proc and a /sys/fs/cgroup of our own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.sys = folder / "sys"
-        self.proc = folder / "proc"
-        self.sys.mkdir()
-        (self.proc / "self").mkdir(parents=True)
-
-    def belongs_to(self, *lines: str) -> None:
-        (self.proc / "self" / "cgroup").write_text("".join(f"{line}\n" for line in lines))
-
+class Kernel(Files):
     def v2(self, path: str, quota: str) -> None:
         self._write(path, {"cpu.max": f"{quota}\n"})
 

@@ -8,24 +8,14 @@ import pytest
 
 from stoker._metrics import memory
 from stoker._metrics.memory import CgroupMemory, OomKills, available_bytes, cgroup_memory, oom_kills
+from tests.unit.kernels import Files
 
 GIB = 1 << 30
 NO_LIMIT = "9223372036854771712\n"
 """What cgroup v1 writes where there is no limit."""
 
 
-class Kernel:
-    """A /proc and a /sys/fs/cgroup of our own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.sys = folder / "sys"
-        self.proc = folder / "proc"
-        self.sys.mkdir()
-        (self.proc / "self").mkdir(parents=True)
-
-    def belongs_to(self, *lines: str) -> None:
-        (self.proc / "self" / "cgroup").write_text("".join(f"{line}\n" for line in lines))
-
+class Kernel(Files):
     def v2(self, path: str, limit: str, used: int, kills: int) -> None:
         events = f"low 0\nhigh 0\nmax 31\noom 7\noom_kill {kills}\noom_group_kill 0\n"
         self._write(path, {"memory.max": limit, "memory.current": f"{used}\n", "memory.events": events})

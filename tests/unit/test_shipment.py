@@ -21,6 +21,7 @@ from stoker._share import pickled
 from stoker._share.shipment import Shipment, unpack
 from stoker._worker.spec import WorkerSpec
 from stoker.errors import UnsendableError
+from tests.unit.makers import spec
 
 SPAWN = multiprocessing.get_context("spawn")
 Ship = Callable[[Any], Any]
@@ -44,14 +45,6 @@ def ship() -> Iterator[Ship]:
 def value() -> Any:
     """multiprocessing's heap stays with the process: it is there before the guard of any test looks."""
     return SPAWN.Value("i", 3)
-
-
-def spec(dataset: Any, **changed: Any) -> WorkerSpec:
-    arguments: dict[str, Any] = {
-        "dataset": dataset, "iterable": False, "auto_collation": True, "collate_fn": list, "drop_last": False,
-        "worker_init_fn": None, "num_workers": 1, "rng": "batch", "rank": 0, "own_collate": False, **changed,
-    }  # fmt: skip
-    return WorkerSpec(**arguments)
 
 
 class Reader:
