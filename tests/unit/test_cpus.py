@@ -189,6 +189,7 @@ def warned(num_workers: int) -> str:
 
 
 def test_the_loader_warns_in_torchs_words_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 42: the suggested number of workers is wrong in containers."""
     """Rows 42 and 43: the quota and local ranks count."""
     reason = "this machine has 192 CPUs, divided by 8 local ranks (LOCAL_WORLD_SIZE)"
     monkeypatch.setattr(stoker.loader, "cpus", lambda: Cpus(24, 192, 192, None, 8, reason))
@@ -202,6 +203,7 @@ def test_the_loader_warns_in_torchs_words_and_says_why(monkeypatch: pytest.Monke
 
 
 def test_the_loader_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 43: nobody divides the machine by the ranks on it."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4096")
     assert "current system is 1, " in warned(2)
     assert "divided by 4096 local ranks" in warned(2)
