@@ -189,8 +189,7 @@ def warned(num_workers: int) -> str:
 
 
 def test_the_loader_warns_in_torchs_words_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row 42: the suggested number of workers is wrong in containers."""
-    """Rows 42 and 43: the quota and local ranks count."""
+    """Row 42 and Row 43: the quota and local ranks count."""
     reason = "this machine has 192 CPUs, divided by 8 local ranks (LOCAL_WORLD_SIZE)"
     monkeypatch.setattr(stoker.loader, "cpus", lambda: Cpus(24, 192, 192, None, 8, reason))
     assert warned(24) == warned(0) == ""
