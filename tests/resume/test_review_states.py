@@ -205,3 +205,17 @@ def test_lengths_are_asked_for_once_an_epoch() -> None:
     for _ in range(3):
         running.state_dict()
     assert Slow.asked == before
+
+
+def test_an_elastic_sampler_behind_another_has_its_epoch_before_it_is_pulled() -> None:
+    def keyed() -> Any:
+        inner = stoker.ElasticDistributedSampler(range(SIZE), num_replicas=2, rank=1)
+        return loader(batch_size=None, sampler=BatchSampler(inner, 4, False))
+
+    first = keyed()
+    for _ in range(3):
+        iterator = iter(first)
+        again = keyed()
+        again.load_state_dict(first.state_dict())
+        expected = [batch[:, 0].tolist() for batch in iterator]
+        assert [batch[:, 0].tolist() for batch in again] == expected

@@ -60,7 +60,8 @@ class Source:
             self._use_chunks()
         elif not plain and self._chunks is not None:
             self.iterator = self._chunks.batches()
-        self.epoch = epoch_of(sampler)
+        # Behind a batch sampler it is opened when that one is first pulled.
+        self.epoch = self._elastic._next_epoch if self._hidden else epoch_of(sampler)
         if self._elastic is not None and not self._hidden:
             self._opening = self._elastic.__stoker_state__(0)
 
