@@ -1,7 +1,9 @@
 """Where a loader is in its data: what ``state_dict`` tells, and where the next ``iter()`` begins.
 
-nothing yet ──state_dict()──► pinned: the next epoch's seed and order are settled
-load_state_dict() ──► loaded ──iter()──► under way ──the end──► nothing yet, with another epoch behind it
+    nothing yet ──state_dict()──► pinned: the next epoch's seed and order are settled
+    load_state_dict() ──► loaded ──iter()──► under way ──the end──► nothing yet, with another epoch behind it
+
+Of several iterators of one loader the one that began last counts.
 """
 
 from __future__ import annotations
@@ -92,9 +94,8 @@ class Bookmark:
         if pin is None:
             return Opening(given, moment.capture(given, moment.draws_from(loader._index_sampler)))
         if moment.capture(given, [name for name, _ in pin.after.world]) == pin.after:
-            moment.restore(
-                pin.moment, given
-            )  # nobody drew since: it begins as if nobody had asked for a state
+            # Nobody drew since: it begins as if nobody had asked for a state.
+            moment.restore(pin.moment, given)
             return Opening(given, pin.moment)
         return Opening(given, pin.moment, replays=True)
 

@@ -140,9 +140,8 @@ class Progress:
         if total == pulled and last_words is not None:
             said = last_words
         if said is None:
-            mine = copy.deepcopy(
-                (was.dataset, was.iterator)
-            )  # a state is its reader's, to change as he likes
+            # A state is its reader's, to change as he likes.
+            mine = copy.deepcopy((was.dataset, was.iterator))
             return StreamState(pulled, was.at, *mine, ended, begun)
         at = min(pulled, said.pulled)  # a stream may find its end by one pull more
         return StreamState(pulled, at, _load(said.dataset), _load(said.iterator), ended, begun)
