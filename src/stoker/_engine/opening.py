@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -192,7 +192,7 @@ class Opening:
             if pulled != opened:
                 self._pulled = pulled
 
-        self.source.iterator = _after(note, self.source.iterator)
+        self.source.iterator = _Noted(note, self.source.iterator)
 
 
 def _first_words(dataset: Any) -> Resume | None:
@@ -207,10 +207,21 @@ def _first_words(dataset: Any) -> Resume | None:
     return Resume(0, 0, *((None, state) if own_iterator else (state, None)))
 
 
-def _after(note: Any, iterator: Iterator[Any]) -> Iterator[Any]:
-    note()
-    del note  # it knows the opening, which knows us
-    yield from iterator
+class _Noted:
+    """An iterator; ``note`` is called before it is first pulled. No generator: one of those ends when Ctrl-C goes through it."""
+
+    def __init__(self, note: Callable[[], None], iterator: Iterator[Any]) -> None:
+        self._note: Callable[[], None] | None = note
+        self._next = iterator.__next__
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._note is not None:
+            self._note()
+            self._note = None  # it knows the opening, which knows us
+        return self._next()
 
 
 def facts_of(loader: Any) -> Facts:

@@ -55,6 +55,9 @@ _UNPACKED_BYTES_PER_S = 2 << 20
 _FAREWELL_S = 1.0
 _log = logging.getLogger("stoker")
 
+_KILLED_S = 10.0
+"""For the end of one whose lifeline was cut: the kernel's time, not its own."""
+
 
 class Nursery:
     """Starts workers and owns what they start from. Used on the thread that iterates."""
@@ -239,7 +242,7 @@ class _Template:
         finally:
             descriptors.close_private(self._lifeline_fd)
         if self._process is not None and self._process.is_alive():
-            self._process.join(_FAREWELL_S)
+            self._process.join(_KILLED_S)
         self._process = None
 
     def _await(self, fd: int, patience_s: float) -> None:
