@@ -90,14 +90,18 @@ SCRIPT = """
 
 
 class Script:
-    """A training script with three busy workers: one waits in the kernel, one computes, one was stopped."""
+    """A training script with three busy workers: one waits in the kernel, one computes, one was stopped.
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    ``processes`` is how many say that they are there: of workers that have not started yet there is only their template.
+    """
+
+    def __init__(self, process: subprocess.Popen[str], processes: int = 3) -> None:
         assert process.stdout is not None
         self.process = process
-        pids = [int(process.stdout.readline()) for _ in range(3)]
+        pids = [int(process.stdout.readline()) for _ in range(processes)]
         self.watches = [os.pidfd_open(pid) for pid in pids]
-        signal.pidfd_send_signal(self.watches[2], signal.SIGSTOP)
+        for watch in self.watches[2:]:
+            signal.pidfd_send_signal(watch, signal.SIGSTOP)
 
     def tell(self) -> None:
         assert self.process.stdin is not None
@@ -115,7 +119,7 @@ class Script:
 
 
 @contextlib.contextmanager
-def script(method: str, how: str, folder: Path, **variables: str) -> Iterator[Script]:
+def script(method: str, how: str, folder: Path, processes: int = 3, **variables: str) -> Iterator[Script]:
     gate = folder / "gate"
     os.mkfifo(gate)
     path = folder / "train.py"
@@ -127,7 +131,7 @@ def script(method: str, how: str, folder: Path, **variables: str) -> Iterator[Sc
     ) as process:  # fmt: skip
         running = None
         try:
-            running = Script(process)
+            running = Script(process, processes)
             yield running
         finally:
             process.kill()
@@ -221,9 +225,9 @@ SLOW_START = """
 
 
 def test_an_interrupt_while_workers_start_gives_one_traceback(tmp_path: Path) -> None:
-    """Row 35. A spawned worker is still importing when the signal comes: here it waits in ``sitecustomize``."""
+    """Row 35. What workers are to be forked from is still importing when the signal comes: it waits in ``sitecustomize``."""
     (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(SLOW_START))
-    with script("spawn", "interrupt", tmp_path, GATE=str(tmp_path / "gate")) as training:
+    with script("spawn", "interrupt", tmp_path, processes=1, GATE=str(tmp_path / "gate")) as training:
         os.killpg(training.process.pid, signal.SIGINT)
         code, said = training.end()
         assert training.workers_left() == 0
