@@ -169,7 +169,7 @@ CASES: tuple[Case, ...] = (
         "the same, batches of 8 ms, prefetch_epochs",
         Kind.GAP,
         _epoch_edge,
-        _wall(2.0),
+        _wall(3.0),
         ours=_opened_ahead,
     ),
 )
