@@ -7,6 +7,7 @@
     │   │   └── CannotShare            an item that ``stoker.share`` cannot pack
     │   ├── SharedReadOnly             a write to something that ``stoker.share`` made (a TypeError and a ValueError)
     │   ├── NoGoodSample               ``on_bad_sample="replace"`` found nothing to put in a bad sample's place
+    │   ├── RecordError                a run record that cannot be read: damaged, newer, or something else
     │   ├── Interrupted                next() after an exception came in the middle of the iterator's accounts
     │   └── LoaderClosed               next() on an iterator whose loader was closed
     ├── RuntimeError
@@ -55,6 +56,10 @@ class SharedReadOnly(StokerError, TypeError, ValueError):
 
 class NoGoodSample(StokerError, RuntimeError):
     """A bad sample was to be replaced, and every sample that could stand in for it is bad too."""
+
+
+class RecordError(StokerError, ValueError):
+    """A file or dict is no run record that this version can read. The message says what it is and what to do."""
 
 
 class Interrupted(StokerError):

@@ -1,0 +1,129 @@
+"""Run records in files: appended while the run goes on, and read again, also after the run was killed.
+
+A file is a line of JSON, or several: each is a whole record but for its table of steps, which holds what came since the line
+before. A line that was cut off by the run's death is left out. A file that has grown too large is written anew, with a
+bounded table, under another name and then put in its place: at every moment there is one that can be read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from stoker._metrics.record import FORMAT, LoaderRecord, RunRecord, dumps
+from stoker.errors import RecordError
+
+_MOST_BYTES = 16 << 20
+"""A file that has grown beyond this is written anew."""
+
+KEPT_ROWS = 20_000
+"""Rows of steps that a record read from a file has at most, per loader: the first and the last of them."""
+
+
+class Journal:
+    """Appends one loader's record to a file of its own. Owner: its recorder, which calls on the thread that iterates."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._size = 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def append(self, record: RunRecord) -> None:
+        """One more line. ``record.loaders[0].steps`` holds what is new since the last one."""
+        line = dumps(record) + "\n"
+        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, line.encode())
+        finally:
+            os.close(fd)
+        self._size += len(line)
+
+    @property
+    def full(self) -> bool:
+        """Whether the next line should be a ``rewrite``."""
+        return self._size > _MOST_BYTES
+
+    def rewrite(self, record: RunRecord) -> None:
+        """Only this one from now on, with all that is kept of its steps."""
+        write(record, self.path)
+        self._size = self.path.stat().st_size
+
+
+def write(record: RunRecord, path: Path) -> None:
+    """A file with this record alone, private to the user; whoever reads meanwhile sees the old one or the new one, whole."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(dumps(record) + "\n")
+    os.replace(fresh, path)
+
+
+def read(path: Path) -> RunRecord:
+    """The record in a file, or of all files in a folder (processes and loaders of one run). Raises RecordError."""
+    try:
+        files = (
+            sorted(each for each in path.iterdir() if each.suffix in (".json", ".jsonl"))
+            if path.is_dir()
+            else [path]
+        )
+        found = [_read_one(each) for each in files]
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror or error}") from error
+    if not found:
+        raise RecordError(f"there is no run record in {path}")
+    return merged(found)
+
+
+def merged(records: Iterable[RunRecord]) -> RunRecord:
+    """One run of several files: the loaders of all, in the order in which their processes began."""
+    first, *others = sorted(records, key=lambda each: (each.run.began_unix_ns, each.run.pid))
+    for other in others:
+        first.loaders += other.loaders
+        first.run.ended = first.run.ended and other.run.ended
+    return first
+
+
+def _read_one(path: Path) -> RunRecord:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path} is no run record: it is not text") from error
+    found: list[Any] = []
+    for number, line in enumerate(lines):
+        try:
+            found.append(json.loads(line))
+        except ValueError as error:
+            if number == 0 or number < len(lines) - 1:
+                break  # no journal: perhaps one JSON over several lines
+            del error
+    if len(found) < max(1, len(lines) - 1):
+        try:
+            found = [json.loads("\n".join(lines))]
+        except ValueError as error:
+            raise RecordError(f"{path} is no run record: {error}") from error
+    if not isinstance(found[-1], dict) or found[-1].get("format") != FORMAT:
+        raise RecordError(f"{path} is no run record of stoker: it has no format {FORMAT!r}")
+    record = RunRecord.from_dict(found[-1])
+    earlier = [RunRecord.from_dict(each) for each in found[:-1]]
+    for place, loader in enumerate(record.loaders):
+        _prepend(loader, [each.loaders[place] for each in earlier if len(each.loaders) > place])
+    return record
+
+
+def _prepend(loader: LoaderRecord, earlier: list[LoaderRecord]) -> None:
+    """Put the steps of earlier lines before those of the last one."""
+    if not earlier:
+        return
+    parts = [each.steps for each in (*earlier, loader) if each.steps]
+    if not parts:
+        return
+    columns = {name: [value for part in parts for value in part.get(name, ())] for name in parts[0]}
+    rows = len(next(iter(columns.values())))
+    if rows > KEPT_ROWS:
+        half = KEPT_ROWS // 2
+        loader.steps_dropped += rows - KEPT_ROWS
+        columns = {name: [*values[:half], *values[-half:]] for name, values in columns.items()}
+    loader.steps = columns

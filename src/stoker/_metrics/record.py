@@ -1,0 +1,312 @@
+"""The run record: what a run of a training script did with its data, as one versioned JSON (docs/record.md).
+
+A run has loaders; a loader has totals, blame, workers, its slowest samples, events, and a bounded table of steps. What was not
+measured is None, never 0. All times are nanoseconds; those that name a moment (``at_ns``, ``asked_ns``…) count from
+``run.began_ns``, a reading of the monotonic clock, which ``run.began_unix_ns`` ties to the calendar.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from stoker.errors import RecordError
+
+FORMAT = "stoker-run"
+VERSION = 1
+
+STAGES = ("start", "plan", "queue", "fetch", "collate", "hand_over", "wake", "open", "pin")
+"""Where a wait was spent. ``start``: ``iter()`` and workers that come up. ``plan``: the sampler, in the parent. ``queue``: a
+ticket that no worker had taken although one was free. ``fetch`` and ``collate``: in a worker, or in the parent without
+workers. ``hand_over``: writing the batch into its slot, or pickling it. ``wake``: the batch was there and the consumer had
+not heard of it. ``open``: building the tensors. ``pin``: copying into pinned memory.
+"""
+
+CAUSES = ("io", "compute", "gil", "starved", "bandwidth", "parent", "start_up", "head_of_line", "unknown")
+"""Why. ``io``: off the CPU, for storage, network, a lock or a sleep. ``starved``: ready to run and no CPU free.
+``head_of_line``: a later batch was ready, and order held it back. ``unknown``: there were no readings of the worker's CPU
+time.
+"""
+
+STARVED_BY = ("quota", "own", "neighbours")
+"""Who had the CPU: the cgroup's quota, this job's own workers and threads, or other processes."""
+
+STEP_COLUMNS = (
+    "asked_ns", "got_ns", "planned_ns", "given_ns", "epoch", "seq", "part", "attempt", "worker", "rows", "ready", "depth",
+    "undelivered_bytes", "batch_bytes", "dispatched_ns", "received_ns", "fetched_ns", "collated_ns", "sent_ns",
+    "cpu_ns", "runq_ns", "metered_ns", "slow_row", "slow_ns",
+)  # fmt: skip
+"""One row per batch that was handed over, and one more per further part of it (``part`` > 0) when it was split; moments as in
+the module.
+
+``asked_ns`` .. ``given_ns`` is the call of ``next()``: ``got_ns``: the batch had come, ``planned_ns``: work for the workers
+had been sent out, after it the batch was opened. ``ready``: 1 when it was there before it was asked for. ``depth``: batches
+made and not taken then, and ``undelivered_bytes`` their size. The ticket's own moments: put into the channel, taken by a
+worker, all rows fetched, collated, sent. 0: not measured. ``cpu_ns`` and ``runq_ns`` are the worker's since its last reading,
+and ``metered_ns`` the time at work that they are about; 0: no reading with this ticket. ``slow_row`` took longest,
+``slow_ns``; -1: rows were not timed.
+"""
+
+
+@dataclass(slots=True)
+class Run:
+    """Which run this is."""
+
+    id: str
+    pid: int
+    argv: list[str]
+    began_unix_ns: int
+    began_ns: int
+    rank: int = 0
+    world_size: int = 1
+    ended: bool = False
+    """Whether it came to its end. False: it is under way, or was killed."""
+    exit: str | None = None
+    """How the script ended, when somebody watched it: "0", "1", "SIGKILL"."""
+
+
+@dataclass(slots=True)
+class Machine:
+    """Facts about the machine, read once. ``missing`` says for facts that are None why they are."""
+
+    cpus: int | None = None
+    affinity: int | None = None
+    quota: float | None = None
+    usable: int | None = None
+    usable_reason: str | None = None
+    local_ranks: int = 1
+    memory_bytes: int | None = None
+    available_bytes: int | None = None
+    cgroup_limit_bytes: int | None = None
+    shm_bytes: int | None = None
+    shm_free_bytes: int | None = None
+    descriptors: int | None = None
+    gil: bool | None = None
+    accelerators: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Load:
+    """What the machine did while the loader was at work: differences of counters. None: the kernel does not tell."""
+
+    wall_ns: int = 0
+    busy_cpu_ns: int | None = None
+    """CPU time of everybody on this machine."""
+    own_cpu_ns: int | None = None
+    """CPU time of this process and its workers."""
+    parent_cpu_ns: int | None = None
+    steal_ns: int | None = None
+    iowait_ns: int | None = None
+    quota_periods: int | None = None
+    throttled_periods: int | None = None
+    throttled_ns: int | None = None
+    pressure_ns: int | None = None
+    """Time during which some process of the machine waited for a CPU (PSI)."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over the whole run of a loader. ``wait_ns`` is all that the consumer waited: in ``iter()`` and in ``next()``."""
+
+    epochs: int = 0
+    steps: int = 0
+    rows: int = 0
+    bytes: int | None = None
+    wall_ns: int = 0
+    wait_ns: int = 0
+    open_ns: int = 0
+    """Of ``wait_ns``: in ``iter()``."""
+    step_ns: int = 0
+    """Between batches: what the training loop did, ends of epochs without."""
+    idle_ns: int = 0
+    """Gaps between batches longer than 10 s, and between epochs: not part of the steps."""
+    ready: int = 0
+    depth: int = 0
+    """Sum over steps; divide by ``steps``."""
+    first_batch_ns: int | None = None
+    """From the first ``iter()`` to the first batch."""
+    hidden_ns: int | None = None
+    """Of ``wait_ns``: while the accelerator still had work. None: no accelerator, or not measured."""
+    wake_ns: list[int] = field(default_factory=list)
+    """Histogram (powers of two, in microseconds) of how late the consumer heard of a batch it waited for."""
+    wait_histogram: list[int] = field(default_factory=list)
+    batches: int = 0
+    empty_batches: int = 0
+    worker_deaths: int = 0
+    stalls: int = 0
+    bad_samples: int = 0
+    window: int | None = None
+
+
+@dataclass(slots=True)
+class Blame:
+    """Some of the consumer's wait: where, whose, why. ``worker`` is -1 for the parent."""
+
+    stage: str
+    worker: int
+    cause: str
+    ns: int
+
+
+@dataclass(slots=True)
+class WorkerRecord:
+    """One worker over its life. ``busy_ns`` = cpu + run-queue + off, of which ``metered_ns`` has readings. None: not told."""
+
+    worker: int
+    pid: int | None = None
+    tasks: int = 0
+    rows: int = 0
+    busy_ns: int = 0
+    metered_ns: int = 0
+    cpu_ns: int = 0
+    runq_ns: int = 0
+    off_ns: int = 0
+    threads: int | None = None
+    process_cpu_ns: int | None = None
+    pss_bytes: int | None = None
+    private_bytes: int | None = None
+    private_growth_bytes: int | None = None
+
+
+@dataclass(slots=True)
+class Slow:
+    """One of the slowest samples. ``index`` is the dataset's, None where it is not known (streams)."""
+
+    index: Any
+    ns: int
+    worker: int
+    epoch: int
+    seq: int
+    row: int
+    blamed_ns: int = 0
+    """How much of the consumer's wait it is to blame for."""
+
+
+@dataclass(slots=True)
+class Event:
+    """Something that happened: restart, bad_sample, stall, start, tuner action…, with its reason in words."""
+
+    at_ns: int
+    kind: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Period:
+    """A stretch of the run in sums, for curves: neighbours are merged when there are too many."""
+
+    began_ns: int
+    ended_ns: int
+    steps: int
+    wait_ns: int
+    step_ns: int
+    causes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Concurrency:
+    """CPU time per row by how many workers were at work: what tells memory bandwidth from honest compute."""
+
+    workers: int
+    rows: int
+    cpu_ns: int
+
+
+@dataclass(slots=True)
+class Option:
+    """One option and why it has its value."""
+
+    value: Any
+    why: str
+
+
+@dataclass(slots=True)
+class LoaderRecord:
+    """All about one loader."""
+
+    name: str
+    engine: str
+    """"stoker" or "torch"."""
+    executor: str
+    """process, thread, inline."""
+    dataset: str
+    site: str | None = None
+    """Where in the script it was made, "train.py:31"."""
+    options: dict[str, Option] = field(default_factory=dict)
+    totals: Totals = field(default_factory=Totals)
+    load: Load = field(default_factory=Load)
+    blame: list[Blame] = field(default_factory=list)
+    workers: list[WorkerRecord] = field(default_factory=list)
+    concurrency: list[Concurrency] = field(default_factory=list)
+    slowest: list[Slow] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    events_dropped: int = 0
+    periods: list[Period] = field(default_factory=list)
+    steps: dict[str, list[int]] = field(default_factory=dict)
+    """Columns (STEP_COLUMNS): the first steps of the run and the last ones."""
+    steps_dropped: int = 0
+    """Rows that were left out between them."""
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """One run. ``as_dict`` and ``from_dict`` are exact inverses."""
+
+    run: Run
+    machine: Machine
+    loaders: list[LoaderRecord] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> RunRecord:
+        """Raises RecordError for what is no record, or one of a newer version."""
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise RecordError("this is no run record of stoker: it has no format 'stoker-run'")
+        version = data.get("version")
+        if not isinstance(version, int):
+            raise RecordError("this run record does not say its version")
+        if version > VERSION:
+            raise RecordError(
+                f"this run record has version {version}, and this stoker reads up to {VERSION}: upgrade stoker to read it"
+            )
+        try:
+            loaders = [_loader(each) for each in data["loaders"]]
+            return cls(_made(Run, data["run"]), _made(Machine, data["machine"]), loaders)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RecordError(f"this run record is damaged: {type(error).__name__}: {error}") from error
+
+
+def dumps(record: RunRecord) -> str:
+    """One line of JSON."""
+    return json.dumps(record.as_dict(), separators=(",", ":"), default=repr, allow_nan=False)
+
+
+def _made(kind: Any, data: dict[str, Any]) -> Any:
+    """A dataclass from a dict; entries that a later minor change added are left out."""
+    names = {each.name for each in fields(kind)}
+    return kind(**{key: value for key, value in data.items() if key in names})
+
+
+def _loader(data: dict[str, Any]) -> LoaderRecord:
+    made: LoaderRecord = _made(LoaderRecord, data)
+    made.options = {key: _made(Option, each) for key, each in data["options"].items()}
+    made.totals = _made(Totals, data["totals"])
+    made.load = _made(Load, data["load"])
+    for name, kind in (
+        ("blame", Blame), ("workers", WorkerRecord), ("concurrency", Concurrency), ("slowest", Slow),
+        ("events", Event), ("periods", Period),
+    ):  # fmt: skip
+        setattr(made, name, [_made(kind, each) for each in data[name]])
+    unknown = set(made.steps) - set(STEP_COLUMNS)
+    if unknown:
+        made.steps = {key: column for key, column in made.steps.items() if key not in unknown}
+    lengths = {len(column) for column in made.steps.values()}
+    if len(lengths) > 1:
+        raise ValueError("columns of steps differ in length")
+    return made

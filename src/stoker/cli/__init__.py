@@ -1,0 +1,1 @@
+"""The command ``stoker``: one file per command, each imported when it is called."""

@@ -1,0 +1,41 @@
+"""``stoker``: finds the command and imports it, and nothing else: ``stoker --help`` has to come at once."""
+
+from __future__ import annotations
+
+import importlib
+from typing import cast
+
+import click
+
+_COMMANDS = {
+    "profile": ("stoker.cli.profile", "Run a script and say where its waiting for data went."),
+    "report": (
+        "stoker.cli.report",
+        "Read a run record, or a trace of torch.profiler, and say what it shows.",
+    ),
+    "run": ("stoker.cli.run", "Run a script with stoker's DataLoader in place of torch's."),
+    "top": ("stoker.cli.top", "Watch the loaders that are running now."),
+}
+"""By name: the module, whose ``command`` it is, and one line of help."""
+
+
+class _Commands(click.Group):
+    """A group whose commands are imported when they are asked for; the list of them comes from the table."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        return cast(click.Command, importlib.import_module(_COMMANDS[name][0]).command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in sorted(_COMMANDS.items())])
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="stoker")
+def main() -> None:
+    """Keep the accelerator fed: find out why an input pipeline is slow, and make it fast."""

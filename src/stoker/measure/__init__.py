@@ -1,0 +1,1 @@
+"""Measuring: scripts that are run under observation, and torch's own loader."""
