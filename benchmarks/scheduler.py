@@ -44,7 +44,7 @@ def drive(batches: int, *, split: bool) -> int:
     scheduler = Scheduler(Policy(window, window, split=split), slots, WORKERS)
     ranges = row_ranges(ROWS) if split else ()
     # A batch of 10 ms: with ``split`` long enough to be divided whenever workers idle.
-    spans = Spans(1, 5_000_000, 9_000_000, 10_000_001)
+    spans = Spans(0, 1, 5_000_000, 9_000_000, 10_000_001)
     receipt = Receipt(0, 64, BATCH_BYTES)
     indices = list(range(ROWS))
     tasks: deque[Task] = deque()

@@ -18,6 +18,7 @@ from stoker._core.grid import row_ranges, share_ranges
 from stoker._worker import seeding
 from stoker._worker.context import current
 from stoker._worker.maker import Maker, Watch
+from stoker._worker.status import WORDS
 from tests.unit.makers import maker, order
 
 
@@ -111,7 +112,7 @@ def test_by_batch_ranks_differ_and_by_sample_only_the_place_counts() -> None:
 def test_quick_and_slow_rows_have_the_same_keys() -> None:
     """Rows that take long are fetched one by one, others a range at a time."""
     one = maker(Keyed())
-    one.watch = Watch([0] * 16, [1])
+    one.watch = Watch([0] * WORDS, [1])
     one._singly = False
     quick = whole(one)
     one._singly = True

@@ -20,7 +20,7 @@ def delivered(
     ticket = Ticket(
         0, number, number, [0] * rows, 1, rows, state, number=number, sample=4 * number if sample is None else sample
     )  # fmt: skip
-    ready = m.BatchReady(number, 0, 0, worker, None, None, Receipt(), Spans(0, 0, 0, 0))
+    ready = m.BatchReady(number, 0, 0, worker, None, None, Receipt(), Spans())
     return m.Deliver(ticket, (ready,))
 
 

@@ -76,8 +76,9 @@ class Scheduler(Recovery):
         self._open = 0
         self._tasks_out = 0
         self._load: dict[int, int] = dict.fromkeys(range(workers), 0)
-        self._ready_bytes = 0
-        self._ready = 0
+        self.ready_bytes = 0
+        self.ready = 0
+        """Batches that are made and not taken, and their bytes."""
         self._strays = 0
         self._peak_bytes = 0
         self._sized = 0
@@ -121,14 +122,14 @@ class Scheduler(Recovery):
             return False
         budget, typical = self.budget_bytes, self.typical_bytes
         if budget and typical:
-            coming = (self._open - self._ready + self._strays + 1) * typical
-            return self._ready_bytes + coming <= budget
+            coming = (self._open - self.ready + self._strays + 1) * typical
+            return self.ready_bytes + coming <= budget
         return not self.policy.careful or self._open < len(self._workers)
 
     @property
     def undelivered_bytes(self) -> int:
         """What is made and not taken, and what is being made, by the size of recent batches."""
-        return self._ready_bytes + (self._open - self._ready + self._strays) * self.typical_bytes
+        return self.ready_bytes + (self._open - self.ready + self._strays) * self.typical_bytes
 
     @property
     def idle(self) -> int:
@@ -272,8 +273,8 @@ class Scheduler(Recovery):
             return self._drop(story)
         story.move(_R, "ready")
         size = story.nbytes
-        self._ready += 1
-        self._ready_bytes += size
+        self.ready += 1
+        self.ready_bytes += size
         self._learn_size(size)
         deliver = m.Deliver(story.ticket, tuple([result for result in story.results if result is not None]))
         return list(self._reorder.put(story.ticket.seq, deliver))
@@ -362,8 +363,8 @@ class Scheduler(Recovery):
             self._deaths_in_a_row = 0
         self._stillborn = 0
         self._open -= 1
-        self._ready -= 1
-        self._ready_bytes -= story.nbytes
+        self.ready -= 1
+        self.ready_bytes -= story.nbytes
         self._strays -= story.strays
         return self._finish_if_done()
 

@@ -75,12 +75,23 @@ class Task(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Monotonic nanoseconds a worker measured for one task; 0 where it did not."""
+    """Moments of one task on the monotonic clock, and what the worker measured of it; 0 where it was not.
 
+    ``cpu_ns`` and ``runq_ns`` are the worker's since its last reading, and ``metered_ns`` the time at work that they are about.
+    ``slow_row`` is the row that took longest, ``slow_ns``; -1 where rows were not timed. The record has these under the same
+    names and in the same order (``_metrics.record.STEP_COLUMNS``).
+    """
+
+    dispatched_ns: int = 0
     received_ns: int = 0
     fetched_ns: int = 0
     collated_ns: int = 0
     sent_ns: int = 0
+    cpu_ns: int = 0
+    runq_ns: int = 0
+    metered_ns: int = 0
+    slow_row: int = -1
+    slow_ns: int = 0
 
     @property
     def work_ns(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import threading
 import traceback
 from collections import deque
 from collections.abc import Sequence
@@ -18,8 +19,9 @@ from stoker._executors.base import HEAP, Arrival, Sighting, Start, Weight
 from stoker._executors.making import carry_out
 from stoker._worker import trim
 from stoker._worker.maker import Maker, Watch
+from stoker._worker.meter import Meter
 from stoker._worker.spec import Resume, WorkerSpec
-from stoker._worker.status import COLLATING, EPOCH, NO_ROW, PHASE, ROW
+from stoker._worker.status import COLLATING, EPOCH, NO_ROW, PHASE, ROW, WORDS
 from stoker.errors import WorkerTimeout
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
@@ -36,11 +38,14 @@ class InlineExecutor:
 
     def __init__(self, spec: WorkerSpec) -> None:
         self._maker = Maker(spec, 0, inline=True, keeps_state=True)
-        self._page = [0] * 16
-        self._epoch = [0] * 16
+        self._page = [0] * WORDS
+        self._epoch = [0] * WORDS
         self._maker.watch = Watch(self._page, self._epoch)
         self._warned = False
         self._tasks: deque[Task] = deque()
+        self._metered = spec.metered
+        self._meter: Meter | None = None
+        self._meter_of = (0, 0)
         self._start = Start(0, 0)
 
     def begin(self, start: Start) -> None:
@@ -63,8 +68,23 @@ class InlineExecutor:
         if task.ticket.epoch != self._start.epoch:
             return [_withdrawn(task)]
         if timeout_s is None:
-            return [carry_out(self._maker, task, self._start, 0)]
+            return [self._carry_out(task)]
         return [self._carry_out_within(task, timeout_s)]
+
+    def _carry_out(self, task: Task) -> Arrival:
+        if self._metered:
+            here = (os.getpid(), threading.get_ident())
+            if (
+                here != self._meter_of
+            ):  # forked, or handed to another thread: the account is the calling thread's
+                self._close_meter()
+                self._meter, self._meter_of = Meter(), here
+        return carry_out(self._maker, task, self._start, 0, meter=self._meter)
+
+    def _close_meter(self) -> None:
+        if self._meter is not None:
+            self._meter.close()
+            self._meter = None
 
     def _carry_out_within(self, task: Task, timeout_s: float) -> Arrival:
         if not alarm.can_limit():
@@ -73,12 +93,12 @@ class InlineExecutor:
                 logging.getLogger("stoker").warning(
                     "timeout is not enforced: without workers it needs the main thread and SIGALRM for itself"
                 )
-            return carry_out(self._maker, task, self._start, 0)
+            return self._carry_out(task)
         self._page[ROW], self._page[PHASE] = NO_ROW, 0
         # Outside the limit once more: the alarm may cut the maker off in the middle of putting them back.
         try:
             with self._maker.seeder.kept():
-                arrival = alarm.within(timeout_s, lambda: carry_out(self._maker, task, self._start, 0))
+                arrival = alarm.within(timeout_s, lambda: self._carry_out(task))
         except alarm.TimeUp as up:  # between our own lines
             return self._failed(task, self._timed_out(task, up, timeout_s))
         event = arrival.event
@@ -141,6 +161,7 @@ class InlineExecutor:
 
     def close(self) -> None:
         self._tasks.clear()
+        self._close_meter()
 
 
 def _withdrawn(task: Task) -> Arrival:

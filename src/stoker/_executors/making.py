@@ -8,6 +8,7 @@ from stoker._core import messages as m
 from stoker._core.types import Receipt, Spans, Task
 from stoker._executors.base import HEAP, Arrival, Start
 from stoker._worker.maker import Maker
+from stoker._worker.meter import Meter
 from stoker._worker.spec import Order
 from stoker._worker.stream import Abandoned, StreamEnded
 from stoker._worker.weight import batch_bytes
@@ -15,10 +16,19 @@ from stoker._worker.weight import batch_bytes
 _clock = time.monotonic_ns
 
 
-def carry_out(maker: Maker, task: Task, start: Start, worker: int, *, weigh: bool = False) -> Arrival:
+def carry_out(
+    maker: Maker,
+    task: Task,
+    start: Start,
+    worker: int,
+    *,
+    weigh: bool = False,
+    meter: Meter | None = None,
+    dispatched_ns: int = 0,
+) -> Arrival:
     """Make the batch of a whole ticket; the result or the exception is handed over as an object.
 
-    With ``weigh`` the receipt says about how large it is; that is for those who make batches ahead.
+    With ``weigh`` the receipt says about how large it is; that is for those who make batches ahead. ``meter`` is of this thread.
     """
     ticket = task.ticket
     part = task.part
@@ -28,6 +38,8 @@ def carry_out(maker: Maker, task: Task, start: Start, worker: int, *, weigh: boo
     )  # fmt: skip
     key = (ticket.seq, task.attempt, part.number)
     began_ns = _clock()
+    if meter is not None:
+        meter.began(began_ns)
     try:
         batch = maker.make(order, None)
     except StreamEnded as end:
@@ -37,10 +49,26 @@ def carry_out(maker: Maker, task: Task, start: Start, worker: int, *, weigh: boo
     except BaseException as error:
         # Ctrl-C too: a task whose outcome nobody hears of would be waited for without end.
         receipt = Receipt(flags=HEAP, heap=error)
-        return Arrival(
-            ticket.epoch, m.BatchFailed(*key, worker, None, None, receipt, Spans(began_ns, 0, 0, _clock()))
-        )
+        spans = _spans(maker, meter, dispatched_ns, began_ns, 0)
+        return Arrival(ticket.epoch, m.BatchFailed(*key, worker, None, None, receipt, spans))
+    collated_ns = _clock()
     receipt = Receipt(flags=HEAP, heap=batch, nbytes=batch_bytes(batch) if weigh else 0)
-    return Arrival(
-        ticket.epoch, m.BatchReady(*key, worker, None, None, receipt, Spans(began_ns, 0, 0, _clock()))
+    spans = _spans(maker, meter, dispatched_ns, began_ns, collated_ns)
+    return Arrival(ticket.epoch, m.BatchReady(*key, worker, None, None, receipt, spans))
+
+
+def _spans(maker: Maker, meter: Meter | None, dispatched_ns: int, began_ns: int, collated_ns: int) -> Spans:
+    sent_ns = _clock()
+    if meter is None:
+        return Spans(dispatched_ns, began_ns, 0, 0, sent_ns)
+    reading = meter.ended(began_ns, sent_ns)
+    return Spans(
+        dispatched_ns,
+        began_ns,
+        maker.fetched_ns,
+        collated_ns,
+        sent_ns,
+        *reading,
+        maker.slow_row,
+        maker.slow_ns,
     )

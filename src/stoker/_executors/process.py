@@ -357,13 +357,13 @@ class ProcessExecutor:
             kind = fields[1]
             if kind in _RESULTS:
                 (_, _, flags, worker, epoch, seq, attempt, part, slot, slot_generation, scratch, scratch_generation,
-                 root_offset, root_bytes, nbytes, shared_bytes, received_ns, fetched_ns, collated_ns, sent_ns) = fields  # fmt: skip
+                 root_offset, root_bytes, nbytes, shared_bytes, *spans) = fields  # fmt: skip
                 event = (m.BatchReady if kind == _READY else m.BatchFailed)(
                     seq, attempt, part, worker,
                     SlotRef(slot, slot_generation),
                     None if scratch == wire.NO_SLOT else SlotRef(scratch, scratch_generation),
                     Receipt(root_offset, root_bytes, nbytes, 0, None, shared_bytes),
-                    Spans(received_ns, fetched_ns, collated_ns, sent_ns),
+                    Spans(*spans),
                 )  # fmt: skip
                 if flags:
                     arrivals += _kept(flags, worker, slot, scratch)

@@ -21,8 +21,9 @@ from stoker._executors.base import HEAP, Arrival, Sighting, Start, Weight
 from stoker._executors.making import carry_out
 from stoker._worker import collate, context, trim
 from stoker._worker.maker import Maker, Watch
+from stoker._worker.meter import Meter
 from stoker._worker.spec import Resume, WorkerSpec
-from stoker._worker.status import COLLATING, EPOCH, NO_ROW, PHASE, ROW
+from stoker._worker.status import COLLATING, EPOCH, NO_ROW, PHASE, ROW, WORDS
 
 CLOSE_S = 1.5
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
@@ -63,12 +64,12 @@ class ThreadExecutor:
         collate.install()
         self._spec = spec
         self._bound = bound
-        self._shared: SimpleQueue[Task | None] = SimpleQueue()
-        self._own: dict[int, SimpleQueue[Task | None]] = {}
+        self._shared: SimpleQueue[tuple[Task, int] | None] = SimpleQueue()
+        self._own: dict[int, SimpleQueue[tuple[Task, int] | None]] = {}
         self._arrivals: SimpleQueue[Arrival] = SimpleQueue()
         self._handles: dict[int, ThreadHandle] = {}
         self._start = Start(0, 0)
-        self._epoch = [0] * 16
+        self._epoch = [0] * WORDS
         self._pages: dict[int, list[int]] = {}
         self._at_work: dict[int, tuple[Task, int]] = {}
         self._resumes: dict[int, Resume] = {}
@@ -87,7 +88,7 @@ class ThreadExecutor:
 
     def spawn(self, worker: int) -> None:
         queue = self._queue(worker)
-        self._pages[worker] = [0] * 16
+        self._pages[worker] = [0] * WORDS
         thread = threading.Thread(
             target=self._run, args=(worker, queue), name=f"stoker-worker-{worker}", daemon=True
         )
@@ -95,7 +96,7 @@ class ThreadExecutor:
         thread.start()
 
     def submit(self, task: Task) -> None:
-        self._queue(task.worker).put(task)
+        self._queue(task.worker).put((task, time.monotonic_ns()))
 
     def wait(self, timeout_s: float | None) -> list[Arrival]:
         try:
@@ -118,10 +119,11 @@ class ThreadExecutor:
         for queue in (self._shared, *self._own.values()):
             while True:
                 try:
-                    task = queue.get_nowait()
+                    found = queue.get_nowait()
                 except Empty:
                     break
-                if task is not None:
+                if found is not None:
+                    task = found[0]
                     key = (task.ticket.seq, task.attempt, task.part.number)
                     back.append(Arrival(task.ticket.epoch, m.Withdrawn(*key)))
         return back
@@ -182,12 +184,12 @@ class ThreadExecutor:
         for handle in self._handles.values():
             handle.join(max(0.0, deadline - time.monotonic()))
 
-    def _queue(self, worker: int | None) -> SimpleQueue[Task | None]:
+    def _queue(self, worker: int | None) -> SimpleQueue[tuple[Task, int] | None]:
         if not self._bound or worker is None:
             return self._shared
         return self._own.setdefault(worker, SimpleQueue())
 
-    def _run(self, worker: int, queue: SimpleQueue[Task | None]) -> None:
+    def _run(self, worker: int, queue: SimpleQueue[tuple[Task, int] | None]) -> None:
         spec = self._spec
         failed: BaseException | None = None
         maker: Maker | None = None
@@ -200,10 +202,12 @@ class ThreadExecutor:
                 spec.worker_init_fn(worker)
         except BaseException as error:
             failed = error
+        meter = Meter(self._pages[worker]) if spec.metered else None
         while True:
-            task = queue.get()
-            if task is None or self._closed:
+            found = queue.get()
+            if found is None or self._closed:
                 break
+            task, dispatched_ns = found
             if task.ticket.epoch != self._start.epoch:
                 key = (task.ticket.seq, task.attempt, task.part.number)
                 self._arrivals.put(Arrival(task.ticket.epoch, m.Withdrawn(*key)))
@@ -214,17 +218,23 @@ class ThreadExecutor:
                     RuntimeError(f"this worker could not start: {failed!r}") if failed is not None else None
                 )
             else:
-                self._arrivals.put(self._carry_out(maker, task, worker))
-            del task
+                self._arrivals.put(self._carry_out(maker, task, worker, meter, dispatched_ns))
+            del task, found
+        if meter is not None:
+            meter.close()
         if not self._closed:
             self._arrivals.put(Arrival(-1, m.WorkerLost(worker, expected=True)))
 
-    def _carry_out(self, maker: Maker, task: Task, worker: int) -> Arrival:
+    def _carry_out(
+        self, maker: Maker, task: Task, worker: int, meter: Meter | None, dispatched_ns: int
+    ) -> Arrival:
         page = self._pages[worker]
         page[ROW], page[PHASE] = NO_ROW, 0
         self._at_work[worker] = (task, time.monotonic_ns())
         try:
-            return carry_out(maker, task, self._start, worker, weigh=True)
+            return carry_out(
+                maker, task, self._start, worker, weigh=True, meter=meter, dispatched_ns=dispatched_ns
+            )
         except BaseException as error:  # SystemExit, say: for the consumer to see, as without workers; a dead thread tells nobody
             return self._refuse(task, worker, error)
         finally:

@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from multiprocessing import reduction
 from typing import Any, NoReturn
 
+from stoker._core.types import Spans
 from stoker._transports.base import Receipt
 from stoker._transports.writer import ArenaWriter, SlotWriter
 from stoker._worker import collate, context, failure, hygiene, notes, seeding, stacks, status, trim, wire
 from stoker._worker.cargo import Cargo
 from stoker._worker.maker import Maker, Watch, collate_samples, note_indices
+from stoker._worker.meter import NO_READING, Meter
 from stoker._worker.revision import Reviser
 from stoker._worker.scales import Scales
 from stoker._worker.spec import Order, Resume, WorkerSpec
@@ -34,6 +36,8 @@ from stoker.errors import UnsendableError
 _clock = time.monotonic_ns
 _IDLE_SPELL_NS = 100_000
 """A worker that waited longer than this for its task was out of work: the consumer is likely to wait for the result."""
+
+_NO_SPANS = tuple(Spans())
 
 
 @dataclass(slots=True)
@@ -138,6 +142,7 @@ class _Loop:
         self._start_error: BaseException | None = None
         self._held: list[tuple[int, SlotWriter]] = []
         self._scales = Scales(self._row, channel)
+        self._meter: Meter | None = None
         self._trimmed = 0
 
     def prepare(self) -> None:
@@ -163,6 +168,8 @@ class _Loop:
                 spec.worker_init_fn(boot.worker)
                 maker.seeder.torch_is_ours = seeding.torch_seed() == torch_seed
             maker.watch = Watch(self._row, self._control)
+            if spec.metered:
+                self._meter = Meter(self._row)
             self._maker = maker
         except Exception as error:
             self._start_error = error
@@ -216,9 +223,12 @@ class _Loop:
         scratch = self._arena.open(task.scratch) if task.scratch != wire.NO_SLOT else None
         target = scratch or slot
         kind = wire.ResultKind.READY
-        fetched_ns = collated_ns = shared_bytes = 0
+        collated_ns = shared_bytes = 0
         order: Order | None = None
         receipt: Receipt | None
+        meter = self._meter
+        if meter is not None:
+            meter.began(received_ns)
         try:
             order = self._order(task, message, target)
             maker = self._maker
@@ -264,8 +274,14 @@ class _Loop:
         if scratch is not None and scratch.held():
             flags |= wire.HELD_SCRATCH
             self._held.append((task.scratch, scratch))
-        stamps = (received_ns, fetched_ns, collated_ns, _clock())
-        self._send(kind, task, flags=flags, receipt=receipt, shared_bytes=shared_bytes, stamps=stamps)
+        sent_ns = _clock()
+        reading = NO_READING if meter is None else meter.ended(received_ns, sent_ns)
+        made = self._maker
+        fetched_ns, slow_row, slow_ns = (
+            (0, -1, 0) if made is None else (made.fetched_ns, made.slow_row, made.slow_ns)
+        )
+        spans = (task.sent_ns, received_ns, fetched_ns, collated_ns, sent_ns, *reading, slow_row, slow_ns)
+        self._send(kind, task, flags=flags, receipt=receipt, shared_bytes=shared_bytes, spans=spans)
 
     def _order(self, task: wire.TaskHeader, message: bytes, target: SlotWriter) -> Order:
         if task.flags & wire.INLINE:
@@ -316,13 +332,13 @@ class _Loop:
         flags: int = 0,
         receipt: Any = None,
         shared_bytes: int = 0,
-        stamps: tuple[int, int, int, int] = (0, 0, 0, 0),
+        spans: tuple[int, ...] = _NO_SPANS,
         slot: int = wire.NO_SLOT,
     ) -> None:
         worker = self._boot.worker
         if task is None:
             header = wire.pack_result(
-                wire.VERSION, kind, flags, worker, 0, 0, 0, 0, slot, 0, wire.NO_SLOT, 0, 0, 0, 0, 0, *stamps
+                wire.VERSION, kind, flags, worker, 0, 0, 0, 0, slot, 0, wire.NO_SLOT, 0, 0, 0, 0, 0, *spans
             )
         else:
             at, root, size = (
@@ -331,6 +347,6 @@ class _Loop:
             header = wire.pack_result(
                 wire.VERSION, kind, flags, worker, task.epoch, task.seq, task.attempt, task.part,
                 task.slot, task.slot_generation, task.scratch, task.scratch_generation, at, root, size,
-                shared_bytes, *stamps,
+                shared_bytes, *spans,
             )  # fmt: skip
         os.write(self._boot.result_fd, header)

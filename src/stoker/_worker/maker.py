@@ -17,7 +17,7 @@ from stoker._worker.parts import PartRows, collate_part
 from stoker._worker.seeder import Seeder
 from stoker._worker.sift import TOGETHER, BadSample, Empty, Envelope, Sifter
 from stoker._worker.spec import Order, Resume, WorkerSpec
-from stoker._worker.status import COLLATING, EPOCH, NO_ROW, PHASE, ROW
+from stoker._worker.status import COLLATING, EPOCH, INDEX, NO_ROW, PHASE, ROW, WORDS
 from stoker._worker.stream import Abandoned, Stream
 from stoker.errors import SampleStopIteration
 
@@ -37,6 +37,7 @@ class Watch:
 _SLOW_ROW_NS = 20_000
 """For rows that take less it is looked up once a range whether anybody waits: each time would cost a fifth of a small batch."""
 
+_MOST_INDEX = 1 << 62
 _clock = time.monotonic_ns
 
 
@@ -60,7 +61,7 @@ class Maker:
     ) -> None:
         self.spec = spec
         self.worker = worker
-        self._watch = Watch([0] * 16)
+        self._watch = Watch([0] * WORDS)
         self._keyring = Keyring(spec, worker, self._watch.here)
         self.seeder = Seeder(spec, worker, shared=shared, inline=inline)
         self._by_sample = self.seeder.by_sample
@@ -79,6 +80,12 @@ class Maker:
                 spec, worker, self._before_pull, bad, keeps_state=keeps_state, resume=resume
             )
         self._tells = self._stream is not None or self._sifter is not None
+        self._metered = spec.metered
+        self.fetched_ns = 0
+        """When the rows of the batch made last were there; 0: not measured."""
+        self.slow_row = -1
+        self.slow_ns = 0
+        """The row of it that took longest, where rows are slow enough to be timed."""
         self.dataset = spec.dataset
 
     @property
@@ -149,6 +156,7 @@ class Maker:
     def _rows(self, order: Order, indices: Sequence[Any], start: int, stop: int) -> list[Any]:
         """Fetch rows of the batch. ``indices`` holds those of ``start`` to ``stop`` only."""
         rows = order.rows or len(indices)
+        self.slow_row, self.slow_ns = -1, 0
         if self._sifter is not None:
             return self._sifted(order, self._sifter, indices, start, stop)
         if self._getitems is not None:
@@ -194,12 +202,19 @@ class Maker:
 
     def _fetch_singly(self, order: Order, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
         """Slow rows: work for nobody ends after one of them."""
-        dataset = self.dataset
+        dataset, here, metered = self.dataset, self._watch.here, self._metered
+        before_ns = _clock() if metered else 0
         for index in chunk:
             self._at_row(order, row)
             if self._by_sample:
                 self.seeder.row(order, row)
+            here[INDEX] = index if type(index) is int and 0 <= index < _MOST_INDEX else -1
             samples.append(dataset[index])
+            if metered:
+                now_ns = _clock()
+                if now_ns - before_ns > self.slow_ns:
+                    self.slow_row, self.slow_ns = row, now_ns - before_ns
+                before_ns = now_ns
             row += 1
 
     def _sifted(
@@ -265,6 +280,8 @@ class Maker:
         return self.spec.collate_fn(sample)
 
     def _collating(self) -> None:
+        if self._metered:
+            self.fetched_ns = _clock()
         self._watch.here[PHASE] = COLLATING
         self._keyring.collating = True
 

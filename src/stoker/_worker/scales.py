@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from contextlib import suppress
 from typing import Any
 
 from stoker._metrics.processes import footprint
-from stoker._worker.status import PRIVATE_BYTES, RESIDENT_BYTES
+from stoker._worker.status import PRIVATE_BYTES, PROCESS_CPU_NS, RESIDENT_BYTES, THREADS
 
 _WEIGHING_NS = 200_000_000
 """How often a worker writes its size to the status page, between two tasks."""
@@ -35,6 +36,8 @@ class Scales:
             self._weighed_ns = now_ns
             pages = os.pread(self._statm_fd, 128, 0).split()[1]
             self._row[RESIDENT_BYTES] = int(pages) * _PAGE_BYTES
+            self._row[PROCESS_CPU_NS] = time.process_time_ns()
+            self._row[THREADS] = _threads()
 
     def recv(self, nbytes: int) -> bytes:
         """As the channel's ``recv``, for the first tasks: then private memory is measured, and growth told against that.
@@ -62,6 +65,14 @@ class Scales:
     def settled(self) -> bool:
         """Whether that is done, and ``recv`` has no use any more."""
         return bool(self._row[PRIVATE_BYTES])
+
+
+def _threads() -> int:
+    """How many threads this process has, native ones too. Links of a folder of /proc count its folders."""
+    try:
+        return os.stat("/proc/self/task").st_nlink - 2
+    except OSError:
+        return 0
 
 
 def _open_statm() -> int:

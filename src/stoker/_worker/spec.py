@@ -46,6 +46,8 @@ class WorkerSpec:
     stored: tuple[Stored, ...] = ()
     snapshot_every: int = 1
     """How many batches of a stream lie between two states of it that the parent hears of."""
+    metered: bool = True
+    """Whether the worker measures where its time goes."""
 
 
 class Resume(NamedTuple):

@@ -13,7 +13,7 @@ import mmap
 import os
 import tempfile
 
-WORDS = 16
+WORDS = 32
 ROW_BYTES = WORDS * 8
 MAX_WORKERS = 4095
 
@@ -26,6 +26,9 @@ NOTES = 3
 
 TRIM = 4
 """The number of the order to let go of caches; 0 when none is in force."""
+
+RUN = 6
+"""The inode of the loader's run page (``_metrics.page``); 0 where there is none."""
 
 REVISION = 5
 """What changed on the dataset, and in which slot that lies (``revision.word_of``); 0 before anything did."""
@@ -44,6 +47,17 @@ ARMED = 9
 """Set when the worker answers to the signal that asks for its stack; others would die of it."""
 PRIVATE_BYTES = 10
 """What the worker had for itself after its first batches: growth is measured against it. 0 as long as it is not known."""
+
+INDEX = 11
+"""The dataset's index of ROW where rows are slow and it is a number, else -1."""
+CPU_NS = 12
+RUNQ_NS = 13
+BUSY_NS = 14
+TASKS = 15
+"""Sums since the worker's start, of all that has readings (``meter``)."""
+THREADS = 16
+PROCESS_CPU_NS = 17
+"""How many threads the worker has, and the CPU time of all of them."""
 
 # Phases
 IDLE = 0

@@ -1,7 +1,7 @@
 """The headers that cross between parent and worker processes. Fixed size, versioned, little-endian.
 
     task     parent → worker   header, then the pickled indices when they are short; long ones lie at the start of a slot
-    result   worker → parent   header only (112 bytes, below PIPE_BUF: a write is whole or not at all, whoever dies)
+    result   worker → parent   header only (160 bytes, below PIPE_BUF: a write is whole or not at all, whoever dies)
 
 Spans travel in every result from the first version on, so that measuring later changes no format.
 """
@@ -12,7 +12,7 @@ import enum
 import struct
 from typing import NamedTuple
 
-VERSION = 2
+VERSION = 3
 NO_SLOT = 0xFFFFFFFF
 INLINE_BYTES = 1024
 """Indices up to this many pickled bytes travel inside the message. Larger ones would shrink the channel's depth."""
@@ -95,17 +95,26 @@ class ResultHeader(NamedTuple):
     root_bytes: int
     nbytes: int
     shared_bytes: int
+    dispatched_ns: int
     received_ns: int
     fetched_ns: int
     collated_ns: int
     sent_ns: int
+    cpu_ns: int
+    runq_ns: int
+    metered_ns: int
+    slow_row: int
+    slow_ns: int
 
+
+SPANS = slice(ResultHeader._fields.index("dispatched_ns"), None)
+"""Where a result's ``Spans`` lie among its fields, in their order."""
 
 HELD_SLOT = 1
 HELD_SCRATCH = 2
 
 TASK = struct.Struct("<BBHIQQHHHxxIIIIIIIQQQQQ")
-RESULT = struct.Struct("<BBHIIxxxxQHHxxxxIIIIQQQQQQQQ")
+RESULT = struct.Struct("<BBHIIxxxxQHHxxxxIIIIQQQQQQQQQQQQqQ")
 MAX_TASK_BYTES = TASK.size + INLINE_BYTES
 pack_task = TASK.pack
 unpack_task = TASK.unpack_from
