@@ -48,7 +48,7 @@ def _inode(path: str) -> int | None:
 def test_a_new_page_names_its_owner_and_has_nothing_to_tell(fd: int) -> None:
     reading = pages.read(fd)
     assert reading.owner_pid == os.getpid()
-    assert reading.owner_start == pages.started(os.getpid())
+    assert reading.owner_start == pages.started(f"/proc/{os.getpid()}")
     assert (reading.asked_ns, reading.given_ns, reading.steps, reading.summary) == (0, 0, 0, None)
 
 
@@ -194,5 +194,5 @@ def test_without_memfd_the_page_is_a_file_without_a_name(monkeypatch: pytest.Mon
 
 
 def test_start_times_tell_processes_apart() -> None:
-    assert pages.started() == pages.started(os.getpid()) is not None
-    assert pages.started(1 << 30) is None
+    assert pages.started() == pages.started(f"/proc/{os.getpid()}") is not None
+    assert pages.started(f"/proc/{1 << 30}") is None

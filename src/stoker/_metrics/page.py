@@ -186,8 +186,8 @@ def _summary(text: bytes, words: memoryview) -> Summary | None:
     return cast(Summary, found)
 
 
-def started(pid: int | str = "self") -> int | None:
-    """When a process started, in clock ticks since boot; None when it is gone, or nobody tells."""
-    with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as stat:
+def started(folder: str = "/proc/self") -> int | None:
+    """When the process of this folder started, in clock ticks since boot; None when it is gone, or nobody tells."""
+    with suppress(OSError, ValueError, IndexError), open(f"{folder}/stat", "rb") as stat:
         return int(stat.read().rpartition(b")")[2].split()[19])
     return None

@@ -1,11 +1,141 @@
-"""``stoker top``."""
+"""``stoker top``: watches the loaders of this user's processes, from outside and without their help."""
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import click
+
+from stoker.report.attached import Scan, belongs, scan
+from stoker.report.board import Line, board
+from stoker.report.live import LoaderLive, document, live
+
+_GLANCE_S = 0.25
+"""Between the two scans that shares of workers come from, when there is to be one answer."""
+_PLAIN_WORKERS = 4
+_ONCE_WORKERS = 16
+_STYLES = {"head": "bold", "alarm": "yellow", "detail": "dim", "worker": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    scan: Scan
+    loaders: list[LoaderLive]
 
 
 @click.command()
-def command() -> None:
-    """Not there yet."""
-    raise click.ClickException("not there yet")
+@click.option("--once", is_flag=True, help="Look once and end. Exit code 1 when no loader runs.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="JSON: one document with --once, otherwise one line per interval."
+)
+@click.option("--pid", type=click.IntRange(min=1), help="Only this process and those it started.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
+@click.option(
+    "-v", "--verbose", is_flag=True, help="All workers, and processes that could not be looked into."
+)
+def command(once: bool, as_json: bool, pid: int | None, interval: float, verbose: bool) -> None:
+    """Watch the loaders that are running now: what they wait for, and what every worker is on."""
+    if pid is not None and not os.path.exists(f"/proc/{pid}"):
+        raise click.ClickException(f"there is no process {pid}")
+    try:
+        if once:
+            _once(as_json, pid, verbose)
+        elif as_json:
+            for moment in _moments(interval, pid):
+                click.echo(json.dumps(_document(moment), separators=(",", ":")))
+        elif sys.stdout.isatty():
+            _watch(interval, pid, verbose)
+        else:
+            _print(interval, pid, verbose)
+    except KeyboardInterrupt:
+        return
+
+
+def _moments(interval_s: float, pid: int | None) -> Iterator[_Moment]:
+    """One after another, until the process that was asked for has ended."""
+    before = scan()
+    time.sleep(min(_GLANCE_S, interval_s))
+    while True:
+        now = scan()
+        found = live(now, before)
+        if pid is not None:
+            found = [each for each, seen in zip(found, now.loaders, strict=True) if belongs(pid, seen)]
+        yield _Moment(now, found)
+        if pid is not None and not os.path.exists(f"/proc/{pid}"):
+            return
+        before = now
+        time.sleep(interval_s)
+
+
+def _once(as_json: bool, pid: int | None, verbose: bool) -> None:
+    moment = next(_moments(_GLANCE_S, pid))
+    if as_json:
+        click.echo(json.dumps(_document(moment), indent=2))
+    else:
+        for line in _lines(moment, verbose, None if verbose else _ONCE_WORKERS):
+            click.echo(line.text)
+    if not moment.loaders:
+        raise SystemExit(1)
+
+
+def _print(interval_s: float, pid: int | None, verbose: bool) -> None:
+    """Lines for a file or a pipe."""
+    for moment in _moments(interval_s, pid):
+        click.echo(time.strftime("%H:%M:%S"))
+        for line in _lines(moment, verbose, None if verbose else _PLAIN_WORKERS):
+            click.echo(line.text)
+
+
+def _watch(interval_s: float, pid: int | None, verbose: bool) -> None:
+    """A screen that is drawn anew."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+    with Live(console=console, screen=True, auto_refresh=False) as screen:
+        for moment in _moments(interval_s, pid):
+            room = console.size.height - 1
+            lines = _fitted(moment, verbose, room)
+            text = Text("\n", no_wrap=True, overflow="ellipsis").join(
+                Text(line.text, style=_STYLES.get(line.kind, "")) for line in lines
+            )
+            screen.update(text, refresh=True)
+
+
+def _fitted(moment: _Moment, verbose: bool, room: int) -> list[Line]:
+    """As many workers of every loader as the screen has room for."""
+    most = None if verbose else room
+    lines = _lines(moment, verbose, most)
+    while most and len(lines) > room:
+        over = len(lines) - room
+        most = max(0, min(most - 1, most - over // max(1, len(moment.loaders))))
+        lines = _lines(moment, verbose, most)
+    return lines
+
+
+def _lines(moment: _Moment, verbose: bool, most_workers: int | None) -> list[Line]:
+    lines = [line for loader in moment.loaders for line in board(loader, most_workers)]
+    if not moment.loaders:
+        lines.append(Line("head", "no loader of this user's processes is running"))
+    if verbose:
+        lines += [Line("detail", f"skipped: {text}") for text in moment.scan.skipped]
+    elif not moment.loaders and moment.scan.skipped:
+        number = len(moment.scan.skipped)
+        lines.append(Line("detail", f"{number} processes could not be looked into; -v says which and why"))
+    return lines
+
+
+def _document(moment: _Moment) -> dict[str, object]:
+    return document(moment.loaders, moment.scan.skipped, at_unix_s=time.time())
