@@ -8,6 +8,7 @@
     │   ├── SharedReadOnly             a write to something that ``stoker.share`` made (a TypeError and a ValueError)
     │   ├── NoGoodSample               ``on_bad_sample="replace"`` found nothing to put in a bad sample's place
     │   ├── RecordError                a run record that cannot be read: damaged, newer, or something else
+    │   ├── TraceError                 a profiler's trace that cannot be read, or shows nothing to judge
     │   ├── Interrupted                next() after an exception came in the middle of the iterator's accounts
     │   └── LoaderClosed               next() on an iterator whose loader was closed
     ├── RuntimeError
@@ -60,6 +61,10 @@ class NoGoodSample(StokerError, RuntimeError):
 
 class RecordError(StokerError, ValueError):
     """A file or dict is no run record that this version can read. The message says what it is and what to do."""
+
+
+class TraceError(StokerError, ValueError):
+    """A file is no trace of a profiler, or has nothing in it that a judgement could rest on. One line, which says what it is."""
 
 
 class Interrupted(StokerError):
