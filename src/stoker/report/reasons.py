@@ -1,0 +1,143 @@
+"""A cause in words: the verdict's sentence, why it is so, and the measured lines under it. Pure."""
+
+from __future__ import annotations
+
+from stoker._metrics.causes import Causes
+from stoker._metrics.record import LoaderRecord, Machine
+from stoker.report.forecast import pace
+
+NAMES = {
+    "io": "samples wait for storage, network, a lock or a sleep",
+    "compute": "making samples takes more CPU than the workers have time for",
+    "gil": "threads wait for Python's global lock",
+    "starved": "workers are ready to run and get no CPU",
+    "bandwidth": "workers wait for memory: bandwidth, cache or hyper-threads",
+    "parent": "the training process itself is the bottleneck",
+    "start_up": "workers take long to start",
+    "head_of_line": "finished batches wait for an earlier, slow one",
+    "unknown": "of what, was not measured",
+}
+TAKERS = {
+    "quota": "the cgroup's quota is used up",
+    "own": "this job has more threads at work than CPUs",
+    "neighbours": "other processes use the CPUs",
+}
+_ABOUT = {
+    "io": ("iowait_share",),
+    "compute": ("runq_share", "cpu_per_row_ratio"),
+    "bandwidth": ("cpu_per_row_ratio", "runq_share"),
+    "starved": ("throttled_share", "runq_share", "wanted_cpus", "foreign_cpus", "cpu_pressure"),
+    "gil": ("late_wake_us", "off_share"),
+}
+"""By cause: the measured quantities that speak for it, the weightiest first."""
+_MOST_NAME = 40
+_MOST_EVIDENCE = 6
+
+
+def title(loader: LoaderRecord) -> str:
+    """The loader as one would point at it."""
+    name = loader.name if len(loader.name) <= _MOST_NAME else loader.name[: _MOST_NAME - 1] + "…"
+    if name == "loader":  # nobody named it
+        name = f"loader of {loader.dataset[:_MOST_NAME]}"
+    return f"{name} ({loader.site})" if loader.site else name
+
+
+def sentence(loader: LoaderRecord, causes: Causes) -> str:
+    """The verdict in one sentence: which loader, how much, which cause."""
+    if causes.stall is None:
+        return f"{title(loader)} was asked for nothing that took time."
+    if causes.severity == "none":
+        return f"Data is not the problem: the training loop waits {causes.stall:.1%} of the time for {title(loader)}."
+    assert causes.cause is not None
+    name = NAMES[causes.cause]
+    if causes.culprit is not None:
+        name = f"workers get no CPU: {TAKERS[causes.culprit]}"
+    return f"The training loop waits {causes.stall:.0%} of the time for {title(loader)}: {name} ({label(causes)})."
+
+
+def label(causes: Causes) -> str:
+    """The cause in one word, or two."""
+    if causes.cause is None:
+        return "none"
+    word = causes.cause.replace("_", "-")
+    return word if causes.culprit is None else f"{word}, {causes.culprit}"
+
+
+def why(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[str, ...]:
+    """Two or three lines."""
+    lines = []
+    if causes.wait_ns and causes.cause is not None:
+        share = causes.share(causes.cause)
+        stage = next(iter(causes.stages(causes.cause)), None)
+        where = "" if stage is None else f", most of it in {stage.replace('_', '-')}"
+        lines.append(
+            f"Of all waiting, {share:.0%} is {causes.cause.replace('_', '-')}{where}{_second(causes)}."
+        )
+    line = _arithmetic(loader, machine, causes)
+    if line:
+        lines.append(line)
+    if causes.hidden_ns:
+        lines.append(
+            f"{causes.hidden_ns / max(1, causes.wait_ns):.0%} of the waiting was hidden: the accelerator still had work."
+        )
+    return tuple(lines[:3])
+
+
+def evidence(loader: LoaderRecord, causes: Causes) -> tuple[str, ...]:
+    """Measured lines, those that settled the cause first, and what was missing."""
+    about = _ABOUT.get(causes.cause or "", ())
+    told = [each for each in causes.evidence if each.code in about]
+    lines = [_first_upper(each.text) for each in sorted(told, key=lambda each: about.index(each.code))]
+    totals = loader.totals
+    if causes.cause == "start_up" and totals.first_batch_ns is not None:
+        lines.append(
+            f"The first batch came {totals.first_batch_ns / 1e9:.2f} s after iter(); epochs: {totals.epochs}"
+        )
+    if totals.steps:
+        ready = f"{totals.ready / totals.steps:.0%} of batches were ready when asked for"
+        depth = f"; {totals.depth / totals.steps:.1f} lay ready on average"
+        window = "" if totals.window is None else f", in a window of {totals.window}"
+        lines.append(_first_upper(ready + depth + window))
+    lines += [f"Not measured: {each}" for each in causes.missing]
+    return tuple(lines[:_MOST_EVIDENCE])
+
+
+def _arithmetic(loader: LoaderRecord, machine: Machine, causes: Causes) -> str | None:
+    """Supply against demand, for causes that are about how fast batches are made."""
+    if causes.severity == "none" or causes.cause not in (
+        "io",
+        "compute",
+        "starved",
+        "bandwidth",
+        "gil",
+        "unknown",
+    ):
+        return None
+    now = pace(loader, machine, causes)
+    if now is None:
+        return None
+    if now.workers == 0:
+        return (
+            f"Without workers the training process makes each batch itself, {_ms(now.batch_s)} of every "
+            f"{_ms(now.batch_s + now.step_s)}."
+        )
+    return (
+        f"A batch takes {_ms(now.batch_s)} of a worker's time, so {now.workers} make one every "
+        f"{_ms(now.batch_s / now.workers)}; the training loop takes one every {_ms(now.step_s)}."
+    )
+
+
+def _second(causes: Causes) -> str:
+    shares = {each.cause: causes.share(each.cause) for each in causes.parts if each.cause != causes.cause}
+    if not shares:
+        return ""
+    cause = max(shares, key=shares.__getitem__)
+    return f"; {shares[cause]:.0%} is {cause.replace('_', '-')}" if shares[cause] >= 0.1 else ""
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms"
+
+
+def _first_upper(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,69 @@
+"""``stoker report`` on files, whole and broken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from stoker._metrics import journal
+from stoker.cli.main import main
+from tests.unit.records import loader, run
+
+WAITS_S = {("fetch", 0, "io"): 0.9}
+
+
+def _report(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["report", *map(str, arguments)])
+
+
+def test_a_record_becomes_a_screen_or_json(tmp_path):
+    path = tmp_path / "run.json"
+    journal.write(run(loader(WAITS_S)), path)
+    shown = _report(path, "--price-per-hour", "3", "--watts", "300")
+    assert shown.exit_code == 0
+    assert shown.output.startswith("Verdict   The training loop waits 47% of the time")
+    assert "kWh per month at 300 W" in shown.output
+    data = json.loads(_report(path, "--json").output)
+    assert data["loaders"][0]["causes"]["cause"] == "io"
+
+
+def test_a_folder_and_several_files_are_one_run(tmp_path):
+    for place in range(2):
+        journal.write(run(loader(WAITS_S, name=f"loader {place}")), tmp_path / f"{place}.jsonl")
+    for paths in ([tmp_path], sorted(tmp_path.iterdir())):
+        data = json.loads(_report(*paths, "--json").output)
+        assert {each["name"] for each in data["loaders"]} == {"loader 0", "loader 1"}
+
+
+def test_what_cannot_be_read_is_one_line_and_code_2(tmp_path):
+    newer = run(loader(WAITS_S)).as_dict() | {"version": 99}
+    (tmp_path / "newer.json").write_text(json.dumps(newer))
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    (tmp_path / "broken.json").write_text('{"format": "stoker-run", ')
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty.json").write_text("")
+    (tmp_path / "damaged.json").write_text('{"format": "stoker-run", "version": 1, "loaders": [{}]}')
+    said = {}
+    for name in (
+        "newer.json",
+        "other.json",
+        "broken.json",
+        "bytes.json",
+        "empty",
+        "empty.json",
+        "damaged.json",
+        "none.json",
+    ):
+        result = _report(tmp_path / name)
+        assert result.exit_code == 2, name
+        assert result.stdout == ""
+        assert len(result.stderr.splitlines()) == 1, result.stderr
+        said[name] = result.stderr
+    assert "version 99" in said["newer.json"]
+    assert "upgrade stoker" in said["newer.json"]
+    assert "no format 'stoker-run'" in said["other.json"]
+    assert "damaged" in said["damaged.json"]
+    assert "No such file" in said["none.json"]

@@ -1,0 +1,233 @@
+"""What a run is told, and how it looks."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from stoker._metrics.record import CAUSES, Event, Slow
+from stoker.report import screen, table
+from stoker.report.finding import CODES, Finding
+from stoker.report.verdict import Verdict, judge
+from tests.unit.records import MS, SECOND, loader, machine, run, worker
+
+IO = {("fetch", 0, "io"): 0.9, ("start", -1, "start_up"): 0.1}
+
+
+def _first(*loaders, **changed) -> Finding:
+    return judge(run(*loaders, **changed)).loaders[0].findings[0]
+
+
+def test_samples_that_wait_get_more_workers_with_the_edit_and_the_gain():
+    verdict = judge(run(loader(IO)))
+    assert verdict.headline == (
+        "The training loop waits 50% of the time for loader of Images (train.py:31): "
+        "samples wait for storage, network, a lock or a sleep (io)."
+    )
+    found = verdict.loaders[0].findings[0]
+    assert found.code == "more-workers"
+    assert str(found.edit) == "num_workers=2  →  num_workers=5   in train.py:31"
+    assert found.gain is not None
+    assert found.gain.share == pytest.approx(0.45)  # all of the wait but for the start
+    assert "40 ms per batch over 5 workers" in found.gain.how
+
+
+def test_a_gain_that_the_numbers_do_not_support_is_not_given():
+    lazy = [worker(0, busy_s=0.2), worker(1, busy_s=0.2), worker(2, busy_s=2.0, cpu=0.0)]
+    found = _first(loader(IO, workers=lazy, totals={"step_ns": 700 * MS}))
+    assert found.gain is not None
+    assert found.gain.share is None
+    assert str(found.gain) == "gain not known"
+
+
+def test_compute_goes_up_to_the_cpus_and_then_has_to_become_cheaper():
+    waits_s = {("fetch", 0, "compute"): 1.0}
+    busy = [worker(place, busy_s=2.0, cpu=1.0) for place in range(2)]
+    found = _first(loader(waits_s, workers=busy))
+    assert str(found.edit) == "num_workers=2  →  num_workers=5   in train.py:31"
+    full = judge(run(loader(waits_s, workers=busy), machine=machine(usable=2))).loaders[0].findings
+    assert [each.code for each in full] == ["cheaper-samples"]
+    assert full[0].gain is not None
+    assert full[0].gain.at_most
+
+
+def test_without_workers_the_first_thing_is_to_have_some():
+    waits_s = {("fetch", -1, "compute"): 1.0}
+    found = _first(loader(waits_s, executor="inline", num_workers=0, workers=[]))
+    assert str(found.edit) == "num_workers=0  →  num_workers=2   in train.py:31"
+    assert found.gain is not None
+    assert found.gain.share == pytest.approx(0.5)
+
+
+def test_workers_that_start_at_every_epoch_are_kept():
+    found = _first(loader({("start", -1, "start_up"): 1.0}, totals={"epochs": 5}))
+    assert (found.code, str(found.edit)) == (
+        "persistent-workers",
+        "persistent_workers=False  →  persistent_workers=True   in train.py:31",
+    )
+    assert found.gain is not None
+    assert found.gain.share == pytest.approx(0.4)
+    assert _first(loader({("start", -1, "start_up"): 1.0})).code == "slow-start"
+
+
+def test_slow_samples_are_named_by_index_with_their_share():
+    slow = [Slow(4711, 800 * MS, 0, 0, 3, 2, blamed_ns=500 * MS), Slow(17, 300 * MS, 1, 0, 9, 1)]
+    found = _first(loader({("fetch", 0, "head_of_line"): 1.0}, slowest=slow))
+    assert found.code == "slow-samples"
+    assert "4711" in found.evidence
+    assert "17" not in found.evidence.replace("4711", "")
+    assert found.gain is not None
+    assert found.gain.share == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("stage", "code"),
+    [("plan", "slow-sampler"), ("open", "heavy-batches"), ("pin", "slow-pinning"), ("wake", "late-wake")],
+)
+def test_a_slow_parent_is_told_which_part_of_it(stage, code):
+    assert _first(loader({(stage, -1, "parent"): 1.0})).code == code
+
+
+def test_torchs_loader_may_be_exchanged_and_no_gain_is_promised_where_there_is_none():
+    codes = {}
+    for cause in ("io", "head_of_line"):
+        found = judge(run(loader({("fetch", 0, cause): 1.0}, engine="torch"))).loaders[0].findings
+        (codes[cause],) = [each for each in found if each.code == "stoker-loader"]
+    assert codes["io"].gain is not None
+    assert codes["io"].gain.share is None
+    assert codes["head_of_line"].gain is not None
+    assert codes["head_of_line"].gain.share == pytest.approx(0.5)
+
+
+def test_the_loader_that_costs_most_leads():
+    small, large = loader({("fetch", 0, "io"): 0.2}, name="valid"), loader(IO, name="train")
+    verdict = judge(run(small, large))
+    assert [each.name for each in verdict.loaders] == ["train", "valid"]
+    assert "train" in verdict.headline
+    assert "Also: The training loop waits 17% of the time for valid" in " ".join(
+        screen.render(verdict).split()
+    )
+
+
+def test_money_and_energy_of_the_idle_share():
+    verdict = judge(run(loader(IO)), price_per_hour=2.0, watts=400.0)
+    assert verdict.cost is not None
+    assert verdict.cost.money_per_month == pytest.approx(730.0)
+    assert verdict.cost.kwh_per_month == pytest.approx(146.0)
+    assert judge(run(loader(IO))).cost is None
+
+
+def test_hidden_waits_cost_nothing():
+    verdict = judge(run(loader(IO, totals={"hidden_ns": SECOND})), price_per_hour=2.0)
+    assert verdict.cost is not None
+    assert verdict.cost.money_per_month == 0
+    assert "100% of the waiting was hidden" in screen.render(verdict)
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (run(), "No DataLoader handed out a batch"),
+        (run(loader(IO), exit="SIGKILL", ended=False), "The script ended with SIGKILL"),
+        (run(loader(IO), exit=None, ended=False), "had not ended"),
+        (run(loader(IO), loader(step_s=0.0, totals={"steps": 0})), "1 of 2 loaders handed out nothing"),
+        (run(loader({("fetch", 0, "io"): 0.005})), "Data is not the problem"),
+    ],
+)
+def test_what_has_to_be_known_of_the_run(record, said):
+    assert said in screen.render(judge(record))
+
+
+def _busy(cause: str) -> Verdict:
+    """A verdict with everything in it."""
+    waits_s = {("fetch", 0, cause): 1.0}
+    waits_s |= {
+        (stage, 1, other): 0.02 for stage in ("start", "plan", "queue", "wake", "open") for other in CAUSES
+    }
+    crowd = [worker(place, cpu=0.2, runq=0.8, threads=8, process_cpu_ns=2 * SECOND) for place in range(8)]
+    slow = [Slow({"key": "x" * 100}, 800 * MS, place, 0, 3, 2, blamed_ns=100 * MS) for place in range(8)]
+    events = [Event(place, "restart", "worker 1 was killed by signal 9 " * 9) for place in range(99)]
+    many = [loader(waits_s, name=f"loader number {place} " * 9, slowest=slow, events=events, engine="torch", workers=crowd,
+                   totals={"epochs": 3, "hidden_ns": 100 * MS}) for place in range(9)]  # fmt: skip
+    return judge(run(*many, exit="1", machine=machine(usable=2)), price_per_hour=1e6, watts=1e6)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("width", [80, 100])
+def test_everything_fits_on_a_screen(cause, width):
+    lines = screen.render(_busy(cause), width).splitlines()
+    assert len(lines) <= screen.MOST_LINES
+    assert max(map(len, lines)) <= width
+    assert [line[:8].strip() for line in lines if line[:8].strip()] == ["Verdict", "Why", "Evidence", "Next"]
+
+
+def test_a_screen_shows_workers_slow_samples_and_events():
+    text = screen.render(
+        judge(
+            run(
+                loader(
+                    {("fetch", 0, "head_of_line"): 1.0},
+                    slowest=[Slow(4711, 812 * MS, 1, 0, 3, 2)],
+                    events=[Event(0, "restart", "worker 1 was killed by signal 9")],
+                )
+            )
+        )
+    )
+    assert "2 workers 100% busy: cpu 0.10, run-queue 0.00, off 0.90" in text
+    assert "4711 (812 ms, worker 1)" in text
+    assert "1 × restart; last: worker 1 was killed by signal 9" in text
+
+
+def test_the_table_adds_up_to_a_hundred():
+    cells = table.rows(_busy("io").loaders[0].causes.parts)
+    numbers = [[int(cell.rstrip(" %").replace("·", "0")) for cell in line[1:]] for line in cells[1:]]
+    assert numbers[-1][-1] == 100
+    for line in numbers:
+        assert sum(line[:-1]) == line[-1]
+    assert [sum(column) for column in zip(*numbers[:-1], strict=True)] == numbers[-1]
+    assert table.rows([]) == []
+    assert table.percents([1, 1, 1]) == [34, 33, 33]
+
+
+def test_a_verdict_is_json():
+    verdict = _busy("starved")
+    data = json.loads(json.dumps(screen.as_json(verdict), default=repr))
+    assert (data["format"], data["version"]) == ("stoker-verdict", 1)
+    first = data["loaders"][0]
+    assert first["causes"]["cause"] == "starved"
+    assert {each["code"] for each in first["findings"]} <= set(CODES)
+    assert sum(part["ns"] for part in first["causes"]["parts"]) == first["causes"]["wait_ns"]
+
+
+def test_no_colour_and_no_unicode_where_there_is_none():
+    class Narrow(io.StringIO):
+        encoding = "ascii"
+
+    plain = Narrow()
+    screen.show(judge(run(loader(IO))), plain)
+    assert plain.getvalue().isascii()
+    assert "\x1b" not in plain.getvalue()
+    assert "num_workers=2  ->  num_workers=5" in plain.getvalue()
+
+
+def test_a_terminal_gets_bold_titles_and_colour_unless_asked_not_to(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured, sober = Terminal(), Terminal()
+    screen.show(judge(run(loader(IO))), coloured)
+    assert "\x1b[1m" in coloured.getvalue()
+    assert "\x1b[31m" in coloured.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen.show(judge(run(loader(IO))), sober)
+    assert "\x1b[31m" not in sober.getvalue()
+
+
+def test_codes_are_known():
+    with pytest.raises(ValueError, match="no such finding"):
+        Finding("not-a-code", "low", "", "")
