@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from stoker.cli import launching
 
-@click.command()
-def command() -> None:
-    """Not there yet."""
-    raise click.ClickException("not there yet")
+
+@click.command(context_settings=launching.CONTEXT)
+@launching.options
+def command(**given: Any) -> None:
+    """Run SCRIPT and say where its waiting for data went.
+
+    The script runs as python SCRIPT would run it; every DataLoader in it, torch's or stoker's, is measured. When it has ended
+    a summary is printed on stderr and the run record is written. Everything after SCRIPT is the script's own.
+    """
+    launching.launch(launching.Order(mode="profile", **given))

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from stoker.cli import launching
 
-@click.command()
-def command() -> None:
-    """Not there yet."""
-    raise click.ClickException("not there yet")
+
+@click.command(context_settings=launching.CONTEXT)
+@launching.options
+def command(**given: Any) -> None:
+    """Run SCRIPT with stoker's DataLoader in place of torch's.
+
+    The script runs as python SCRIPT would run it; every torch.utils.data.DataLoader that it makes is stoker's. When it has ended
+    a summary is printed on stderr and the run record is written. Everything after SCRIPT is the script's own.
+    """
+    launching.launch(launching.Order(mode="run", **given))

@@ -1,0 +1,215 @@
+"""``stoker profile`` and ``stoker run``, as a user has them: beside ``python`` on the same script, and when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import zipapp
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker._metrics import journal
+from tests.warm import environment
+
+BOUND_S = 60
+"""How long a command may take; it only bounds a failure."""
+
+WHO_AM_I = """
+import __main__, os, pickle, sys, traceback
+class Mine: pass
+assert pickle.loads(pickle.dumps(Mine())).__class__ is Mine is __main__.Mine
+seen = {key: value for key, value in os.environ.items() if key != "STOKER_RECORD"}
+print(__name__, sys.argv, sys.orig_argv, __file__, sys.path, __spec__ and __spec__.name, __package__, __builtins__, __doc__)
+print(sys.flags, sys.warnoptions, sys._xoptions, sys._getframe().f_back, sorted(vars()), seen, os.getcwd(), os.getpgid(0))
+print(sys.stdin.read(), sys.stdin.isatty(), sys.modules.get("sitecustomize"), sorted(os.listdir("/proc/self/fd")))
+traceback.print_stack()
+"""
+
+SCRIPTS = {
+    "cause": "def f():\n  raise KeyError(1)\ntry:\n  f()\nexcept KeyError as e:\n  raise ValueError('x') from e",
+    "group": "raise ExceptionGroup('two', [ValueError(1), ExceptionGroup('more', [TypeError(2)])])",
+    "syntax": "print('not reached')\nif True print(1)",
+    "indent": "def f():\nprint(1)",
+    "import": "import no_such_module",
+    "text": "raise SystemExit('a text')",
+    "code": "import sys, atexit\natexit.register(print, 'bye')\nsys.exit(300)",
+    "none": "raise SystemExit",
+    "keyboard": "import atexit\natexit.register(print, 'bye')\nraise KeyboardInterrupt",
+    "interrupted": "import os, signal\nos.kill(os.getpid(), signal.SIGINT)",
+    "hard": "import os\nprint('lost')\nos._exit(7)",
+    "killed": "import os\nos.kill(os.getpid(), 9)",
+    "segv": "import faulthandler, ctypes\nfaulthandler.enable()\nctypes.string_at(0)",
+    "abort": "import os\nos.abort()",
+    "thread": "import threading\nthreading.Timer(.01, print, ['late']).start()",
+    "warning": "import warnings\nwarnings.warn('w', DeprecationWarning)",
+    "child": "import os, sys\nif os.fork():\n  os.wait()\n  sys.exit(4)\nsys.exit(5)",
+    "pipe": "import os\nr, w = os.pipe()\nos.close(r)\nos.write(w, b'x')",
+    "closed": "import os\nos.close(2)\nprint('still')\n1/0",
+    "hook": "import sys\nsys.excepthook = lambda *a: print('mine', a[0])\n1/0",
+    "spawn": (
+        "import multiprocessing as mp\n"
+        "class Mine:\n  pass\n"
+        "def work(mine, queue):\n  import __main__, sys\n  queue.put((type(mine) is Mine, __main__.__name__, __name__, sys.argv))\n"
+        "if __name__ == '__main__':\n"
+        "  for how in ('spawn', 'forkserver'):\n"
+        "    ctx = mp.get_context(how)\n"
+        "    queue = ctx.SimpleQueue()\n"
+        "    p = ctx.Process(target=work, args=(Mine(), queue))\n"
+        "    p.start()\n    print(queue.get())\n    p.join()\n    print(p.exitcode)\n"
+    ),
+}  # fmt: skip
+
+
+def started(words: Sequence[str], cwd: Path, **options: Any) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, *words], cwd=cwd, text=True, stdin=pipe, stdout=pipe, stderr=pipe, **options
+    )
+
+
+def ended(process: subprocess.Popen[str], given: str = "") -> tuple[int, str, str]:
+    with process:
+        out, err = process.communicate(given, timeout=BOUND_S)
+    return process.returncode, out, err
+
+
+def stoker(
+    *words: str, cwd: Path, flags: Sequence[str] = (), given: str = "", **options: Any
+) -> tuple[int, str, str]:
+    return ended(started([*flags, "-m", "stoker", *words], cwd, **options), given)
+
+
+def both(
+    words: Sequence[str], cwd: Path, flags: Sequence[str] = (), env: Mapping[str, str] | None = None
+) -> list[tuple[Any, ...]]:
+    """What Python and ``stoker profile`` make of the same command line, side by side."""
+    env = env or environment()
+    alone = started([*flags, *words], cwd, env=env)
+    under = started([*flags, "-m", "stoker", "profile", "-q", *words], cwd, env=env)
+    found = [ended(each, "given") for each in (alone, under)]
+    return [(code, *(re.sub("0x[0-9a-f]+", "<address>", text) for text in texts)) for code, *texts in found]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_ends_as_it_would_alone(name: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPTS[name])
+    alone, under = both(["script.py"], tmp_path)
+    assert under == alone
+
+
+def test_a_script_finds_itself_as_it_would_alone(tmp_path: Path) -> None:
+    """Name, argv, path, flags, environment, streams and frames; as a file, a folder, an archive, a module and a package."""
+    package = tmp_path / "package"
+    package.mkdir()
+    for path in (tmp_path / "script.py", tmp_path / "single.py", package / "__main__.py"):
+        path.write_text(WHO_AM_I)
+    zipapp.create_archive(package, tmp_path / "archive.pyz")
+    (package / "__init__.py").write_text("")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("")
+    shown = ["--help", "-m", "-o", "x", "--", "-"]
+    for words, flags in (
+        (["script.py", *shown], []),
+        ([str(tmp_path / "script.py")], ["-O", "-W", "error", "-Xutf8", "-B"]),
+        (["package", *shown], ["-s"]),
+        (["archive.pyz", *shown], ["-X", "dev"]),
+        (["-m", "single", *shown], ["-bbu"]),
+        (["-m", "package", *shown], []),
+        ([str(package), *shown], ["-P"]),
+    ):
+        env = {**environment()}
+        if words[0] == "package":
+            env["PYTHONPATH"] = os.pathsep.join([str(site), env["PYTHONPATH"]])
+        alone, under = both(words, tmp_path, flags, env)
+        assert under == alone
+        assert alone[0] == 0
+        assert ("module 'sitecustomize' from" in alone[1]) == (words[0] == "package")
+
+
+def test_signals_are_the_scripts_own(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import os, signal, sys\n"
+        "def told(number, _):\n  print(signal.Signals(number).name, flush=True)\n  seen.add(number)\n"
+        "  if len(seen) == 4: sys.exit(9)\n"
+        "seen = set()\n"
+        "for each in ('SIGTERM', 'SIGUSR1', 'SIGHUP', 'SIGINT'): signal.signal(getattr(signal, each), told)\n"
+        "print(os.getpid(), flush=True)\n"
+        "while True: signal.pause()\n"
+    )
+    process = started(["-m", "stoker", "profile", "script.py"], tmp_path)
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        for name in ("SIGTERM", "SIGUSR1", "SIGHUP", "SIGINT"):
+            process.send_signal(getattr(signal, name))
+            assert process.stdout.readline() == f"{name}\n"
+        _, err = process.communicate(timeout=BOUND_S)
+    assert process.returncode == 9
+    assert "no DataLoader was iterated" in err
+    assert list(tmp_path.iterdir()) == [tmp_path / "script.py"]
+
+
+def test_the_script_dies_with_the_command(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import os, signal\nprint(os.getpid(), flush=True)\nsignal.pause()")
+    process = started(["-m", "stoker", "run", "script.py"], tmp_path)
+    with process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        watch = os.pidfd_open(pid)
+        process.kill()
+        assert process.stdout.read() == ""  # closed with the script's death
+    os.close(watch)
+
+
+def test_the_record_of_a_script_that_was_killed(tmp_path: Path) -> None:
+    """Files in the folder count as they are, one that was cut off too; the record and the exit tell how it ended."""
+    (tmp_path / "script.py").write_text(
+        "import os, sys\nfrom pathlib import Path\n"
+        "from stoker._metrics import journal\nfrom tests.unit.records import loader, run\n"
+        "folder = Path(os.environ['STOKER_RECORD'])\n"
+        "assert folder.stat().st_mode & 0o777 == 0o700\n"
+        "journal.write(run(loader()), folder / '1-0.jsonl')\n"
+        "if os.fork() == 0:\n  journal.write(run(loader()), folder / '2-0.jsonl')\n  os._exit(0)\n"
+        "os.wait()\n(folder / '3-0.jsonl').write_text('{\"format\": \"sto')\nprint(folder, flush=True)\nos.kill(os.getpid(), 9)\n"
+    )
+    code, out, err = stoker(
+        "profile", "-o", "run.json", "script.py", "--epochs", "3", cwd=tmp_path, env=environment()
+    )
+    assert code == -signal.SIGKILL
+    assert not Path(out.strip()).exists()
+    record = journal.read(tmp_path / "run.json")
+    assert (record.run.exit, record.run.ended, record.run.argv) == (
+        "SIGKILL",
+        False,
+        ["script.py", "--epochs", "3"],
+    )
+    assert len(record.loaders) == 2
+    assert "SIGKILL" in err
+    assert "3-0.jsonl" in err
+
+
+def test_what_people_get_wrong(tmp_path: Path) -> None:
+    (tmp_path / "taken.json").write_text("mine")
+    (tmp_path / "script.py").write_text("print('ran')")
+    for words, said in (
+        (["profile"], "Missing argument 'SCRIPT'"),
+        (["profile", "nope.py"], "there is no script 'nope.py'"),
+        (["profile", "python", "script.py"], "Leave 'python' out: stoker profile script.py"),
+        (["run", "torchrun", "script.py"], "Let torchrun start stoker"),
+        (["run", "."], "without a __main__.py"),
+        (["run", "-o", "taken.json", "script.py"], "taken.json exists"),
+        (["run", "-o", "no/such/folder.json", "script.py"], "cannot be written"),
+        (["run", "--watts", "-1", "script.py"], "--watts"),
+        (["run", "--nope", "script.py"], "No such option"),
+    ):  # fmt: skip
+        code, out, err = stoker(*words, cwd=tmp_path)
+        assert (code, out) == (2, "")
+        assert said in err
+    assert (tmp_path / "taken.json").read_text() == "mine"

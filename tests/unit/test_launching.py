@@ -1,0 +1,115 @@
+"""How a script is started: whose options are whose, what the environment becomes, and what is refused."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from stoker.measure import bootstrap, supervisor
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("python -m stoker profile -O x.py", ""),
+        ("python -O -W error -Xdev -X utf8 -bbu -m stoker run x.py", "-O -W error -Xdev -X utf8 -bbu"),
+        ("python -Wignore -Bm stoker run", "-Wignore -B"),
+        ("python -sOc code run", "-sO"),
+        ("python -P -E -m stoker", "-P -E"),
+        ("python --check-hash-based-pycs always -u bin/stoker run -m x", "--check-hash-based-pycs always -u"),
+        ("python -sP bin/stoker run x.py", ""),
+        ("python -IuW -E bin/stoker run", "-uW -E"),
+        ("python", ""),
+    ],
+)
+def test_options_of_the_interpreter_are_passed_on(command: str, flags: str) -> None:
+    assert supervisor.interpreter_flags(command.split()) == flags.split()
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        ("-O -W error", None),
+        ("-OI", "-I"),
+        ("-s -E", "-E"),
+        ("-S", "-S"),
+        ("-WIES -XE -W -I", None),
+        ("--IES", None),
+    ],
+)
+def test_options_that_shut_stoker_off_are_found(flags: str, found: str | None) -> None:
+    assert supervisor.shut_off(flags.split()) == found
+
+
+@pytest.mark.parametrize("path", [None, "", "a", "a:b"])
+def test_the_environment_comes_back_as_it_was(path: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    users = {"HOME": "/home/me", "STOKER_RECORD": "/of/an/outer/run"}
+    if path is not None:
+        users["PYTHONPATH"] = path
+    made = supervisor.environment("profile", Path("/folder"), users)
+    first, *rest = made["PYTHONPATH"].split(":")
+    assert (Path(first) / "sitecustomize.py").exists()
+    assert ":".join(rest) == (path or "")
+    armed: list[str] = []
+    monkeypatch.setattr(bootstrap, "arm", armed.append)
+    monkeypatch.setattr("os.environ", made)
+    bootstrap.begin()
+    assert made == {**users, "STOKER_RECORD": "/folder"}
+    assert armed == ["profile"]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [(0, "0"), (3, "3"), (-9, "SIGKILL"), (-11, "SIGSEGV"), (-99, "signal 99")]
+)
+def test_an_end_in_words(code: int, text: str) -> None:
+    assert supervisor.Outcome(1, code, 0, 0).text == text
+
+
+def test_a_sentry_tells_when_a_module_has_been_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once each, after the module's own code; one that fails is awaited still; the loader is left as it was."""
+    (tmp_path / "awaited_one.py").write_text("import awaited_two\ndone = True")
+    (tmp_path / "awaited_two.py").write_text(
+        "import builtins\nif not hasattr(builtins, 'mended'): raise ValueError"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    told: list[str] = []
+
+    def tell(module: ModuleType) -> None:
+        told.append(module.__name__)
+
+    sentry = bootstrap.Sentry({"awaited_one": tell, "awaited_two": tell, "absent": tell})
+    monkeypatch.setattr(sys, "meta_path", [sentry, *sys.meta_path])
+    with pytest.raises(ValueError):
+        importlib.import_module("awaited_one")
+    assert told == []
+    monkeypatch.setattr("builtins.mended", True, raising=False)
+    one = importlib.import_module("awaited_one")
+    assert told == ["awaited_two", "awaited_one"]
+    assert "exec_module" not in vars(one.__loader__)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("absent")
+    assert sentry.awaits("absent")
+    assert not sentry.awaits("awaited_one", "awaited_two")
+    for name in ("awaited_one", "awaited_two"):
+        del sys.modules[name]
+
+
+def test_a_part_that_cannot_be_installed_is_told_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken, whole = ModuleType("broken"), ModuleType("whole")
+    done: list[int] = []
+    broken.install = lambda: 1 / 0  # type: ignore[attr-defined]
+    whole.install = lambda: done.append(1)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "broken", broken)
+    monkeypatch.setitem(sys.modules, "whole", whole)
+    monkeypatch.setattr(bootstrap, "_PARTS", {"run": ("broken", "whole")})
+    bootstrap.install("run")
+    assert done == [1]
+    assert capsys.readouterr().err == (
+        "stoker: broken could not be installed, so loaders may be missing: ZeroDivisionError: division by zero\n"
+    )
