@@ -16,7 +16,7 @@ from torch.utils.data import default_collate
 from stoker._core.grid import row_ranges, share_ranges
 from stoker._worker import seeding, stored
 from stoker._worker.maker import Maker, Watch
-from stoker._worker.status import COLLATING, EPOCH, PHASE, ROW
+from stoker._worker.status import COLLATING, EPOCH, INDEX, NO_INDEX, PHASE, ROW, WORDS
 from stoker._worker.stream import Abandoned
 from stoker.errors import SampleStopIteration
 from tests.unit.makers import maker, order
@@ -392,12 +392,37 @@ def test_what_is_no_batch_is_a_type_error(indices: Any) -> None:
         maker(Tens()).make(order(indices), None)
 
 
+@pytest.mark.parametrize(
+    ("options", "indices"),
+    [
+        ({}, [50, 6, 70]),
+        ({"auto_collation": False, "collate_fn": str}, 70),
+        ({"on_bad_sample": "skip"}, [50, 70]),
+        ({"on_bad_sample": "replace"}, [50, 70]),
+    ],
+    ids=str,
+)
+def test_the_index_in_the_making_is_shown(options: dict[str, Any], indices: Any) -> None:
+    one = maker(list(range(100)), **options)
+    one.watch = Watch([0] * WORDS, [1])
+    one.make(order(indices), None)
+    assert one.watch.here[INDEX] == 70
+
+
+@pytest.mark.parametrize("index", [True, "70", -3, 1 << 70, (1, 2), None], ids=repr)
+def test_what_is_no_number_of_a_sample_is_not_shown_as_one(index: Any) -> None:
+    one = maker({index: 1})
+    one.watch = Watch([0] * WORDS, [1])
+    one.make(order([index]), None)
+    assert one.watch.here[INDEX] == NO_INDEX
+
+
 # Streams
 
 
 def test_the_row_is_shown_and_an_old_epoch_is_given_up() -> None:
     one = maker(list(range(100)))
-    one.watch = Watch([0] * (PHASE + 1), [1])
+    one.watch = Watch([0] * WORDS, [1])
     one.make(order([5, 6, 7]), None)
     assert one.watch.here[ROW] == 2
     assert one.watch.here[PHASE] == COLLATING

@@ -52,7 +52,7 @@ class Bench:
     def bad(self) -> list[tuple[Any, int, str]]:
         return [(each.index, each.row, each.kind) for each in self.sifter.bad]
 
-    def _before(self, order: Order, row: int, at: int) -> None:
+    def _before(self, order: Order, row: int, at: int, index: Any) -> None:
         self.before.append((row, at))
 
     def _reseed(self, order: Order) -> None:

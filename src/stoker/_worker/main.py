@@ -195,6 +195,7 @@ class _Loop:
                 continue
             row = self._row
             row[status.ROW] = status.NO_ROW
+            row[status.INDEX] = status.NO_INDEX
             row[status.W_EPOCH] = task.epoch
             row[status.SEQ] = task.seq
             row[status.ATTEMPT] = task.attempt

@@ -17,7 +17,7 @@ from stoker._worker.parts import PartRows, collate_part
 from stoker._worker.seeder import Seeder
 from stoker._worker.sift import TOGETHER, BadSample, Empty, Envelope, Sifter
 from stoker._worker.spec import Order, Resume, WorkerSpec
-from stoker._worker.status import COLLATING, EPOCH, INDEX, NO_ROW, PHASE, ROW, WORDS
+from stoker._worker.status import COLLATING, EPOCH, INDEX, NO_INDEX, NO_ROW, PHASE, ROW, WORDS
 from stoker._worker.stream import Abandoned, Stream
 from stoker.errors import SampleStopIteration
 
@@ -208,7 +208,7 @@ class Maker:
             self._at_row(order, row)
             if self._by_sample:
                 self.seeder.row(order, row)
-            here[INDEX] = index if type(index) is int and 0 <= index < _MOST_INDEX else -1
+            here[INDEX] = _told(index)
             samples.append(dataset[index])
             if metered:
                 now_ns = _clock()
@@ -236,8 +236,9 @@ class Maker:
             raise Empty
         return samples
 
-    def _before_row(self, order: Order, row: int, at: int) -> None:
+    def _before_row(self, order: Order, row: int, at: int, index: Any) -> None:
         self._at_row(order, at)
+        self._watch.here[INDEX] = _told(index)
         self._keyring.at_row(None if at == TOGETHER else row)
         if self._by_sample:
             self.seeder.row(order, row)
@@ -267,6 +268,7 @@ class Maker:
             return samples[0]
         self.seeder.whole(order)
         self._at_row(order, 0)
+        self._watch.here[INDEX] = _told(order.indices)
         try:
             return self.dataset[order.indices]
         except StopIteration as error:
@@ -288,6 +290,11 @@ class Maker:
     def _collate(self, samples: Any, indices: Sequence[Any] | None) -> Any:
         self._collating()
         return collate_samples(self.spec.collate_fn, samples, indices, own=self.spec.own_collate)
+
+
+def _told(index: Any) -> int:
+    """An index as the status page can hold it."""
+    return index if type(index) is int and 0 <= index < _MOST_INDEX else NO_INDEX
 
 
 def collate_samples(

@@ -67,8 +67,9 @@ class Envelope:
 class Sifter:
     """Fetches rows and sorts out the bad ones. Owner: a maker; called on its thread.
 
-    ``before(order, row, at)`` is called before row ``row`` is fetched; ``at`` is what the status page shows. ``reseed`` puts the
-    generators back to where the range began. ``getitems`` is the dataset's ``__getitems__`` where whole batches are fetched.
+    ``before(order, row, at, index)`` is called before row ``row`` is fetched; ``at`` and ``index`` are what the status page shows.
+    ``reseed`` puts the generators back to where the range began. ``getitems`` is the dataset's ``__getitems__`` where whole
+    batches are fetched.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Sifter:
         mode: BadSampleMode,
         dataset: Any,
         getitems: Callable[[Any], Any] | None,
-        before: Callable[[Order, int, int], None],
+        before: Callable[[Order, int, int, Any], None],
         reseed: Callable[[Order], None],
     ) -> None:
         self._mode = mode
@@ -109,7 +110,7 @@ class Sifter:
         if row in order.excluded:
             self.bad.append(killer(index, row))
             return _BAD
-        self._before(order, row, row)
+        self._before(order, row, row, index)
         return self._try(index, row)
 
     def _try(self, index: Any, row: int) -> Any:
@@ -128,7 +129,7 @@ class Sifter:
         assert self._getitems is not None
         found: Any = []
         if all(name < TOGETHER for name in order.excluded):  # no row, that is
-            self._before(order, first, TOGETHER)
+            self._before(order, first, TOGETHER, None)
             with suppress(Exception):
                 found = self._getitems(order.indices)
         if not isinstance(found, list | tuple):
@@ -153,7 +154,7 @@ class Sifter:
         for index, name in candidates:
             if name in order.excluded:
                 continue
-            self._before(order, first + place, name)
+            self._before(order, first + place, name, index)
             sample = self._try(index, first + place)
             if sample is not _BAD:
                 return sample

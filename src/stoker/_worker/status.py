@@ -1,8 +1,8 @@
 """The status page: which ticket and row every worker is on, readable while it hangs and after it died.
 
 One small memfd per pool, named so that tools can find it. Row 0 is the parent's: it says which epoch counts. Row w + 1
-belongs to worker w,
-its only writer. Words are 64-bit and written one at a time; a reader may catch a row between two words and must treat it as a hint.
+belongs to worker w, its only writer. Words are 64-bit and written one at a time; a reader may catch a row between two words and
+must treat it as a hint.
 Behind the rows the same file holds the stacks that workers leave (``stacks``).
 """
 
@@ -16,6 +16,8 @@ import tempfile
 WORDS = 32
 ROW_BYTES = WORDS * 8
 MAX_WORKERS = 4095
+VERSION = 1
+"""Of the words and their places."""
 
 # Words of row 0
 EPOCH = 0
@@ -27,11 +29,14 @@ NOTES = 3
 TRIM = 4
 """The number of the order to let go of caches; 0 when none is in force."""
 
+REVISION = 5
+"""What changed on the dataset, and in which slot that lies (``revision.word_of``); 0 before anything did."""
+
 RUN = 6
 """The inode of the loader's run page (``_metrics.page``); 0 where there is none."""
 
-REVISION = 5
-"""What changed on the dataset, and in which slot that lies (``revision.word_of``); 0 before anything did."""
+FORMAT = 7
+"""Which words there are (``VERSION``), for tools of another version."""
 
 # Words of a worker's row
 PID = 0
@@ -49,7 +54,7 @@ PRIVATE_BYTES = 10
 """What the worker had for itself after its first batches: growth is measured against it. 0 as long as it is not known."""
 
 INDEX = 11
-"""The dataset's index of ROW where rows are slow and it is a number, else -1."""
+"""The dataset's index of the row in the making, where rows are slow and it is a number; else NO_INDEX."""
 CPU_NS = 12
 RUNQ_NS = 13
 BUSY_NS = 14
@@ -66,6 +71,9 @@ COLLATING = 2
 
 NO_ROW = -1
 """In the ROW word: not fetching a row, or nobody can say which."""
+
+NO_INDEX = -1
+"""In the INDEX word."""
 
 NO_EPOCH = 0
 """In the W_EPOCH word: at work, but not on a batch. Epochs are counted from 1."""
@@ -95,6 +103,7 @@ class StatusPage:
             os.close(fd)
             raise
         page.control[PARENT_PID] = os.getpid()
+        page.control[FORMAT] = VERSION
         return page
 
     @property

@@ -39,7 +39,8 @@ class Meter(NamedTuple):
 class WorkerSeen:
     """What a worker says of itself on its status page. ``phase``: idle, fetch or collate, on this task since ``since_ns``.
 
-    ``index`` is the dataset's, where it was told; ``row`` its place in the batch, None when nobody can say.
+    ``index`` is the dataset's, where it was told; ``row`` its place in the batch, None when nobody can say. ``busy_ns`` and
+    ``tasks`` are None before the first of its own readings.
     """
 
     worker: int
@@ -214,7 +215,15 @@ def _command(pid: int, proc: str) -> str:
 
 
 def _pool(fd: int, holders: Sequence[int], proc: str) -> PoolSeen | None:
-    control = memoryview(os.pread(fd, status.ROW_BYTES, 0)).cast("q")
+    head = os.pread(fd, status.ROW_BYTES, 0)
+    if len(head) < status.ROW_BYTES:
+        raise RecordError("this is no status page of stoker")
+    control = memoryview(head).cast("q")
+    if control[status.FORMAT] != status.VERSION:
+        raise RecordError(
+            f"its workers write status pages of version {control[status.FORMAT]}, and this stoker reads {status.VERSION}: "
+            "watch them with the stoker that they run with"
+        )
     owner = _owner(control[status.PARENT_PID], holders, proc)
     if owner is None:
         return None
@@ -231,7 +240,7 @@ def _pool(fd: int, holders: Sequence[int], proc: str) -> PoolSeen | None:
         workers += [worker for worker in seen if worker is not None]
         first += _CHUNK
         if not any(seen) or first > status.MAX_WORKERS:
-            return PoolSeen(owner, 0, control[status.EPOCH], tuple(workers))
+            return PoolSeen(owner, control[status.RUN], control[status.EPOCH], tuple(workers))
 
 
 def _worker(number: int, row: memoryview, inner: dict[int | None, int], proc: str) -> WorkerSeen | None:
@@ -248,10 +257,10 @@ def _worker(number: int, row: memoryview, inner: dict[int | None, int], proc: st
         seq=row[status.SEQ],
         part=row[status.PART],
         row=row[status.ROW] if row[status.ROW] != status.NO_ROW else None,
-        index=None,
+        index=row[status.INDEX] if row[status.INDEX] != status.NO_INDEX else None,
         resident_bytes=row[status.RESIDENT_BYTES],
-        busy_ns=None,
-        tasks=None,
+        busy_ns=row[status.BUSY_NS] if row[status.TASKS] else None,
+        tasks=row[status.TASKS] or None,
         meter=_meter(pid, proc),
     )
 
