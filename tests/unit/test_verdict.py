@@ -8,7 +8,7 @@ import json
 import pytest
 
 from stoker._metrics.record import CAUSES, Event, Slow
-from stoker.report import screen, table
+from stoker.report import layout, screen, table
 from stoker.report.finding import CODES, Finding
 from stoker.report.verdict import Verdict, judge
 from tests.unit.records import MS, SECOND, loader, machine, run, worker
@@ -158,7 +158,7 @@ def _busy(cause: str) -> Verdict:
 @pytest.mark.parametrize("width", [80, 100])
 def test_everything_fits_on_a_screen(cause, width):
     lines = screen.render(_busy(cause), width).splitlines()
-    assert len(lines) <= screen.MOST_LINES
+    assert len(lines) <= layout.MOST_LINES
     assert max(map(len, lines)) <= width
     assert [line[:8].strip() for line in lines if line[:8].strip()] == ["Verdict", "Why", "Evidence", "Next"]
 
