@@ -152,7 +152,7 @@ def test_signals_are_the_scripts_own(tmp_path: Path) -> None:
             assert process.stdout.readline() == f"{name}\n"
         _, err = process.communicate(timeout=BOUND_S)
     assert process.returncode == 9
-    assert "no DataLoader was iterated" in err
+    assert "No DataLoader handed out a batch" in err
     assert list(tmp_path.iterdir()) == [tmp_path / "script.py"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -11,14 +12,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from stoker._metrics import journal
-from stoker._metrics.record import RunRecord
 from stoker.measure import supervisor
-from stoker.measure.gathering import gather
+
+if TYPE_CHECKING:  # what tells about the run is imported when it is over: the script is to start at once
+    from stoker._metrics.record import RunRecord
+    from stoker.report.verdict import Verdict
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -122,10 +124,14 @@ def _hint(order: Order) -> str:
     if name.startswith("python"):
         return f" Leave {order.script!r} out: {' '.join((command, *order.arguments))}"
     if name in _LAUNCHERS:
-        how = " --no-python" if name == "torchrun" else ""
-        return f" Let {name} start stoker, once per rank: {name} ...{how} {command} train.py"
+        return f" Let {name} start stoker, once per rank: {_started_by(name, order)}"
     found = shutil.which(order.script)
     return f" To run the installed command: {command} {found}" if found else ""
+
+
+def _started_by(launcher: str, order: Order) -> str:
+    how = {"torchrun": " --no-python", "accelerate": " launch --no_python"}.get(launcher, "")
+    return f"{launcher}{how} ... stoker {order.mode} train.py"
 
 
 def _default_name(order: Order, began: time.struct_time) -> str:
@@ -138,27 +144,69 @@ def _default_name(order: Order, began: time.struct_time) -> str:
 
 def _tell(order: Order, outcome: supervisor.Outcome, folder: Path, default: Path) -> bool:
     """Write what was asked for and print the screen. False: ``folder`` has to stay, the record could not be written."""
+    from stoker.measure.gathering import gather
+    from stoker.report import screen, trace
+    from stoker.report.verdict import judge
+
     gathered = gather(folder, outcome, order.argv)
     record = gathered.record
-    lines = [f"stoker: {each}" for each in gathered.unreadable]
+    said = [f"stoker: {each}" for each in gathered.unreadable]
     written = True
-    path = order.output or default
     if record.loaders or order.output is not None:
+        path = order.output or default
         try:
-            path = _write(record, path, order.force or order.output is not None)
-            lines.append(f"record: {_shown(path)}")
+            path = _write(record, path, replace=order.output is not None)
+            said.append(f"Record    {_shown(path)}")
         except OSError as error:
             written = False
-            lines.append(
+            said.append(
                 f"stoker: cannot write {path}: {error.strerror}. What the loaders wrote is in {folder}"
             )
-    if not order.quiet:
-        _say("\n".join([_screen(order, record), *lines]))
+    try:
+        verdict = judge(record, price_per_hour=order.price_per_hour, watts=order.watts)
+        if order.json is not None:
+            order.json.write_text(json.dumps(screen.as_json(verdict), default=repr) + "\n")
+            said.append(f"Verdict   {_shown(order.json)}")
+        if order.trace is not None:
+            trace.write(record, order.trace, force=order.force)
+            said.append(f"Trace     {_shown(order.trace)}")
+        if not order.quiet:
+            _show(verdict)
+    except Exception as error:  # the script has run, and its end is what counts
+        said.append(f"stoker: {type(error).__name__}: {error}")
+    said += _followed(order, record)
+    if said and not (order.quiet and written):
+        _say("\n".join(said))
     return written
 
 
-def _write(record: RunRecord, path: Path, replace: bool) -> Path:
+def _show(verdict: Verdict) -> None:
+    """On stderr: stdout is the script's. Whoever closed it does not want to know."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        from stoker.report import screen
+
+        sys.stderr.write("\n")
+        screen.show(verdict, sys.stderr)
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        click.echo(text, err=True)
+
+
+def _followed(order: Order, record: RunRecord) -> list[str]:
+    """Why there may be no loader in the record although the script has some."""
+    if record.loaders or not order.module or order.script.split(".")[0] not in ("torch", "accelerate"):
+        return []
+    return [
+        f"stoker: other programs that {order.script} starts are not measured. Let it start stoker: {_started_by('torchrun', order)}"
+    ]
+
+
+def _write(record: RunRecord, path: Path, *, replace: bool) -> Path:
     """Where it was written: a name that is taken gets a number, unless it may be replaced."""
+    from stoker._metrics import journal
+
     wanted, number = path, 1
     while not replace:
         try:
@@ -176,26 +224,3 @@ def _shown(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except (OSError, ValueError):
         return str(path)
-
-
-def _screen(order: Order, record: RunRecord) -> str:
-    """The summary, as text."""
-    ended = (
-        "by " + record.run.exit
-        if not record.run.ended and record.run.exit
-        else f"with exit code {record.run.exit}"
-    )
-    head = f"stoker {order.mode}: {' '.join(order.argv)} ended {ended}"
-    if not record.loaders:
-        return f"{head}\nno DataLoader was iterated, so there is nothing to say about its data"
-    rows = [
-        f"{each.name}: {each.totals.steps} batches, waited {each.totals.wait_ns / 1e9:.3f} s of {each.totals.wall_ns / 1e9:.3f} s"
-        for each in record.loaders
-    ]
-    return "\n".join([head, *rows])
-
-
-def _say(text: str) -> None:
-    """On stderr: stdout is the script's. Whoever closed it does not want to know."""
-    with contextlib.suppress(OSError, ValueError):
-        click.echo(text, err=True)
