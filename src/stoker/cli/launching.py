@@ -83,14 +83,19 @@ def launch(order: Order) -> NoReturn:
         raise click.ClickException(
             f"there is no folder for temporary files: {error}. Set TMPDIR to one."
         ) from error
+    command = [sys.executable, *flags, *order.argv]
+    kept = False
     try:
-        command = [sys.executable, *flags, *order.argv]
         outcome = supervisor.supervise(command, supervisor.environment(order.mode, folder, os.environ))
-        if _tell(order, outcome, folder, cwd / _default_name(order, began)):
+        try:
+            kept = not _tell(order, outcome, folder, cwd / _default_name(order, began))
+        except KeyboardInterrupt:
+            pass  # whoever is tired of waiting for the summary does without
+        except Exception as error:  # the script has run, and its end is what counts
+            _say(f"stoker: {type(error).__name__}: {error}")
+    finally:
+        if not kept:
             shutil.rmtree(folder, ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
     supervisor.end_as(outcome)
 
 
@@ -162,18 +167,18 @@ def _tell(order: Order, outcome: supervisor.Outcome, folder: Path, default: Path
             said.append(
                 f"stoker: cannot write {path}: {error.strerror}. What the loaders wrote is in {folder}"
             )
+    verdict = judge(record, price_per_hour=order.price_per_hour, watts=order.watts)
     try:
-        verdict = judge(record, price_per_hour=order.price_per_hour, watts=order.watts)
         if order.json is not None:
             order.json.write_text(json.dumps(screen.as_json(verdict), default=repr) + "\n")
             said.append(f"Verdict   {_shown(order.json)}")
         if order.trace is not None:
             trace.write(record, order.trace, force=order.force)
             said.append(f"Trace     {_shown(order.trace)}")
-        if not order.quiet:
-            _show(verdict)
-    except Exception as error:  # the script has run, and its end is what counts
-        said.append(f"stoker: {type(error).__name__}: {error}")
+    except OSError as error:
+        said.append(f"stoker: {error}")
+    if not order.quiet:
+        _show(verdict)
     said += _followed(order, record)
     if said and not (order.quiet and written):
         _say("\n".join(said))
