@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from stoker._metrics import journal
 from stoker.cli.main import main
-from tests.unit.records import loader, run
+from tests.unit.records import loader, run, steps
 
 WAITS_S = {("fetch", 0, "io"): 0.9}
 
@@ -67,3 +67,17 @@ def test_what_cannot_be_read_is_one_line_and_code_2(tmp_path):
     assert "no format 'stoker-run'" in said["other.json"]
     assert "damaged" in said["damaged.json"]
     assert "No such file" in said["none.json"]
+
+
+def test_a_trace_is_written_beside_and_not_over_another(tmp_path):
+    path, trace = tmp_path / "run.json", tmp_path / "trace.json"
+    journal.write(run(loader(WAITS_S, steps=steps(5))), path)
+    assert _report(path, "--trace", trace).exit_code == 0
+    written = trace.read_text()
+    assert json.loads(written)["traceEvents"]
+    again = _report(path, "--trace", trace)
+    assert again.exit_code == 2
+    assert "--force" in again.stderr
+    assert trace.read_text() == written
+    assert _report(path, "--trace", trace, "--force").exit_code == 0
+    assert "cannot write" in _report(path, "--trace", tmp_path / "no" / "where.json").stderr
