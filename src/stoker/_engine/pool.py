@@ -23,6 +23,7 @@ from stoker._executors.base import Arrival, Executor, Start
 from stoker._executors.inline import InlineExecutor
 from stoker._executors.process import ProcessExecutor
 from stoker._executors.thread import ThreadExecutor
+from stoker._metrics.blame import Folder
 from stoker._share.shipment import Shipment
 from stoker._transports.arena import Arena
 from stoker._worker.spec import WorkerSpec
@@ -79,6 +80,8 @@ class Pool:
             self.slots, self.arena, self.executor.agree, self.executor.remember, plan.spec.on_bad_sample
         )
         self.epoch = 0
+        self.folder = Folder(workers=plan.workers, inline=plan.kind == "inline")
+        """Knows what its workers did last, for blame."""
         self.row_ns = 0.0
         self.typical_bytes = 0
         self.trim_asked = False

@@ -88,6 +88,10 @@ class Executor(Protocol):
 
     def begin(self, start: Start) -> None: ...
 
+    def announce_run(self, inode: int) -> None:
+        """Name the loader's run page on the status page, for tools that look at both; nothing without one."""
+        ...
+
     def agree(self, layout: int) -> None:
         """Announce, once, the layout whose rows go to their places in the slot of a split ticket. Nothing without slots."""
         ...

@@ -106,6 +106,9 @@ class ProcessExecutor:
         self._control[status.EPOCH] = start.epoch
         self._control[status.TRIM] = 0
 
+    def announce_run(self, inode: int) -> None:
+        self._control[status.RUN] = inode
+
     def agree(self, layout: int) -> None:
         self._control[status.LAYOUT] = layout
 
