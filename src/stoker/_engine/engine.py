@@ -69,18 +69,17 @@ class Iteration:
         self._torn = False
         # A batch that was being made here when Ctrl-C came: it counts as handed over only if somebody goes on without it.
         self._cut_off: m.Deliver | None = None
-        self.epoch = pool.begin(self._scheduler, seed, pipe_seed)
+        self.pen: Pen | None = None
+        """Writes down where the consumer's time goes; None: nobody wants to know."""
+        if recorder is not None:
+            inline = pool.plan.kind == "inline"
+            self.pen = Pen(recorder, recorder.tape(pool.folder), self._scheduler, parent=inline, rows=rows)
+        run = 0 if recorder is None else recorder.page_inode
+        self.epoch = pool.begin(self._scheduler, seed, pipe_seed, run)
         for worker, resume in progress.resumes(self.epoch):
             pool.executor.take_up(worker, resume)
         progress.ends = self._scheduler.ends
         self._planner: Planner | None = None
-        self.pen: Pen | None = None
-        """Writes down where the consumer's time goes; None: nobody wants to know."""
-        if recorder is not None:
-            tape = recorder.tape(pool.folder)
-            inline = pool.plan.kind == "inline"
-            self.pen = Pen(recorder, tape, self._scheduler, parent=inline, rows=rows)
-            pool.executor.announce_run(recorder.page_inode)
 
     @property
     def pool(self) -> Pool:

@@ -120,18 +120,18 @@ class Pool:
         """Whether something on the dataset is not as the workers know it."""
         return self._revisions is not None and bool(self._revisions.snapshot.changes())
 
-    def begin(self, scheduler: Scheduler, seed: int, pipe_seed: int) -> int:
-        """Take on an iteration; its epoch number."""
+    def begin(self, scheduler: Scheduler, seed: int, pipe_seed: int, run: int = 0) -> int:
+        """Take on an iteration of the loader whose run page ``run`` names; its epoch number."""
         self.epoch += 1
         self.busy = True
         self._slim = False
         self._schedulers[self.epoch] = scheduler
         revisions = self._revisions
         if revisions is None:
-            self.executor.begin(Start(self.epoch, seed, pipe_seed))
+            self.executor.begin(Start(self.epoch, seed, pipe_seed, run=run))
         else:
             restore = revisions.snapshot.restore
-            self.executor.begin(Start(self.epoch, seed, pipe_seed, revisions.word, restore))
+            self.executor.begin(Start(self.epoch, seed, pipe_seed, revisions.word, restore, run))
             revisions.give_back()
         return self.epoch
 

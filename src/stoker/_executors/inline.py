@@ -52,9 +52,6 @@ class InlineExecutor:
         self._start = start
         self._epoch[EPOCH] = start.epoch
 
-    def announce_run(self, inode: int) -> None:
-        return None
-
     def agree(self, layout: int) -> None:
         return None
 

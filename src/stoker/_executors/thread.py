@@ -83,9 +83,6 @@ class ThreadExecutor:
         self._start = start
         self._epoch[EPOCH] = start.epoch
 
-    def announce_run(self, inode: int) -> None:
-        return None
-
     def agree(self, layout: int) -> None:
         return None
 

@@ -135,8 +135,6 @@ class Recorder:
                 self.run.began_ns = accounts.began_ns = began_ns
                 self.run.began_unix_ns += shift_ns
             accounts.opened(began_ns, ended_ns)
-            if self.page is None and self.unplugged is None:
-                self._guarded(self._begin)
 
     def _begin(self) -> None:
         self._read_load()
@@ -159,6 +157,8 @@ class Recorder:
         """For one iteration. ``folder`` knows its pool's workers; a new one for new workers."""
         if folder is None:
             folder = Folder(workers=_workers(self.options), inline=self.executor == "inline")
+        if self.page is None and self.unplugged is None:
+            self._guarded(self._begin)
         with self._lock:
             for tape in self._tapes:
                 if tape.closed:

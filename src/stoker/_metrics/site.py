@@ -27,7 +27,7 @@ def site(depth: int = 1) -> str | None:
         if frame is None:
             break
         path = frame.f_code.co_filename
-        if path.startswith(_STOKER) or path.startswith("<frozen"):
+        if path.startswith((_STOKER, "<frozen")):
             pass
         elif not path.startswith(_LIBRARIES):
             return f"{_short(path)}:{frame.f_lineno}"
