@@ -28,7 +28,6 @@ OURS = [
     "snapshot_every_n_steps",
     "prefetch_epochs",
     "name",
-    "record",
 ]
 ARGUMENTS = list(inspect.signature(stoker.DataLoader).parameters)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from stoker._metrics import journal
 from stoker.cli.main import main
+from tests.unit.profiled import Profiled
 from tests.unit.records import loader, run, steps
 
 WAITS_S = {("fetch", 0, "io"): 0.9}
@@ -69,15 +71,49 @@ def test_what_cannot_be_read_is_one_line_and_code_2(tmp_path):
     assert "No such file" in said["none.json"]
 
 
-def test_a_trace_is_written_beside_and_not_over_another(tmp_path):
-    path, trace = tmp_path / "run.json", tmp_path / "trace.json"
+def test_a_record_is_written_as_a_trace_and_never_over_another_file(tmp_path):
+    path, out = tmp_path / "run.json", tmp_path / "trace.json.gz"
     journal.write(run(loader(WAITS_S, steps=steps(5))), path)
-    assert _report(path, "--trace", trace).exit_code == 0
-    written = trace.read_text()
-    assert json.loads(written)["traceEvents"]
-    again = _report(path, "--trace", trace)
-    assert again.exit_code == 2
-    assert "--force" in again.stderr
-    assert trace.read_text() == written
-    assert _report(path, "--trace", trace, "--force").exit_code == 0
-    assert "cannot write" in _report(path, "--trace", tmp_path / "no" / "where.json").stderr
+    written = _report(path, "--trace", out)
+    assert written.exit_code == 0
+    assert "ui.perfetto.dev" in written.stderr
+    assert written.stdout.startswith("Verdict")
+    before = out.read_bytes()
+    refused = _report(path, "--trace", out)
+    assert refused.exit_code == 2
+    assert refused.stderr == f"stoker report: {out} exists: --force overwrites it\n"
+    assert out.read_bytes() == before
+    profiled = Profiled()
+    with profiled.step():
+        profiled.next(8)
+    theirs = profiled.write(tmp_path / "theirs.json")
+    merged = _report(path, "--trace", out, "--merge", theirs, "--force")
+    assert merged.exit_code == 0
+    assert "of another run?" in merged.stderr
+    both = json.loads(gzip.decompress(out.read_bytes()))
+    assert both["traceEvents"][: len(profiled.events)] == profiled.events
+    assert _report(path, "--merge", theirs).exit_code == 2
+    assert _report(theirs, "--trace", out).exit_code == 2
+    assert _report(path, "--trace", tmp_path / "none" / "a.json").exit_code == 2
+
+
+def test_a_profilers_trace_gets_the_same_screen(tmp_path):
+    profiled = Profiled()
+    for _ in range(5):
+        with profiled.step():
+            profiled.next(8)
+            profiled.launch(2)
+    path = profiled.write(tmp_path / "a.pt.trace.json.gz")
+    for asked in (path, tmp_path):
+        shown = _report(asked, "--price-per-hour", "3")
+        assert shown.exit_code == 0
+        assert shown.output.startswith("Verdict   The device waits for data 80% of the time.")
+        assert "per month at 3 an hour" in shown.output
+    data = json.loads(_report(path, path, "--json").output)
+    assert data["format"] == "stoker-trace-verdict"
+    journal.write(run(loader(WAITS_S)), tmp_path / "run.json")
+    mixed = _report(path, tmp_path / "run.json")
+    assert (mixed.exit_code, mixed.stdout, mixed.stderr.count("\n")) == (2, "", 1)
+    path.write_bytes(gzip.compress(b'{"traceEvents": []}'))
+    empty = _report(path)
+    assert (empty.exit_code, empty.stdout, empty.stderr.count("\n")) == (2, "", 1)

@@ -1,15 +1,15 @@
-"""``stoker report``: says what a run record shows, again and without running anything."""
+"""``stoker report``: says what a run record shows, or a profiler's trace, without running anything."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.errors import RecordError
+from stoker.errors import RecordError, TraceError
 
 if TYPE_CHECKING:
     from stoker._metrics.record import RunRecord
@@ -29,50 +29,100 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--trace",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="OUT",
-    help="Also write a trace that Perfetto opens.",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write the run as a trace for Perfetto; packed when the name ends in .gz.",
 )
-@click.option("--force", is_flag=True, help="Write over a trace that is there already.")
+@click.option(
+    "--merge",
+    type=click.Path(path_type=Path),
+    metavar="TRACE",
+    help="With --trace: a trace of torch.profiler that was made in the run, to be in the same file.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the file of --trace.")
 def command(
     paths: tuple[Path, ...],
     as_json: bool,
     price_per_hour: float | None,
     watts: float | None,
     trace: Path | None,
+    merge: Path | None,
     force: bool,
 ) -> None:
-    """Say what a run record shows: files, or folders of them (processes and loaders of one run)."""
+    """Say what a run record shows: files, or folders of them (processes and loaders of one run).
+
+    Traces of torch.profiler are judged, too: one, or one per rank, or a folder of them.
+    """
+    prices = {"price_per_hour": price_per_hour, "watts": watts}
     try:
-        record = _read(paths)
-        if trace is not None:
-            _trace(record, trace, force=force)
-    except RecordError as error:
+        profiled = _profiled(paths)
+        if merge is not None and trace is None:
+            raise click.UsageError("--merge needs --trace: where to write both to")
+        if profiled and trace is not None:
+            raise click.UsageError("--trace writes a run record as a trace, and these are traces already")
+        shown = _traces(paths, **prices) if profiled else _records(paths, trace, merge, force, **prices)
+    except (RecordError, TraceError) as error:
         click.echo(f"stoker report: {error}", err=True)
         sys.exit(2)
-    from stoker.report import screen
-    from stoker.report.verdict import judge
-
-    verdict = judge(record, price_per_hour=price_per_hour, watts=watts)
+    screen, verdict = shown
     if as_json:
         click.echo(json.dumps(screen.as_json(verdict), default=repr))
     else:
         screen.show(verdict)
 
 
-def _read(paths: tuple[Path, ...]) -> RunRecord:
-    """One run of all that was given. Raises RecordError."""
+def _records(
+    paths: tuple[Path, ...], trace: Path | None, merge: Path | None, force: bool, **prices: float | None
+) -> Any:
+    """A run's records: their screen and verdict. Raises RecordError, and TraceError for what goes wrong with a trace."""
     from stoker._metrics import journal
+    from stoker.report import screen
+    from stoker.report.verdict import judge
 
-    return journal.merged([journal.read(path) for path in paths])
+    record = journal.merged([journal.read(path) for path in paths])
+    if trace is not None:
+        _write_trace(record, trace, merge, force)
+    return screen, judge(record, **prices)
 
 
-def _trace(record: RunRecord, path: Path, *, force: bool) -> None:
-    from stoker.report.trace import write
+def _profiled(paths: tuple[Path, ...]) -> bool:
+    """Whether these are traces of a profiler. Raises TraceError when some are and some are not."""
+    from stoker.report.profiler.reading import is_trace
+
+    traces = [is_trace(path) for path in paths]
+    if any(traces) and not all(traces):
+        other = paths[traces.index(False)]
+        raise TraceError(
+            f"{other} is no trace, and others of these are: one report is about records, or about traces"
+        )
+    return all(traces)
+
+
+def _traces(paths: tuple[Path, ...], **prices: float | None) -> Any:
+    """Traces of a profiler: their screen and verdict. Raises TraceError."""
+    from stoker.report.profiler import ranks, screen, verdict
+
+    return screen, verdict.judge(ranks.read(paths), **prices)
+
+
+def _write_trace(record: RunRecord, path: Path, merge: Path | None, force: bool) -> None:
+    from stoker.report import trace
 
     try:
-        write(record, path, force=force)
-    except FileExistsError as error:
-        raise RecordError(f"{path} exists: pass --force to write over it") from error
+        if merge is None:
+            events = trace.write(record, path, force=force)
+        else:
+            merged = trace.merge(record, merge, path, force=force)
+            events = merged.events
+            if merged.damage is not None:
+                click.echo(f"stoker report: {merge}: {merged.damage}", err=True)
+            if not merged.overlap:
+                click.echo(
+                    f"stoker report: no batch of this run was made during {merge}: is it of another run?",
+                    err=True,
+                )
+    except FileExistsError:
+        raise TraceError(f"{path} exists: --force overwrites it") from None
     except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
+        raise TraceError(f"cannot write {path}: {error.strerror or error}") from error
+    click.echo(f"Wrote {events} events to {path}: open it at https://ui.perfetto.dev", err=True)

@@ -27,6 +27,14 @@ CODES = {
     "slow-start": "the first batch comes late",
     "no-readings": "the workers' CPU times were not measured",
     "stoker-loader": "the same script with stoker's DataLoader",
+    "data-starved": "devices have nothing to do while the loop waits for a batch",
+    "exposed-copy": "devices do nothing else while batches are copied to them",
+    "launch-bound": "devices finish kernels faster than the host launches them",
+    "host-work": "devices wait for what the host does between operations",
+    "host-full": "the host's CPUs are too busy to launch work in time",
+    "host-sync": "the host waits for a device, which then has nothing to do",
+    "late-rank": "ranks wait in collectives for one that is late",
+    "memory-growing": "more memory is allocated from step to step",
 }
 """Every code that a verdict may use, and what it says."""
 

@@ -31,7 +31,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
 
 def _lines(verdict: Verdict, width: int) -> list[Line]:
     lines = section("Verdict", [Line(verdict.headline, style=_colour(verdict))], width)
-    lines += indented([*_cost(verdict.cost), *(Line(each, 4) for each in verdict.notes)], width)
+    lines += indented([*cost_lines(verdict.cost), *(Line(each, 4) for each in verdict.notes)], width)
     if verdict.loaders:
         first, *others = verdict.loaders
         lines += section("Why", [Line(each, place) for place, each in enumerate(first.why)], width)
@@ -40,7 +40,8 @@ def _lines(verdict: Verdict, width: int) -> list[Line]:
     return fitted(lines)
 
 
-def _cost(cost: Cost | None) -> list[Line]:
+def cost_lines(cost: Cost | None) -> list[Line]:
+    """The idle share in money and energy, when prices were given."""
     if cost is None:
         return []
     parts = []

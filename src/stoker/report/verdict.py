@@ -139,10 +139,17 @@ def _count(loader: LoaderRecord, seen: int) -> int:
 
 
 def _cost(found: list[LoaderVerdict], price_per_hour: float | None, watts: float | None) -> Cost | None:
-    if not found or (price_per_hour is None and watts is None):
+    if not found:
         return None
     whole_ns = sum(each.causes.wait_ns + each.causes.step_ns for each in found)
     idle = sum(each.causes.exposed_ns for each in found) / whole_ns if whole_ns else 0.0
+    return cost(idle, price_per_hour, watts)
+
+
+def cost(idle: float, price_per_hour: float | None, watts: float | None) -> Cost | None:
+    """What an idle share comes to; None: neither price nor power is known."""
+    if price_per_hour is None and watts is None:
+        return None
     return Cost(
         idle,
         price_per_hour,

@@ -16,11 +16,14 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+from stoker._metrics.record import FORMAT
 from stoker.errors import TraceError
 
 Event = dict[str, Any]
 
 _PIECE = 1 << 20
+_HEAD = 1 << 20
+"""Characters within which a trace has to show that it is one."""
 _MOST = 64 << 20
 """Characters that one value may take: beyond, it is damage."""
 _GZIP = b"\x1f\x8b"
@@ -30,22 +33,31 @@ _SUFFIXES = (".json", ".json.gz")
 
 
 def is_trace(path: Path) -> bool:
-    """Whether this is a trace in Chrome's format, or a folder with one in it. False also for what cannot be read."""
-    try:
-        if path.is_dir():
-            return any(is_trace(each) for each in path.iterdir() if each.name.endswith(_SUFFIXES))
-        begin = ""
-        with contextlib.closing(_pieces(path)) as pieces:
-            while len(begin) < _PIECE and (piece := next(pieces, "")):
-                begin += piece
-    except OSError:
-        return False
-    except _Cut:
-        pass
-    begin = begin.lstrip("\ufeff \t\r\n")
+    """Whether this is a trace in Chrome's format, or a folder of them: one with run records is none.
+
+    False also for what cannot be read.
+    """
+    if not path.is_dir():
+        return _is_trace(_begin(path))
+    begins = [_begin(each) for each in path.iterdir() if each.name.endswith((*_SUFFIXES, ".jsonl"))]
+    return any(map(_is_trace, begins)) and not any(f'"{FORMAT}"' in begin[:200] for begin in begins)
+
+
+def _is_trace(begin: str) -> bool:
     if begin.startswith("["):
         return _NEXT_EVENT.search(begin[:65536]) is not None
     return begin.startswith("{") and '"traceEvents"' in begin
+
+
+def _begin(path: Path) -> str:
+    """As much of a file as tells what it is; what cannot be read is empty."""
+    begin = ""
+    with contextlib.suppress(OSError, _Cut), contextlib.closing(_pieces(path)) as pieces:
+        for piece in pieces:
+            begin += piece
+            if len(begin) >= _HEAD:
+                break
+    return begin.lstrip("\ufeff \t\r\n")
 
 
 def files(paths: list[Path]) -> list[Path]:
@@ -100,8 +112,7 @@ class TraceFile:
             yield from self._object(text)
         else:
             raise TraceError(f"{self.path} is no trace: it does not begin as JSON does")
-        if self.damage is None and text.damage is not None:
-            self.damage = text.damage
+        self.damage = text.damage or self.damage
 
     def _object(self, text: _Text) -> Iterator[Event]:
         found = False
@@ -229,7 +240,7 @@ def _pieces(path: Path) -> Generator[str, None, None]:
 
 def _unpacked(file: io.BufferedReader) -> Iterator[bytes]:
     unpacking: Any = None
-    while piece := file.read(_PIECE // 8):
+    while piece := file.read(_PIECE // 64):
         while piece:
             unpacking = unpacking or zlib.decompressobj(wbits=31)
             try:
