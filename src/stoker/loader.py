@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import time
 import warnings
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -18,9 +20,12 @@ from stoker._engine.bookmark import Bookmark
 from stoker._engine.iterator import StokerIter
 from stoker._engine.ledger import Ledger
 from stoker._engine.pool import Pool
+from stoker._engine.recording import recorder_of
 from stoker._engine.relay import Lap, Relay
 from stoker._engine.roster import Roster
 from stoker._metrics.cpus import cpus
+from stoker._metrics.recorder import Recorder
+from stoker._metrics.site import site
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -54,6 +59,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         those batches are made again.
     name
         What this loader is called in messages and records.
+    record
+        Where the consumer's waiting went is always written down in memory (``stats()["record"]``, ``stoker top``); False: it is
+        not. A path: it is appended to that file as well, or to a file of its own in that folder. None: the environment's
+        STOKER_RECORD says whether, and to which folder.
 
     Persistent workers hear at every ``iter()`` which attributes of the dataset were changed; ``refresh()`` is for changes inside
     containers. ``with DataLoader(...) as loader`` and ``close()`` end them at a known point; ``trim()`` makes an idle loader
@@ -64,6 +73,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     _ledger: Ledger | None = None
     _bookmark: Bookmark | None = None
     _ahead: Ahead | None = None
+    _recorder: Recorder | None = None
+    _site: str | None = None
 
     def __init__(
         self,
@@ -94,6 +105,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         snapshot_every_n_steps: int = 1,
         prefetch_epochs: bool = False,
         name: str | None = None,
+        record: bool | str | os.PathLike[str] | None = None,
     ) -> None:
         prefetch_open = prefetch_factor is None or isinstance(prefetch_factor, opts.LeftOpen)
         super().__init__(
@@ -128,6 +140,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             iterable=self._dataset_kind == torch.utils.data.dataloader._DatasetKind.Iterable,
             name=name,
             num_workers=num_workers,
+            record=record,
         )
         self.executor = executor
         self.rng = rng
@@ -138,6 +151,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self.prefetch_epochs = prefetch_epochs
         self.name = name
+        self.record = record
+        self._site = site()
         if prefetch_open and self.prefetch_factor is not None:
             self.prefetch_factor = opts.LeftOpen(self.prefetch_factor)
 
@@ -145,7 +160,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """A new iterator, independent of all others. Subclasses of torch's loader override this, and may override it here."""
         if self._live is None:
             self._live = Roster()
+        began_ns = time.monotonic_ns()
+        recorder = self._observer()
         iterator = self._new_iterator()
+        if recorder is not None:
+            recorder.opened(began_ns, time.monotonic_ns())
         self._live.add(iterator)
         return iterator
 
@@ -169,7 +188,13 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             if pool.reserve():
                 try:
                     return StokerIter(
-                        self, self._resolved(), self._accounts(), self._place(), pool, self._keep
+                        self,
+                        self._resolved(),
+                        self._accounts(),
+                        self._place(),
+                        pool,
+                        self._keep,
+                        recorder=self._recorder,
                     )
                 except BaseException:
                     pool.busy = False
@@ -180,7 +205,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if self.num_workers > 0:
             self.check_worker_number_rationality()
         keep = self._keep if persistent else None
-        return StokerIter(self, self._resolved(), self._accounts(), self._place(), None, keep)
+        return StokerIter(
+            self, self._resolved(), self._accounts(), self._place(), None, keep, recorder=self._recorder
+        )
 
     def __iter__(self) -> Any:
         return self._get_iterator()
@@ -199,9 +226,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         ``bad_samples`` holds a count and, by dataset index, how often a sample was bad and why (``on_bad_sample``). ``memory``
         tells the budget and how it came about, the arena, and for each worker process its proportional share, what it has for
         itself, and how much that grew since its first batches. Reading a worker takes about 10 ms; figures of workers may be a
-        second old.
+        second old. ``record`` is the live run record (docs/record.md), None with ``record=False``.
         """
-        return {**self._accounts().stats(), "memory": figures.memory(self._pools())}
+        recorder = self._observer()
+        record = None if recorder is None else recorder.record().as_dict()
+        return {**self._accounts().stats(), "memory": figures.memory(self._pools()), "record": record}
 
     def state_dict(self) -> dict[str, Any]:
         """Where this loader is in its data: a small fresh dict, for ``load_state_dict`` of a loader like it, here or elsewhere.
@@ -270,7 +299,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def __getstate__(self) -> dict[str, Any]:
         """Without the workers: a copy starts its own."""
         place = copy.copy(self._bookmark)
-        without = {"_iterator": None, "_live": None, "_ledger": None, "_ahead": None}
+        without = {"_iterator": None, "_live": None, "_ledger": None, "_ahead": None, "_recorder": None}
         return {**self.__dict__, **without, "_bookmark": place}
 
     def _pools(self) -> list[Pool]:
@@ -289,7 +318,14 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             return None
         try:
             iterator = StokerIter(
-                self, self._resolved(), self._accounts(), self._place(), pool, self._keep, relay
+                self,
+                self._resolved(),
+                self._accounts(),
+                self._place(),
+                pool,
+                self._keep,
+                relay,
+                self._recorder,
             )
         except Exception:  # of the sampler, say: it is raised when the epoch is asked for
             self._place().take_back()
@@ -307,6 +343,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if self._ledger is None:
             self._ledger = Ledger(self.name or "loader")
         return self._ledger
+
+    def _observer(self) -> Recorder | None:
+        """Keeps the record; None when none is wanted."""
+        if self._recorder is None and self.record is not False:
+            self._recorder = recorder_of(self, self._resolved(), self._accounts(), self._site)
+        return self._recorder
 
     def _place(self) -> Bookmark:
         if self._bookmark is None:

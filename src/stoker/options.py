@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,6 +59,7 @@ def check(
     prefetch_epochs: Any = False,
     lasting: bool = True,
     iterable: bool = False,
+    record: Any = None,
 ) -> None:
     """Raise as torch would for a wrong argument: ValueError for a value, TypeError for a type."""
     if executor is not None and executor not in EXECUTORS:
@@ -100,6 +102,8 @@ def check(
         )
     if name is not None and not isinstance(name, str):
         raise TypeError(f"name should be a string or None, but got {type(name).__name__}")
+    if record is not None and not isinstance(record, bool | str | os.PathLike):
+        raise TypeError(f"record should be a bool, a path or None, but got {type(record).__name__}")
     if memory_budget is not None:
         parse_bytes(memory_budget)
 

@@ -24,7 +24,8 @@ def _settled(waits_s: Waits, facts: dict | None = None, **changed) -> Causes:
     ],
 )  # fmt: skip
 def test_the_cause_with_most_of_the_wait_is_named(stage, cause):
-    found = _settled({(stage, 0, cause): 0.5, ("hand_over", 1, "io"): 0.1, ("queue", 1, "parent"): 0.1})
+    others_s = {("hand_over", 1, "io"): 0.1, ("queue", 1, "parent"): 0.1}
+    found = _settled({(stage, 0, cause): 0.5, **others_s}, totals={"epochs": 2})
     assert found.cause == cause
     assert found.culprit is None
     assert sum(part.ns for part in found.parts) == found.wait_ns == 700 * MS
@@ -52,8 +53,17 @@ def test_how_bad_it_is(wait_s, severity):
 
 
 def test_a_short_start_is_not_a_problem_of_the_data():
-    assert _settled({("start", -1, "start_up"): 0.04}).severity == "none"
-    assert _settled({("start", -1, "start_up"): 0.1}).severity == "moderate"
+    start = {("start", -1, "start_up"): 0.1}
+    assert _settled(start).severity == "none"
+    assert _settled(start, totals={"epochs": 3}).severity == "moderate"
+    assert _settled({("start", -1, "start_up"): 0.5}).severity == "high"
+
+
+def test_a_start_that_is_paid_once_is_not_named_while_the_rest_is_slow_too():
+    waits_s = {("start", -1, "start_up"): 0.5, ("fetch", 0, "io"): 0.2}
+    assert _settled(waits_s).cause == "io"
+    assert _settled(waits_s, totals={"epochs": 3}).cause == "start_up"
+    assert _settled({**waits_s, ("fetch", 0, "io"): 0.03}).cause == "start_up"
 
 
 def test_waits_behind_a_busy_accelerator_are_reported_and_no_stall():
@@ -210,3 +220,17 @@ def test_median_of_a_histogram():
     assert median_us([0, 0, 0]) is None
     assert median_us([0, 1, 5, 1]) == 3.0
     assert median_us([4, 0, 4]) == 0.75
+
+
+def test_a_worker_that_waits_for_its_own_threads_computes():
+    busy = {"cpu": 0.3, "runq": 0.1, "busy_s": 2.0, "tasks": 20}
+    waits_s = {("fetch", 0, "io"): 0.6, ("fetch", 0, "compute"): 0.3, ("fetch", 0, "starved"): 0.1}
+    threaded = [worker(0, **busy, threads=4, process_cpu_ns=2 * SECOND)]
+    assert _settled(waits_s, workers=threaded, num_workers=1).cause == "compute"
+    for alone in (
+        worker(0, **busy, threads=1, process_cpu_ns=600 * MS),
+        worker(0, **{**busy, "cpu": 0.01}, threads=4, process_cpu_ns=60 * MS),
+        worker(0, **{**busy, "tasks": 20_000}, threads=4, process_cpu_ns=2 * SECOND),
+        worker(0, **busy, threads=None, process_cpu_ns=None),
+    ):
+        assert _settled(waits_s, workers=[alone], num_workers=1).cause == "io"

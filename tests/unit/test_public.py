@@ -28,6 +28,7 @@ OURS = [
     "snapshot_every_n_steps",
     "prefetch_epochs",
     "name",
+    "record",
 ]
 ARGUMENTS = list(inspect.signature(stoker.DataLoader).parameters)
 

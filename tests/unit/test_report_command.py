@@ -71,6 +71,20 @@ def test_what_cannot_be_read_is_one_line_and_code_2(tmp_path):
     assert "No such file" in said["none.json"]
 
 
+def test_a_trace_is_written_beside_and_not_over_another(tmp_path):
+    path, trace = tmp_path / "run.json", tmp_path / "trace.json"
+    journal.write(run(loader(WAITS_S, steps=steps(5))), path)
+    assert _report(path, "--trace", trace).exit_code == 0
+    written = trace.read_text()
+    assert json.loads(written)["traceEvents"]
+    again = _report(path, "--trace", trace)
+    assert again.exit_code == 2
+    assert "--force" in again.stderr
+    assert trace.read_text() == written
+    assert _report(path, "--trace", trace, "--force").exit_code == 0
+    assert "cannot write" in _report(path, "--trace", tmp_path / "no" / "where.json").stderr
+
+
 def test_a_record_is_written_as_a_trace_and_never_over_another_file(tmp_path):
     path, out = tmp_path / "run.json", tmp_path / "trace.json.gz"
     journal.write(run(loader(WAITS_S, steps=steps(5))), path)
@@ -81,7 +95,7 @@ def test_a_record_is_written_as_a_trace_and_never_over_another_file(tmp_path):
     before = out.read_bytes()
     refused = _report(path, "--trace", out)
     assert refused.exit_code == 2
-    assert refused.stderr == f"stoker report: {out} exists: --force overwrites it\n"
+    assert refused.stderr == f"stoker report: {out} exists: pass --force to write over it\n"
     assert out.read_bytes() == before
     profiled = Profiled()
     with profiled.step():

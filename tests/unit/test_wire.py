@@ -24,7 +24,8 @@ results = st.builds(
     version=U8, kind=U8, flags=U16, worker=U32, epoch=U32, seq=U64, attempt=U16, part=U16,
     slot=U32, slot_generation=U32, scratch=U32, scratch_generation=U32,
     root_offset=U64, root_bytes=U64, nbytes=U64, shared_bytes=U64,
-    received_ns=U64, fetched_ns=U64, collated_ns=U64, sent_ns=U64,
+    dispatched_ns=U64, received_ns=U64, fetched_ns=U64, collated_ns=U64, sent_ns=U64,
+    cpu_ns=U64, runq_ns=U64, metered_ns=U64, slow_row=st.integers(-1, 1 << 62), slow_ns=U64,
 )  # fmt: skip
 
 

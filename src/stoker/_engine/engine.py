@@ -8,6 +8,7 @@ Everything happens on the thread that calls ``next``; between calls the workers 
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from typing import Any
 
@@ -19,12 +20,15 @@ from stoker._engine.handoff import NOTHING
 from stoker._engine.ledger import Ledger
 from stoker._engine.pool import Pool
 from stoker._engine.progress import Progress
+from stoker._engine.recording import Pen
 from stoker._engine.vigil import Vigil
 from stoker._executors.base import Arrival
+from stoker._metrics.recorder import Recorder
 from stoker._plan.planner import Planner
 from stoker.errors import Interrupted, LoaderClosed, NoGoodSample, WorkerDied
 
 _STARVED = m.Starved()
+_clock = time.monotonic_ns
 
 
 class Iteration:
@@ -40,6 +44,8 @@ class Iteration:
         seed: int,
         pipe_seed: int,
         timeout_s: float,
+        recorder: Recorder | None = None,
+        rows: int = 0,
     ) -> None:
         self._pool = pool
         self._ledger = ledger
@@ -63,7 +69,13 @@ class Iteration:
         self._torn = False
         # A batch that was being made here when Ctrl-C came: it counts as handed over only if somebody goes on without it.
         self._cut_off: m.Deliver | None = None
-        self.epoch = pool.begin(self._scheduler, seed, pipe_seed)
+        self.pen: Pen | None = None
+        """Writes down where the consumer's time goes; None: nobody wants to know."""
+        if recorder is not None:
+            inline = pool.plan.kind == "inline"
+            self.pen = Pen(recorder, recorder.tape(pool.folder), self._scheduler, parent=inline, rows=rows)
+        run = 0 if recorder is None else recorder.page_inode
+        self.epoch = pool.begin(self._scheduler, seed, pipe_seed, run)
         for worker, resume in progress.resumes(self.epoch):
             pool.executor.take_up(worker, resume)
         progress.ends = self._scheduler.ends
@@ -100,17 +112,28 @@ class Iteration:
         ready, scheduler = self._ready, self._scheduler
         if self._pool.closed or self._torn or self._pool.executor.torn:
             self._refuse()
+        pen = self.pen
+        asked_ns = got_ns = planned_ns = depth = nbytes = 0
+        if pen is not None:
+            asked_ns = got_ns = _clock()
+            depth, nbytes = scheduler.ready, scheduler.ready_bytes
         if not ready:
-            self._advance()
+            self._advance_recorded(pen, asked_ns)
+            if pen is not None:
+                got_ns = _clock()
         self._torn = True
         deliver = ready.popleft()
         self._carry_out(scheduler.handle(m.Taken(deliver.ticket.seq)))
         handoff = self._pool.handoff
         if self._pool.executor.eager:
             self._fill()
+        if pen is not None:
+            planned_ns = _clock()
         try:
             batch = handoff.open(deliver)
         except BaseException as error:
+            if pen is not None:
+                pen.write(deliver, asked_ns, got_ns, planned_ns, _clock(), depth, nbytes)
             # What the worker raised costs its batch only. An interrupt of ours has lost one: that must not go unnoticed.
             self._torn = not isinstance(error, Exception) and not _failed(deliver)
             if not self._torn and (isinstance(error, Exception) or self._pool.executor.eager):
@@ -120,6 +143,8 @@ class Iteration:
             raise
         self._progress.note(deliver)
         self._torn = False
+        if pen is not None:
+            pen.write(deliver, asked_ns, got_ns, planned_ns, _clock(), depth, nbytes)
         if handoff.misfit and scheduler.splitting:
             scheduler.handle(m.SplitRefused())
         return batch
@@ -129,6 +154,8 @@ class Iteration:
         if not self._closed:
             self._closed = True
             self._ready.clear()
+            if self.pen is not None:
+                self.pen.close()
             self._pool.end(self.epoch)
 
     def _refuse(self) -> None:
@@ -146,6 +173,17 @@ class Iteration:
             "an exception (of a signal handler or a sampler) came while this iterator handed out work; it would wait for "
             "what was lost then: call iter() on the loader again"
         )
+
+    def _advance_recorded(self, pen: Pen | None, asked_ns: int) -> None:
+        """The same as ``_advance``, and others can see since when somebody waits."""
+        if pen is None:
+            self._advance()
+            return
+        pen.waits(asked_ns)
+        try:
+            self._advance()
+        finally:
+            pen.waits(0)
 
     def _advance(self) -> None:
         """Plan and wait until a batch is ready; raises when none will be."""
@@ -182,7 +220,8 @@ class Iteration:
             executor.torn = False
             if not self._ready:
                 self._torn = False
-                self._ledger.stalls += vigil.check()
+                if vigil.check():
+                    self._ledger.note_stall(self._scheduler.head)
         self._torn = False
 
     def _fill(self) -> None:
@@ -236,7 +275,9 @@ class Iteration:
         if self._scheduler.policy.heal:
             again = any(type(command) is m.Spawn for command in commands)
             follows = "; a new worker takes its place" if again else ""
-            self._ledger.warn(f"{loss.reason.rstrip('.')}{follows}.{loss.details}")
+            text = f"{loss.reason.rstrip('.')}{follows}.{loss.details}"
+            self._ledger.event("restart" if again else "worker_died", text)
+            self._ledger.warn(text)
         self._carry_out(commands)
 
     def _finish(self) -> None:

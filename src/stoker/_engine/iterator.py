@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,12 +23,14 @@ from stoker._engine.opening import Opening, snapshot_every
 from stoker._engine.pool import Pool, PoolPlan
 from stoker._engine.relay import Lap, Relay
 from stoker._executors import hazards
+from stoker._metrics.recorder import Recorder
 from stoker._plan import ranks
 from stoker._plan.planner import Planner
 from stoker._worker import collate, stored
 from stoker._worker.spec import WorkerSpec
 from stoker.options import Options
 
+_clock = time.monotonic_ns
 _Base: Any = torch_loader._BaseDataLoaderIter
 _profiling = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
 
@@ -49,7 +52,9 @@ class StokerIter(_Base):  # type: ignore[misc]
         pool: Pool | None,
         keep: Callable[[Pool], None] | None,
         relay: Relay | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
+        self._recorder = recorder
         self._iteration: Iteration | None = None
         self._pool: Pool | None = None
         self._owner_pid = os.getpid()
@@ -90,6 +95,8 @@ class StokerIter(_Base):  # type: ignore[misc]
                 seed=self._base_seed,
                 pipe_seed=self._shared_seed or 0,
                 timeout_s=self._timeout,
+                recorder=recorder,
+                rows=(loader.batch_size or 1) if iterable else 1,
             )
         assert self._iteration is not None
         by_sample = options.rng == "sample"
@@ -181,10 +188,16 @@ class StokerIter(_Base):  # type: ignore[misc]
             data = iteration.next()
         except StopIteration:
             self._progress.finished = True
+            began_ns = _clock()
             self._finish()
+            if self._recorder is not None:
+                self._recorder.stopped(began_ns, _clock())
             raise
         if self._pin_memory:
+            began_ns = _clock()
             data = pinning.pin(data, self._pin_memory_device)
+            if iteration.pen is not None:
+                iteration.pen.pinned(began_ns, _clock())
         return data
 
     @property
@@ -280,6 +293,7 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
         stride=ranks.places(it._index_sampler)[1],
         stored=() if iterable or options.rng == "torch" else stored.find(dataset),
         snapshot_every=snapshot_every(loader),
+        metered=loader.record is not False,
     )
     if options.executor == "thread":
         stored.tell_once(spec.stored, loader)

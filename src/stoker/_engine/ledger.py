@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +37,8 @@ class Ledger:
     bad: dict[Any, BadRecord] = field(default_factory=dict)
     killers: set[Any] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
+    tell: Callable[[str, str], None] | None = None
+    """Where events go, with their reasons: the loader's recorder, if it has one."""
 
     def note_bad(self, samples: Sequence[BadSample], mode: str) -> None:
         """Count bad samples of a delivered batch. Each index is logged once."""
@@ -53,9 +55,30 @@ class Ledger:
                 continue
             self.bad[key] = BadRecord(1, kind, reason)
             what = index if isinstance(index, StreamPlace) else f"dataset index {index!r}"
+            self.event("bad_sample", f"{what} is bad ({reason}): {_DONE[mode]}")
             self.warn(f"{what} is bad ({reason}): {_DONE[mode]}")
             if len(self.bad) == _KEPT:
                 self.warn(f"{_KEPT} samples are bad; further ones are only counted")
+
+    def note_stall(self, seq: int) -> None:
+        """A wait has become odd; the warning is out."""
+        self.stalls += 1
+        self.event("stall", f"batch {seq} takes far longer than batches took so far")
+
+    def event(self, kind: str, reason: str) -> None:
+        """Something happened that a record should have."""
+        if self.tell is not None:
+            self.tell(kind, reason)
+
+    def counts(self) -> dict[str, int]:
+        """By their names in a record."""
+        return {
+            "batches": self.batches,
+            "empty_batches": self.empty_batches,
+            "worker_deaths": self.deaths,
+            "stalls": self.stalls,
+            "bad_samples": self.bad_count,
+        }
 
     def warn(self, text: str) -> None:
         """Log a warning. What a handler of the user's raises is not the trainer's fault and costs no batch."""

@@ -23,6 +23,7 @@ from stoker._executors.base import Arrival, Executor, Start
 from stoker._executors.inline import InlineExecutor
 from stoker._executors.process import ProcessExecutor
 from stoker._executors.thread import ThreadExecutor
+from stoker._metrics.blame import Folder
 from stoker._share.shipment import Shipment
 from stoker._transports.arena import Arena
 from stoker._worker.spec import WorkerSpec
@@ -79,6 +80,8 @@ class Pool:
             self.slots, self.arena, self.executor.agree, self.executor.remember, plan.spec.on_bad_sample
         )
         self.epoch = 0
+        self.folder = Folder(workers=plan.workers, inline=plan.kind == "inline")
+        """Knows what its workers did last, for blame."""
         self.row_ns = 0.0
         self.typical_bytes = 0
         self.trim_asked = False
@@ -117,18 +120,18 @@ class Pool:
         """Whether something on the dataset is not as the workers know it."""
         return self._revisions is not None and bool(self._revisions.snapshot.changes())
 
-    def begin(self, scheduler: Scheduler, seed: int, pipe_seed: int) -> int:
-        """Take on an iteration; its epoch number."""
+    def begin(self, scheduler: Scheduler, seed: int, pipe_seed: int, run: int = 0) -> int:
+        """Take on an iteration of the loader whose run page ``run`` names; its epoch number."""
         self.epoch += 1
         self.busy = True
         self._slim = False
         self._schedulers[self.epoch] = scheduler
         revisions = self._revisions
         if revisions is None:
-            self.executor.begin(Start(self.epoch, seed, pipe_seed))
+            self.executor.begin(Start(self.epoch, seed, pipe_seed, run=run))
         else:
             restore = revisions.snapshot.restore
-            self.executor.begin(Start(self.epoch, seed, pipe_seed, revisions.word, restore))
+            self.executor.begin(Start(self.epoch, seed, pipe_seed, revisions.word, restore, run))
             revisions.give_back()
         return self.epoch
 

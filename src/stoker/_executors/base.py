@@ -49,7 +49,8 @@ class Start:
     """What is new with an iteration: its epoch number, the base seed, the seed shared by DataPipes.
 
     ``revision`` announces what changed on the dataset to workers that have a copy of it; 0: nothing ever did. ``restore`` makes the
-    dataset what it was at the beginning of the iteration, in a worker that inherits it later.
+    dataset what it was at the beginning of the iteration, in a worker that inherits it later. ``run`` is the inode of the loader's
+    run page, for tools that look at a status page; 0: there is none.
     """
 
     epoch: int
@@ -57,6 +58,7 @@ class Start:
     pipe_seed: int = 0
     revision: int = 0
     restore: Callable[[], None] | None = None
+    run: int = 0
 
 
 class Executor(Protocol):

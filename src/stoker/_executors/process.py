@@ -105,6 +105,7 @@ class ProcessExecutor:
             self._control[status.REVISION] = start.revision
         self._control[status.EPOCH] = start.epoch
         self._control[status.TRIM] = 0
+        self._control[status.RUN] = start.run or self._control[status.RUN]
 
     def agree(self, layout: int) -> None:
         self._control[status.LAYOUT] = layout

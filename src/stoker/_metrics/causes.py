@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from stoker._metrics.contention import Evidence, culprit
+from stoker._metrics.contention import Evidence, active_threads, culprit
 from stoker._metrics.record import CAUSES, STAGES, Concurrency, LoaderRecord, Machine, WorkerRecord
 
 NOT_DATA = 0.02
@@ -93,13 +93,14 @@ def settle(loader: LoaderRecord, machine: Machine) -> Causes:
     missing: list[str] = []
     sums = _sums(loader)
     sums = _gil(sums, loader, machine, evidence)
+    sums = _own_threads(sums, loader, evidence)
     sums = _bandwidth(sums, loader, machine, evidence, missing)
     taker = culprit(loader, machine, evidence, missing) if _of(sums, "starved") else None
     starved = _is_starved(sums, taker, evidence)
     if starved:
         # The consumer was woken late for the same want of a CPU.
         sums = _moved(sums, "parent", "starved", stages=("wake",))
-    cause = _leading(sums, starved=starved)
+    cause = _leading(_without_start(sums, loader), starved=starved)
     hidden_ns = None if totals.hidden_ns is None else min(totals.hidden_ns, totals.wait_ns)
     if cause == "io":
         _storage(loader, evidence, missing)
@@ -122,7 +123,7 @@ def settle(loader: LoaderRecord, machine: Machine) -> Causes:
         evidence=tuple(evidence),
         missing=tuple(missing),
     )
-    return replace(found, severity=_severity(found))
+    return replace(found, severity=_severity(found, once=totals.epochs <= 1))
 
 
 def median_us(histogram: list[int]) -> float | None:
@@ -176,6 +177,19 @@ def _gil(sums: Sums, loader: LoaderRecord, machine: Machine, evidence: list[Evid
     text = f"threads are off the CPU {off:.0%} of their time"
     evidence.append(Evidence("off_share", off, OFF_FOR_GIL, text))
     return _moved(_moved(sums, "io", "gil"), "parent", "gil", stages=("wake",))
+
+
+def _own_threads(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> Sums:
+    """A worker that computes with several threads is off the CPU while it waits for the last of them: that is no I/O."""
+    busy_ns = sum(each.busy_ns for each in loader.workers)
+    if not busy_ns or loader.executor != "process":
+        return sums
+    threads = sum(active_threads(each) * each.busy_ns for each in loader.workers) / busy_ns
+    if threads == 1.0:
+        return sums
+    text = f"a worker computes with {threads:.1f} threads at once"
+    evidence.append(Evidence("threads_per_worker", threads, 1.0, text))
+    return _moved(sums, "io", "compute")
 
 
 def _off_share(workers: list[WorkerRecord]) -> float | None:
@@ -235,6 +249,15 @@ def _is_starved(sums: Sums, taker: str | None, evidence: list[Evidence]) -> bool
     return share > limit
 
 
+def _without_start(sums: Sums, loader: LoaderRecord) -> Sums:
+    """A start that is paid once is what to name only when all is well after it: most runs are longer than what was recorded."""
+    totals = loader.totals
+    steady_ns = sum(sums.values()) - _of(sums, "start_up")
+    if totals.epochs > 1 or steady_ns < MODERATE * (steady_ns + totals.step_ns):
+        return sums
+    return {key: ns for key, ns in sums.items() if key[1] != "start_up"}
+
+
 def _leading(sums: Sums, *, starved: bool) -> str | None:
     """The cause with most of the wait. Those of work on the CPU count together: starved or not, it is the same work."""
     weights = {cause: _of(sums, cause) for cause in CAUSES if cause not in _ON_CPU}
@@ -268,10 +291,11 @@ def _storage(loader: LoaderRecord, evidence: list[Evidence], missing: list[str])
     evidence.append(Evidence("iowait_share", share, STORAGE, text))
 
 
-def _severity(causes: Causes) -> str:
-    """none, low, moderate, high. A start-up that is all there is, and short beside the run, is no problem of the data."""
+def _severity(causes: Causes, *, once: bool) -> str:
+    """none, low, moderate, high. A start that is paid ``once`` and all there is counts only where it is much of the run."""
     stall = causes.stall or 0.0
-    steady = stall * (1 - causes.share("start_up"))
-    if stall < NOT_DATA or (steady < NOT_DATA and stall < MODERATE):
+    start = stall * causes.share("start_up")
+    steady = (stall - start) / (1 - start) if start < 1 else 0.0
+    if stall < NOT_DATA or (once and steady < NOT_DATA and stall < HIGH):
         return "none"
     return "low" if stall < MODERATE else "moderate" if stall < HIGH else "high"

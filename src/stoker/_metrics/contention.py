@@ -9,8 +9,11 @@ from stoker._metrics.record import Load, LoaderRecord, Machine, WorkerRecord
 THROTTLED = 0.05
 """Share of the quota's periods with throttling; below it the quota was met by chance."""
 _MORE_THAN_ONE = 1.5
-"""CPU time of a worker process over that of its batch-making thread, from which on it is several threads that compute: a
-process has used some before its first batch."""
+"""CPU time of a worker process over that of its batch-making thread, from which on it is several threads that compute."""
+_LEAST_SHARE = 0.05
+_LEAST_TASK_NS = 2_000_000
+"""What the other threads used has to be this much of the time at work, and a task this long: between tasks a worker uses
+some CPU too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +75,13 @@ def foreign_cpus(load: Load) -> float | None:
 
 def active_threads(worker: WorkerRecord) -> float:
     """How many threads of a worker compute at once: CPU time of the process over that of the thread that makes batches."""
-    if not worker.process_cpu_ns or not worker.cpu_ns:
+    if not worker.process_cpu_ns or not worker.cpu_ns or worker.busy_ns < worker.tasks * _LEAST_TASK_NS:
         return 1.0
     ratio = worker.process_cpu_ns / worker.cpu_ns
-    return 1.0 if ratio < _MORE_THAN_ONE else min(ratio, float(worker.threads or ratio))
+    others_ns = worker.process_cpu_ns - worker.cpu_ns
+    if ratio < _MORE_THAN_ONE or others_ns < _LEAST_SHARE * worker.busy_ns:
+        return 1.0
+    return min(ratio, float(worker.threads or ratio))
 
 
 def _wanted_cpus(loader: LoaderRecord, usable: int) -> tuple[float, float]:

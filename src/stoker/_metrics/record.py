@@ -118,7 +118,7 @@ class Totals:
     wall_ns: int = 0
     wait_ns: int = 0
     open_ns: int = 0
-    """Of ``wait_ns``: in ``iter()``."""
+    """Of ``wait_ns``: in ``iter()``, and at the ends of epochs."""
     step_ns: int = 0
     """Between batches: what the training loop did, ends of epochs without."""
     idle_ns: int = 0

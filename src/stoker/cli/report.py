@@ -122,7 +122,7 @@ def _write_trace(record: RunRecord, path: Path, merge: Path | None, force: bool)
                     err=True,
                 )
     except FileExistsError:
-        raise TraceError(f"{path} exists: --force overwrites it") from None
+        raise TraceError(f"{path} exists: pass --force to write over it") from None
     except OSError as error:
         raise TraceError(f"cannot write {path}: {error.strerror or error}") from error
     click.echo(f"Wrote {events} events to {path}: open it at https://ui.perfetto.dev", err=True)

@@ -24,9 +24,16 @@ TAKERS = {
 }
 _ABOUT = {
     "io": ("iowait_share",),
-    "compute": ("runq_share", "cpu_per_row_ratio"),
+    "compute": ("runq_share", "threads_per_worker", "cpu_per_row_ratio"),
     "bandwidth": ("cpu_per_row_ratio", "runq_share"),
-    "starved": ("throttled_share", "runq_share", "wanted_cpus", "foreign_cpus", "cpu_pressure"),
+    "starved": (
+        "throttled_share",
+        "runq_share",
+        "wanted_cpus",
+        "threads_per_worker",
+        "foreign_cpus",
+        "cpu_pressure",
+    ),
     "gil": ("late_wake_us", "off_share"),
 }
 """By cause: the measured quantities that speak for it, the weightiest first."""

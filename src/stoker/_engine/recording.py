@@ -1,0 +1,158 @@
+"""What the recorder of a loader has to know, and whom it may ask; without holding on to the loader."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from stoker import options as opts
+from stoker._core import messages as m
+from stoker._core.scheduler import Scheduler
+from stoker._engine.ledger import Ledger
+from stoker._metrics import page
+from stoker._metrics.record import Option, Slow
+from stoker._metrics.recorder import Recorder, Size, sink_from_environment
+from stoker._metrics.tape import Tape
+
+_TORCHS = (
+    "num_workers", "batch_size", "pin_memory", "drop_last", "timeout", "persistent_workers", "in_order", "prefetch_epochs",
+)  # fmt: skip
+_OURS = ("rng", "restarts", "on_bad_sample", "split_batches", "memory_budget")
+
+
+def recorder_of(loader: Any, options: opts.Options, ledger: Ledger, site: str | None) -> Recorder | None:
+    """For a loader that is iterated for the first time; None when it does not want one."""
+    if loader.record is False:
+        return None
+    given = isinstance(loader.record, str | os.PathLike)
+    recorder = Recorder(
+        name=options.name,
+        engine="stoker",
+        executor=options.executor,
+        dataset=f"{type(loader.dataset).__module__}.{type(loader.dataset).__qualname__}",
+        site=site,
+        options=_options(loader, options),
+        sink=Path(loader.record) if given else sink_from_environment(),
+    )
+    reference = weakref.ref(loader)
+
+    def sizes() -> Iterable[Size]:
+        alive = reference()
+        return (
+            ()
+            if alive is None
+            else [_size(each) for pool in alive._pools() for each in pool.executor.weights()]
+        )
+
+    recorder.sizes = sizes
+    recorder.counts = ledger.counts
+    ledger.tell = recorder.event
+    weakref.finalize(loader, recorder.close)
+    return recorder
+
+
+def _size(weight: Any) -> Size:
+    growth = None
+    if weight.private_bytes is not None and weight.baseline_bytes is not None:
+        growth = max(0, weight.private_bytes - weight.baseline_bytes)
+    return Size(weight.worker, weight.pid, weight.pss_bytes, weight.private_bytes, growth)
+
+
+def _options(loader: Any, options: opts.Options) -> dict[str, Option]:
+    """Every option that matters for speed, and why it is what it is."""
+    found = {name: Option(_plain(getattr(loader, name)), "as the loader has it") for name in _TORCHS}
+    open_factor = isinstance(loader.prefetch_factor, opts.LeftOpen)
+    why = "left open: the window deepens where that helps" if open_factor else "given"
+    factor = loader.prefetch_factor
+    found["prefetch_factor"] = Option(None if factor is None else int(factor), why)
+    found["executor"] = Option(options.executor, options.reasons.get("executor", "given"))
+    found["sampler"] = Option(type(loader.sampler).__name__, "as the loader has it")
+    collate = loader.collate_fn
+    found["collate_fn"] = Option(
+        getattr(collate, "__qualname__", type(collate).__name__), "as the loader has it"
+    )
+    context = loader.multiprocessing_context
+    if loader.num_workers and options.executor == "process":
+        method = context.get_start_method() if context is not None else None
+        found["start_method"] = Option(method, "given" if method else "the platform's default")
+    for name in _OURS:
+        found[name] = Option(_plain(getattr(loader, name)), options.reasons.get(name, "as the loader has it"))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    return float(value) if isinstance(value, float) else repr(value)[:200]
+
+
+class Pen:
+    """Writes one iteration's rows. On the thread that iterates; ``close`` is idempotent.
+
+    ``parent``: the consumer makes the batches itself. ``rows``: how many a batch has whose ticket does not say.
+    """
+
+    def __init__(
+        self, recorder: Recorder, tape: Tape, scheduler: Scheduler, *, parent: bool, rows: int
+    ) -> None:
+        self._recorder = recorder
+        self._tape = tape
+        self._write = tape.write
+        self._parent = parent
+        self._rows = rows
+        reference = weakref.ref(scheduler)
+        recorder.window = lambda: None if (alive := reference()) is None else alive.window
+
+    def waits(self, asked_ns: int) -> None:
+        """The consumer waits since then; 0: no more. For others to see."""
+        shown = self._recorder.page
+        if shown is not None:
+            shown.words[page.ASKED_NS] = asked_ns
+
+    def write(
+        self,
+        deliver: m.Deliver,
+        asked_ns: int,
+        got_ns: int,
+        planned_ns: int,
+        given_ns: int,
+        depth: int,
+        nbytes: int,
+    ) -> None:
+        """A batch was handed over, or its error was."""
+        ticket, results = deliver
+        ready = 1 if got_ns == asked_ns else 0
+        count = len(results)
+        for result in results:
+            if type(result) is m.Lost:
+                continue
+            assert not isinstance(result, m.Lost)
+            spans = result.spans
+            worker = -1 if self._parent else result.worker
+            self._write(
+                asked_ns, got_ns, planned_ns, given_ns, ticket.epoch, ticket.seq, result.part, result.attempt, worker,
+                (ticket.rows or self._rows) // count, ready, depth, nbytes, result.receipt.nbytes, *spans,
+            )  # fmt: skip
+            if spans.slow_ns > self._recorder.slow_floor_ns:
+                self._note_slow(ticket, spans.slow_row, spans.slow_ns, worker)
+
+    def _note_slow(self, ticket: Any, row: int, ns: int, worker: int) -> None:
+        indices = ticket.indices
+        index = indices[row] if isinstance(indices, list | tuple) and 0 <= row < len(indices) else None
+        if index is not None and type(index) is not int:
+            index = index if isinstance(index, str) else repr(index)[:200]
+        self._recorder.slow(Slow(index, ns, worker, ticket.epoch, ticket.seq, row))
+
+    def pinned(self, began_ns: int, ended_ns: int) -> None:
+        """The batch written last was then copied into pinned memory."""
+        self._tape.pinned(began_ns, ended_ns)
+
+    def close(self) -> None:
+        """The iteration is over."""
+        self._recorder.end(self._tape)

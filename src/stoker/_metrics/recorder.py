@@ -1,0 +1,398 @@
+"""One recorder per loader: it takes what iterations write down and makes of it the live record, the run page and the journal.
+
+    tape.write ──(every 4096 rows, or a quarter of a second)──► Accounts: sums ──► RunPage (stoker top)
+                                                                              └──► Journal (every few seconds, where asked for)
+
+Everything happens on the thread that iterates, but for ``record``, which any thread may call.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from stoker._metrics import machine, page
+from stoker._metrics.accounts import Accounts, table
+from stoker._metrics.blame import Folder
+from stoker._metrics.journal import Journal
+from stoker._metrics.processes import footprint
+from stoker._metrics.record import Event, LoaderRecord, Machine, Option, Run, RunRecord, Slow
+from stoker._metrics.summary import Recently, Summary, summary_of
+from stoker._metrics.tape import Tape
+
+ENVIRONMENT = "STOKER_RECORD"
+"""Names the folder to which every loader of a process appends its record."""
+
+_EVENTS = 1000
+_JOURNAL_NS = 5_000_000_000
+_JOURNAL_ROWS = 512
+"""Rows that one line of a journal has at most."""
+_LOAD_NS = 1_000_000_000
+_WEIGH_COST = 100
+"""Weighing takes no more than this part of the time."""
+
+_live: weakref.WeakSet[Recorder] = weakref.WeakSet()
+_numbers = iter(range(1 << 62))
+_facts: list[Machine] = []
+
+
+class Size(NamedTuple):
+    """What a worker occupies; None where the kernel does not tell."""
+
+    worker: int
+    pid: int
+    pss_bytes: int | None
+    private_bytes: int | None
+    growth_bytes: int | None
+
+
+def live() -> list[Recorder]:
+    """All of this process that were not closed. Any thread."""
+    return [each for each in list(_live) if not each.closed]
+
+
+def sink_from_environment() -> Path | None:
+    """Where the environment asks this process's loaders to append their records."""
+    folder = os.environ.get(ENVIRONMENT)
+    return Path(folder) if folder else None
+
+
+class Recorder:
+    """Keeps the record of one loader. An instrument that fails is unplugged, with its reason: the loader goes on."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        engine: str,
+        executor: str,
+        dataset: str,
+        site: str | None = None,
+        options: dict[str, Option] | None = None,
+        sink: Path | None = None,
+    ) -> None:
+        self.name, self.engine, self.executor, self.dataset, self.site = name, engine, executor, dataset, site
+        self.options = options if options is not None else {}
+        self.closed = False
+        self.unplugged: str | None = None
+        self.window: Callable[[], int | None] | None = None
+        """Asks the iteration under way how many tickets may be planned and not taken."""
+        self.counts: Callable[[], dict[str, int]] | None = None
+        """Asks for further counts by their names in ``Totals``."""
+        self.sizes: Callable[[], Iterable[Size]] | None = None
+        """Weighs the workers. Without it they are weighed by their pids."""
+        self.page: page.RunPage | None = None
+        self._sink = sink
+        self._lock = threading.RLock()
+        self._tapes: list[Tape] = []
+        self._pids: dict[int, int] = {}
+        self._born()
+        _live.add(self)
+
+    def _born(self) -> None:
+        """Begin with nothing, in this process."""
+        now_ns = time.monotonic_ns()
+        self.run = Run(
+            id=uuid.uuid4().hex[:16],
+            pid=os.getpid(),
+            argv=list(getattr(sys, "orig_argv", sys.argv)),
+            began_unix_ns=time.time_ns(),
+            began_ns=now_ns,
+            rank=_number("RANK", 0),
+            world_size=_number("WORLD_SIZE", 1),
+        )
+        self._accounts = Accounts(now_ns)
+        self._events: deque[Event] = deque(maxlen=_EVENTS)
+        self._dropped = 0
+        self._slow_floor_ns = 0
+        self._recently = Recently()
+        self._dials: machine.Dials | None = None
+        self._began: machine.Counters | None = None
+        self._now: machine.Counters | None = None
+        self._load_due_ns = self._journal_due_ns = self._weigh_due_ns = 0
+        self._journal_gap_ns = 500_000_000
+        self._journal = _journal(self._sink)
+        self._written = 0
+        self._baselines: dict[int, int] = {}
+
+    # Written down while it goes
+
+    def opened(self, began_ns: int, ended_ns: int) -> None:
+        """One call of ``iter()``. On the thread that iterates."""
+        with self._lock:
+            accounts = self._accounts
+            if not accounts.totals.epochs:
+                shift_ns = began_ns - self.run.began_ns
+                self.run.began_ns = accounts.began_ns = began_ns
+                self.run.began_unix_ns += shift_ns
+            accounts.opened(began_ns, ended_ns)
+
+    def _begin(self) -> None:
+        self._read_load()
+        self.page = page.RunPage.create()
+
+    def reborn(self) -> None:
+        """In a forked child: begin with nothing. Locks may be held by threads that are not here."""
+        self._lock = threading.RLock()
+        self.page = None
+        self._tapes.clear()
+        self._pids.clear()
+        self._born()
+
+    def stopped(self, began_ns: int, ended_ns: int) -> None:
+        """An epoch's end, workers' too where they do not stay: the consumer waited for it. On the thread that iterates."""
+        with self._lock:
+            self._accounts.stopped(began_ns, ended_ns)
+
+    def tape(self, folder: Folder | None = None) -> Tape:
+        """For one iteration. ``folder`` knows its pool's workers; a new one for new workers."""
+        if folder is None:
+            folder = Folder(workers=_workers(self.options), inline=self.executor == "inline")
+        if self.page is None and self.unplugged is None:
+            self._guarded(self._begin)
+        with self._lock:
+            for tape in self._tapes:
+                if tape.closed:
+                    tape.closed, tape.folder, tape.given_ns = False, folder, 0
+                    return tape
+            tape = Tape(self, folder)
+            self._tapes.append(tape)
+        return tape
+
+    def end(self, tape: Tape) -> None:
+        """Its iteration is over; somebody else may get it. On the thread that iterated."""
+        if tape.closed:
+            return
+        self._guarded(lambda: self._fold(tape, final=True), tape)
+        tape.closed = True
+
+    def fold(self, tape: Tape) -> None:
+        """It is full."""
+        self._guarded(lambda: self._fold(tape, final=False), tape)
+
+    def tick(self, tape: Tape, now_ns: int) -> None:
+        """It is time to tell others how things are."""
+        self._guarded(lambda: self._tick(tape, now_ns), tape)
+
+    def slow(self, slow: Slow) -> None:
+        """A sample slower than ``slow_floor_ns``."""
+        with self._lock:
+            self._slow_floor_ns = self._accounts.note_slow(slow)
+
+    @property
+    def page_inode(self) -> int:
+        """What others know its run page by; 0: there is none."""
+        return 0 if self.page is None else self.page.inode
+
+    @property
+    def slow_floor_ns(self) -> int:
+        """How slow a sample has to be to be one of the slowest."""
+        return self._slow_floor_ns
+
+    def event(self, kind: str, reason: str) -> None:
+        """Something happened. Any thread."""
+        with self._lock:
+            if len(self._events) == _EVENTS:
+                self._dropped += 1
+            at_ns = max(0, time.monotonic_ns() - self.run.began_ns)
+            self._events.append(Event(at_ns, kind, reason))
+
+    def worker(self, worker: int, *, pid: int) -> None:
+        """Make a worker known by its pid."""
+        with self._lock:
+            self._pids[worker] = pid
+            self._accounts.worker(worker).pid = pid
+
+    # Told to others
+
+    def record(self, *, steps: bool = True, weigh: bool = True) -> RunRecord:
+        """The record so far. Any thread. Weighing workers takes some milliseconds for each."""
+        with self._lock:
+            accounts = self._accounts.copy()
+            for tape in self._tapes:
+                accounts.add(tape.pending(), tape.folder.copy(), tape.given_ns)
+                accounts.pinned(tape.pin_ns)
+            self._read_load()
+            if weigh:
+                self._weigh(accounts)
+            loader = self._loader(accounts)
+            if steps:
+                loader.steps, loader.steps_dropped = (
+                    table(accounts.rows(), accounts.began_ns),
+                    accounts.dropped,
+                )
+            return RunRecord(self.run, _machine(), [loader])
+
+    def close(self) -> None:
+        """The loader is gone, or the process ends. Idempotent; nothing in a forked child."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.run.pid == os.getpid():
+            self.run.ended = True
+            self._guarded(self._last_words)
+        if self.page is not None:
+            self.page.close()
+
+    def _last_words(self) -> None:
+        with self._lock:
+            for tape in self._tapes:
+                self._fold(tape, final=True)
+            if self._journal is not None and self._accounts.totals.epochs:
+                self._read_load()
+                self._append(self._journal)
+
+    def _guarded(self, what: Callable[[], None], tape: Tape | None = None) -> None:
+        try:
+            what()
+        except Exception as error:
+            self.unplugged = self.unplugged or f"{type(error).__name__}: {error}"
+            if tape is not None:
+                tape.rows = 0
+                tape.due_ns = 1 << 62
+
+    def _fold(self, tape: Tape, *, final: bool) -> None:
+        with self._lock:
+            rows = tape.take(final=final)
+            pin_ns, tape.pin_ns = tape.pin_ns, 0
+            tape.given_ns = self._accounts.add(rows, tape.folder, tape.given_ns)
+            self._accounts.pinned(pin_ns)
+
+    def _tick(self, tape: Tape, now_ns: int) -> None:
+        tape.due_ns = now_ns + page.PERIOD_NS
+        with self._lock:
+            self._fold(tape, final=False)
+            if now_ns >= self._load_due_ns:
+                self._load_due_ns = now_ns + _LOAD_NS
+                self._read_load()
+            if self.page is not None:
+                self.page.write(self._summary(now_ns))
+            if self._journal is not None and now_ns >= self._journal_due_ns:
+                self._journal_due_ns = now_ns + self._journal_gap_ns
+                self._journal_gap_ns = min(2 * self._journal_gap_ns, _JOURNAL_NS)
+                self._append(self._journal)
+
+    def _summary(self, now_ns: int) -> Summary:
+        run = self.run
+        return summary_of(
+            self._loader(self._accounts),
+            self._recently,
+            at_ns=now_ns,
+            began_ns=run.began_ns,
+            workers=_workers(self.options),
+            rank=run.rank,
+            world_size=run.world_size,
+        )
+
+    def _append(self, journal: Journal) -> None:
+        """One more line, or the whole anew when there are too many. Workers are weighed with it, for a small share of the time."""
+        began_ns = time.monotonic_ns()
+        if began_ns >= self._weigh_due_ns:
+            self._weigh(self._accounts)
+            self._weigh_due_ns = began_ns + _WEIGH_COST * (time.monotonic_ns() - began_ns)
+        loader = self._loader(self._accounts)
+        rows = self._accounts.rows()
+        if journal.full:
+            loader.steps, loader.steps_dropped = table(rows, self._accounts.began_ns), self._accounts.dropped
+            journal.rewrite(RunRecord(self.run, _machine(), [loader]))
+        else:
+            fresh = rows[len(rows) - min(len(rows), self._accounts.added - self._written) :]
+            loader.steps_dropped = max(0, self._accounts.added - self._written - _JOURNAL_ROWS)
+            loader.steps = table(fresh[-_JOURNAL_ROWS:], self._accounts.began_ns)
+            journal.append(RunRecord(self.run, _machine(), [loader]))
+        self._written = self._accounts.added
+
+    def _loader(self, accounts: Accounts) -> LoaderRecord:
+        """All but the steps."""
+        totals = accounts.totals
+        if self.window is not None:
+            totals.window = self.window() or totals.window
+        if self.counts is not None:
+            for name, count in self.counts().items():
+                setattr(totals, name, count)
+        loader = LoaderRecord(self.name, self.engine, self.executor, self.dataset, self.site, self.options)
+        loader.totals = totals
+        workers = [accounts.workers[number] for number in sorted(accounts.workers)]
+        loader.workers = workers
+        if self._began is not None and self._now is not None:
+            loader.load = self._now.since(
+                self._began, sum(each.cpu_ns for each in workers if each.worker >= 0)
+            )
+        loader.blame = accounts.blame()
+        loader.concurrency = accounts.by_concurrency()
+        loader.slowest = accounts.slowest
+        loader.events, loader.events_dropped = list(self._events), self._dropped
+        loader.periods = accounts.periods
+        return loader
+
+    def _read_load(self) -> None:
+        if self._dials is None:
+            self._dials = machine.Dials()
+        self._now = self._dials.read()
+        if self._began is None:
+            self._began = self._now
+
+    def _weigh(self, accounts: Accounts) -> None:
+        """What the workers occupy, into their records."""
+        for size in self.sizes() if self.sizes is not None else self._by_pid():
+            one = accounts.worker(size.worker)
+            one.pid, one.pss_bytes, one.private_bytes = size.pid, size.pss_bytes, size.private_bytes
+            one.private_growth_bytes = size.growth_bytes
+
+    def _by_pid(self) -> Iterable[Size]:
+        for worker, pid in list(self._pids.items()):
+            found = footprint(pid)
+            if found is not None:
+                base = self._baselines.setdefault(pid, found.private_bytes)
+                growth = max(0, found.private_bytes - base)
+                yield Size(worker, pid, found.pss_bytes, found.private_bytes, growth)
+
+
+def _journal(sink: Path | None) -> Journal | None:
+    """A file of its own for every loader and process, where a folder is given."""
+    if sink is None:
+        return None
+    if sink.suffix not in (".json", ".jsonl"):
+        sink = sink / f"{os.getpid()}-{next(_numbers)}.jsonl"
+    return Journal(sink)
+
+
+def _machine() -> Machine:
+    if not _facts:
+        _facts.append(machine.facts())
+    return _facts[0]
+
+
+def _workers(options: dict[str, Option]) -> int:
+    found = options.get("num_workers")
+    return found.value if found is not None and isinstance(found.value, int) else 0
+
+
+def _number(name: str, default: int) -> int:
+    value = os.environ.get(name, "")
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 8 else default
+
+
+def _reborn() -> None:
+    """In a forked child: what was recorded is the parent's, and so are its page and its file."""
+    for each in list(_live):
+        each.reborn()
+
+
+def _close_all() -> None:
+    for each in live():
+        each.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reborn)
+atexit.register(_close_all)

@@ -1,0 +1,37 @@
+"""docs/record.md names every field of a record, every stage and cause, and shows a screen as it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from stoker._metrics import record
+from stoker._metrics.record import CAUSES, STAGES, STARVED_BY, STEP_COLUMNS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "record.md").read_text()
+NAMED = set(re.findall(r"`([a-z_]+)`", PAGE))
+KINDS = [
+    record.Run, record.Machine, record.Load, record.Totals, record.Blame, record.WorkerRecord, record.Slow, record.Event,
+    record.Period, record.Concurrency, record.Option, record.LoaderRecord, record.RunRecord,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_field_is_named(kind):
+    assert {each.name for each in fields(kind)} - NAMED == set()
+
+
+def test_every_dataclass_of_the_record_is_looked_at():
+    known = {
+        each
+        for each in vars(record).values()
+        if isinstance(each, type) and hasattr(each, "__dataclass_fields__")
+    }
+    assert known == set(KINDS)
+
+
+def test_every_column_stage_and_cause_is_named():
+    assert {*STEP_COLUMNS, *STAGES, *CAUSES, *STARVED_BY} - NAMED == set()
