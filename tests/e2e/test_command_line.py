@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -133,27 +135,63 @@ def test_a_script_finds_itself_as_it_would_alone(tmp_path: Path) -> None:
         assert ("module 'sitecustomize' from" in alone[1]) == (words[0] == "package")
 
 
-def test_signals_are_the_scripts_own(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(
-        "import os, signal, sys\n"
-        "def told(number, _):\n  print(signal.Signals(number).name, flush=True)\n  seen.add(number)\n"
-        "  if len(seen) == 4: sys.exit(9)\n"
-        "seen = set()\n"
-        "for each in ('SIGTERM', 'SIGUSR1', 'SIGHUP', 'SIGINT'): signal.signal(getattr(signal, each), told)\n"
-        "print(os.getpid(), flush=True)\n"
-        "while True: signal.pause()\n"
-    )
-    process = started(["-m", "stoker", "profile", "script.py"], tmp_path)
+LISTENER = """
+import os, signal, sys
+def told(number, _):
+    seen.append(signal.Signals(number).name)
+    print(seen[-1], flush=True)
+seen = []
+for each in ('SIGTERM', 'SIGUSR1', 'SIGHUP', 'SIGINT', 'SIGRTMIN'): signal.signal(getattr(signal, each), told)
+print(os.getpid(), flush=True)
+sys.stdin.readline()
+print(*seen)
+sys.exit(9)
+"""
+
+
+def test_signals_reach_the_script_once(tmp_path: Path) -> None:
+    """Sent to the command alone, or to its process group; the script decides what they mean."""
+    (tmp_path / "script.py").write_text(LISTENER)
+    process = started(["-m", "stoker", "profile", "script.py"], tmp_path, start_new_session=True)
+    sent = ["SIGTERM", "SIGUSR1", "SIGHUP", "SIGINT", "SIGRTMIN"]
     with process:
         assert process.stdout is not None
         process.stdout.readline()
-        for name in ("SIGTERM", "SIGUSR1", "SIGHUP", "SIGINT"):
-            process.send_signal(getattr(signal, name))
-            assert process.stdout.readline() == f"{name}\n"
-        _, err = process.communicate(timeout=BOUND_S)
+        for send in (os.kill, os.killpg):
+            for name in sent:
+                send(process.pid, getattr(signal, name))
+                assert process.stdout.readline() == f"{name}\n"
+        out, err = process.communicate("\n", timeout=BOUND_S)
+    assert out.split() == [*sent, *sent]
     assert process.returncode == 9
     assert "No DataLoader handed out a batch" in err
     assert list(tmp_path.iterdir()) == [tmp_path / "script.py"]
+
+
+def test_keys_at_the_terminal_are_the_scripts(tmp_path: Path) -> None:
+    """Ctrl-C comes once, and the terminal is the script's standard input."""
+    (tmp_path / "script.py").write_text(LISTENER)
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execve(sys.executable, [sys.executable, "-m", "stoker", "run", "script.py"], environment())
+    with open(fd, "r+b", buffering=0) as terminal:
+        read_until(terminal, rb"\d+\r\n")
+        terminal.write(b"\x03")
+        read_until(terminal, rb"SIGINT\r\n")
+        terminal.write(b"go on\n")
+        shown = read_until(terminal, rb"Verdict")
+        assert shown.count(b"SIGINT") == 1
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+
+
+def read_until(terminal: Any, wanted: bytes) -> bytes:
+    """What the terminal shows, up to something."""
+    seen = b""
+    while not re.search(wanted, seen):
+        assert select.select([terminal], [], [], BOUND_S)[0], seen
+        seen += os.read(terminal.fileno(), 4096)
+    return seen
 
 
 def test_the_script_dies_with_the_command(tmp_path: Path) -> None:

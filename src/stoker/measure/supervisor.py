@@ -2,14 +2,13 @@
 
 The script has the supervisor's standard streams, terminal, process group and descriptors. It is started as ``python script.py``
 would be, by Python itself; what stoker does in it comes in through ``sitecustomize`` (the folder ``site``). The supervisor only
-waits: signals sent to it are passed on, those of the terminal reach the whole group by themselves, and in the end it ends as
-the script did. When the supervisor is killed the script dies with it.
+waits: signals sent to it alone are passed on, those of the terminal and those sent to many processes reach the script by
+themselves, and in the end it ends as the script did. When the supervisor is killed the script dies with it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import resource
 import signal
@@ -21,12 +20,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from stoker.measure import bootstrap, site
+from stoker.measure.witness import Witness, forked
 
 RECORD = "STOKER_RECORD"
 """Environment: the folder into which loaders write their records."""
 
 _SI_KERNEL = 0x80
-_PR_SET_PDEATHSIG = 1
 
 _KEPT = frozenset({
     signal.SIGKILL, signal.SIGSTOP,
@@ -125,25 +124,26 @@ def supervise(command: Sequence[str], environ: Mapping[str, str]) -> Outcome:
     """Run a command to its end. Main thread, of a process without other threads: signals are taken from the kernel's queue."""
     heard = signal.valid_signals() - _KEPT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, heard)
-    children = signal.signal(
-        signal.SIGCHLD, signal.SIG_DFL
-    )  # ignored, it would take the child's status with it
+    # Ignored, as an ancestor may have left it, it would take the child's status with it.
+    children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         began_unix_ns, began_ns = time.time_ns(), time.monotonic_ns()
-        prctl = ctypes.CDLL(None).prctl
-        parent = os.getpid()
-        pid = os.fork()
+        pid = forked()
         if pid == 0:
             try:
-                prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-                if os.getppid() == parent:
-                    if children is not None:
-                        signal.signal(signal.SIGCHLD, children)
-                    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-                    os.execve(command[0], list(command), environ)
+                if children is not None:
+                    signal.signal(signal.SIGCHLD, children)
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                os.execve(command[0], list(command), environ)
+            except OSError as error:
+                os.write(2, f"stoker: cannot start {command[0]}: {error.strerror}\n".encode())
             finally:
                 os._exit(127)
-        status = _wait(pid, heard)
+        witness = Witness()
+        try:
+            status = _wait(pid, heard, witness)
+        finally:
+            witness.close()
         while signal.sigtimedwait(heard, 0) is not None:
             pass  # what came for a script that is no more
     finally:
@@ -153,14 +153,15 @@ def supervise(command: Sequence[str], environ: Mapping[str, str]) -> Outcome:
     return Outcome(pid, os.waitstatus_to_exitcode(status), began_unix_ns, began_ns)
 
 
-def _wait(pid: int, heard: set[signal.Signals]) -> int:
+def _wait(pid: int, heard: set[signal.Signals], witness: Witness) -> int:
     while True:
         came = signal.sigwaitinfo(heard)
         if came.si_signo == signal.SIGCHLD:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 return status
-        elif came.si_code != _SI_KERNEL:  # the kernel's, from the terminal, went to the script as well
+        # The kernel's own, from the terminal, go to the whole group.
+        elif came.si_code != _SI_KERNEL and not witness.saw(came.si_signo):
             os.kill(pid, came.si_signo)
 
 
