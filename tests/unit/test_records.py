@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stoker._metrics.record import STEP_COLUMNS, RunRecord
+from stoker._metrics import journal
+from stoker._metrics.record import MOMENTS, STEP_COLUMNS, Event, Period, RunRecord
 from tests.unit.records import SECOND, loader, run, steps
 
 
@@ -27,4 +28,32 @@ def test_made_steps_are_a_possible_story():
             <= table["got_ns"][seq]
             <= table["planned_ns"][seq]
             <= table["given_ns"][seq]
+        )
+
+
+def test_loaders_that_began_later_are_merged_at_their_own_time():
+    def later(by_clock_s, by_calendar_s):
+        happened = [Event(5, "restart", "")]
+        late = loader(steps=steps(3), events=happened, periods=[Period(0, 9, 1, 1, 1)])
+        first = run(loader(steps=steps(3)))
+        other = run(
+            late,
+            began_ns=first.run.began_ns + by_clock_s * SECOND,
+            began_unix_ns=first.run.began_unix_ns + by_calendar_s * SECOND,
+        )
+        return journal.merged([other, first]).loaders[1]
+
+    usual = steps(3)
+    for by_clock_s, by_calendar_s, late_s in ((4, 4, 4), (-100, 4, 4)):
+        found = later(by_clock_s, by_calendar_s)
+        for name in STEP_COLUMNS:
+            expected = usual[name]
+            if name in MOMENTS:
+                measured = name in MOMENTS[:4]
+                expected = [each + late_s * SECOND if each or measured else 0 for each in expected]
+            assert found.steps[name] == expected, name
+        assert found.events[0].at_ns == late_s * SECOND + 5
+        assert (found.periods[0].began_ns, found.periods[0].ended_ns) == (
+            late_s * SECOND,
+            late_s * SECOND + 9,
         )

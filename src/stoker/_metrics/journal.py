@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from stoker._metrics.record import FORMAT, LoaderRecord, RunRecord, dumps
+from stoker._metrics.record import CALL_MOMENTS, FORMAT, MOMENTS, LoaderRecord, Run, RunRecord, dumps
 from stoker.errors import RecordError
 
 _MOST_BYTES = 16 << 20
@@ -21,6 +21,9 @@ _MOST_BYTES = 16 << 20
 
 KEPT_ROWS = 20_000
 """Rows of steps that a record read from a file has at most, per loader: the first and the last of them."""
+
+_SAME_CLOCK_NS = 1_000_000_000
+"""Calendars of one machine are set anew by less, as a rule."""
 
 
 class Journal:
@@ -78,12 +81,35 @@ def read(path: Path) -> RunRecord:
 
 
 def merged(records: Iterable[RunRecord]) -> RunRecord:
-    """One run of several files: the loaders of all, in the order in which their processes began."""
+    """One run of several files: the loaders of all, in the order in which they began. Moments count from the first of these."""
     first, *others = sorted(records, key=lambda each: (each.run.began_unix_ns, each.run.pid))
     for other in others:
+        late_ns = _between(first.run, other.run)
+        for loader in other.loaders:
+            _shift(loader, late_ns)
         first.loaders += other.loaders
         first.run.ended = first.run.ended and other.run.ended
     return first
+
+
+def _between(first: Run, other: Run) -> int:
+    """By the monotonic clock, unless the two are of different machines, whose clocks have nothing to do with each other."""
+    by_calendar_ns = other.began_unix_ns - first.began_unix_ns
+    by_clock_ns = other.began_ns - first.began_ns
+    return by_clock_ns if abs(by_clock_ns - by_calendar_ns) < _SAME_CLOCK_NS else by_calendar_ns
+
+
+def _shift(loader: LoaderRecord, ns: int) -> None:
+    """Let its moments count from ``ns`` earlier. A ticket's moment that was not measured stays 0."""
+    for name in MOMENTS:
+        if name in loader.steps:
+            always = name in CALL_MOMENTS
+            loader.steps[name] = [each_ns + ns if each_ns or always else 0 for each_ns in loader.steps[name]]
+    for event in loader.events:
+        event.at_ns += ns
+    for period in loader.periods:
+        period.began_ns += ns
+        period.ended_ns += ns
 
 
 def _read_one(path: Path) -> RunRecord:

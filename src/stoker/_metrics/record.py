@@ -48,6 +48,10 @@ and ``metered_ns`` the time at work that they are about; 0: no reading with this
 ``slow_ns``; -1: rows were not timed.
 """
 
+CALL_MOMENTS = ("asked_ns", "got_ns", "planned_ns", "given_ns")
+MOMENTS = (*CALL_MOMENTS, "dispatched_ns", "received_ns", "fetched_ns", "collated_ns", "sent_ns")
+"""Of these columns, those that name a moment: of the call of ``next()``, and of the ticket."""
+
 
 @dataclass(slots=True)
 class Run:

@@ -85,6 +85,8 @@ def batches(loader: LoaderRecord) -> Iterator[Batch]:
         row = dict(zip(STEP_COLUMNS, values, strict=True))
         if row["part"] > 0 and batch is not None:
             batch.parts.append(_part(row))
+            batch.rows += row["rows"]
+            batch.batch_bytes += row["batch_bytes"]
             continue
         if batch is not None:
             # Pools count their epochs from the beginning: a number that was there before begins another one, too.
