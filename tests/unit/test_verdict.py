@@ -101,6 +101,13 @@ def test_torchs_loader_may_be_exchanged_and_no_gain_is_promised_where_there_is_n
     assert codes["head_of_line"].gain.share == pytest.approx(0.5)
 
 
+def test_threads_that_slow_the_steps_are_told_although_nobody_waits():
+    workers = [worker(place, cpu=0.3) for place in range(3)]
+    verdict = judge(run(loader({("wake", -1, "parent"): 0.005}, executor="thread", workers=workers)))
+    assert "shares Python's lock" in verdict.headline
+    assert [each.code for each in verdict.loaders[0].findings] == ["use-processes", "not-data"]
+
+
 def test_the_loader_that_costs_most_leads():
     small, large = loader({("fetch", 0, "io"): 0.2}, name="valid"), loader(IO, name="train")
     verdict = judge(run(small, large))

@@ -27,6 +27,9 @@ LATE_WAKE_US = 2000.0
 an idle one is woken within 0.2 ms."""
 OFF_FOR_GIL = 0.30
 """Share of a thread's time off the CPU that makes late wake-ups the GIL's: a single thread that computes is never off it."""
+HELD = 0.5
+"""CPU time of threads that are off the CPU as well, over the time of the run, beyond which the training loop's own Python waits
+for them too: all of them together can use one CPU."""
 BANDWIDTH = 1.3
 """CPU time per row with many workers at work over that with few: honest compute stays below 1.1."""
 _LEAST_ROWS = 32
@@ -76,6 +79,10 @@ class Causes:
     def share(self, *causes: str) -> float:
         """Of the wait, what these causes have."""
         return sum(each.ns for each in self.parts if each.cause in causes) / max(1, self.wait_ns)
+
+    def told(self, code: str) -> Evidence | None:
+        """The evidence of that name, if there is any."""
+        return next((each for each in self.evidence if each.code == code), None)
 
     def stages(self, cause: str) -> dict[str, int]:
         """Nanoseconds by stage, largest first."""
@@ -170,7 +177,13 @@ def _gil(sums: Sums, loader: LoaderRecord, machine: Machine, evidence: list[Evid
         return sums
     late_us = median_us(loader.totals.wake_ns)
     off = _off_share(loader.workers)
-    if late_us is None or off is None or late_us <= LATE_WAKE_US or off <= OFF_FOR_GIL:
+    if off is None or off <= OFF_FOR_GIL:
+        return sums
+    held = sum(each.cpu_ns for each in loader.workers) / max(1, loader.load.wall_ns)
+    if held > HELD:
+        text = f"its threads compute {held:.0%} of the time and are off the CPU {off:.0%} of theirs"
+        evidence.append(Evidence("gil_held", held, HELD, text))
+    if late_us is None or late_us <= LATE_WAKE_US:
         return sums
     text = f"the training loop hears of a batch {late_us / 1000:.1f} ms late (median; beyond 2 ms somebody holds the GIL)"
     evidence.append(Evidence("late_wake_us", late_us, LATE_WAKE_US, text))

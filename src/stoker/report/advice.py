@@ -51,21 +51,43 @@ def findings(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[Fi
     """What to change, the most promising first."""
     case = Case(loader, machine, causes)
     if causes.severity == "none" or causes.cause is None:
-        share = 0.0 if causes.stall is None else causes.stall
-        found = case.finding(
-            "not-data",
-            f"the training loop waits {share:.1%} of the time",
-            "Leave the loader alone: look at the step itself (model, optimiser, logging, evaluation).",
-            None,
-            Gain(share, "all waiting there is", at_most=True),
-        )
-        return (found,)
+        return tuple(_fine(case))
     found_all = _BY_CAUSE[causes.cause](case)
     if loader.engine == "torch":
         switch = _switch(case)
         # Where the loader's own doing is most of it, that is the second thing to try, else the last.
         found_all.insert(1 if switch.gain is not None and switch.gain.share else len(found_all), switch)
     return tuple(found_all)
+
+
+def _fine(case: Case) -> list[Finding]:
+    """For a loader that is not the problem, as far as waiting goes."""
+    share = 0.0 if case.causes.stall is None else case.causes.stall
+    found = [
+        case.finding(
+            "not-data",
+            f"the training loop waits {share:.1%} of the time",
+            "Leave the loader alone: look at the step itself (model, optimiser, logging, evaluation).",
+            None,
+            Gain(share, "all waiting there is", at_most=True),
+        )
+    ]
+    held = case.causes.told("gil_held")
+    if held is not None:
+        found.insert(
+            0,
+            case.finding(
+                "use-processes",
+                held.text,
+                "Steps are slowed by the loader's threads, which hold Python's lock: processes have locks of their own.",
+                case.edit("executor", "process"),
+                Gain(
+                    None,
+                    "how much of a step waits for the lock is not in the record: compare the step's time",
+                ),
+            ),
+        )
+    return found
 
 
 def _io(case: Case) -> list[Finding]:
@@ -80,11 +102,7 @@ def _io(case: Case) -> list[Finding]:
                 case.at_most("io"),
             )
         )
-    if (
-        case.loader.engine == "stoker"
-        and case.loader.executor == "process"
-        and case.machine.usable is not None
-    ):
+    if case.loader.engine == "stoker" and case.loader.executor == "process":
         found.append(
             case.finding(
                 "use-threads",
@@ -357,7 +375,8 @@ def _switch(case: Case) -> Finding:
 
 
 def _told(case: Case, code: str) -> str:
-    return next((each.text for each in case.causes.evidence if each.code == code), "")
+    found = case.causes.told(code)
+    return "" if found is None else found.text
 
 
 def _cpu(case: Case) -> str:

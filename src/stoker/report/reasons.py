@@ -54,7 +54,8 @@ def sentence(loader: LoaderRecord, causes: Causes) -> str:
     if causes.stall is None:
         return f"{title(loader)} was asked for nothing that took time."
     if causes.severity == "none":
-        return f"Data is not the problem: the training loop waits {causes.stall:.1%} of the time for {title(loader)}."
+        text = f"Data is not the problem: the training loop waits {causes.stall:.1%} of the time for {title(loader)}"
+        return f"{text}, but shares Python's lock with it." if causes.told("gil_held") else f"{text}."
     assert causes.cause is not None
     name = NAMES[causes.cause]
     if causes.culprit is not None:
