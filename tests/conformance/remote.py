@@ -121,7 +121,7 @@ class RemoteExecutor:
     def trim(self) -> list[Arrival]:
         return []
 
-    def weights(self) -> list[Weight]:
+    def weights(self, *, sizes: bool = True) -> list[Weight]:
         return []
 
     def retire(self, worker: int | None) -> None:

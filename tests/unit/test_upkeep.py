@@ -14,7 +14,7 @@ from stoker._executors.channels import TaskChannel
 from stoker._metrics.processes import Footprint
 from stoker._worker import wire
 from stoker._worker.scales import Scales
-from stoker._worker.status import PRIVATE_BYTES, TRIM, StatusPage
+from stoker._worker.status import PRIVATE_BYTES, PROCESS_CPU_NS, THREADS, TRIM, StatusPage
 
 
 @pytest.fixture
@@ -43,7 +43,10 @@ def test_a_reading_is_given_out_again_for_a_while(page: StatusPage, monkeypatch:
     weighing = upkeep.Weighing(lambda: now[0])
     members = {1: member(8), 0: member(7)}
     first = weighing.weigh(page, members)
-    assert [tuple(weight) for weight in first] == [(0, 7, 200, 100, 40), (1, 8, None, None, None)]
+    assert [tuple(weight) for weight in first] == [
+        (0, 7, 200, 100, 40, None, None),
+        (1, 8, None, None, None, None, None),
+    ]
     now[0] += 9.9
     assert weighing.weigh(page, members) == first
     assert readings == [7, 8], "it took 0.2 s: that is enough for 10 s"
@@ -55,6 +58,18 @@ def test_a_reading_is_given_out_again_for_a_while(page: StatusPage, monkeypatch:
     weighing.forget()
     weighing.weigh(page, {0: member(7)})
     assert readings[5:] == [7]
+
+
+def test_threads_and_their_cpu_time_are_read_without_weighing(
+    page: StatusPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "footprint", lambda pid: pytest.fail("nobody asked for sizes"))
+    page.row(0)[THREADS], page.row(0)[PROCESS_CPU_NS] = 5, 700
+    found = upkeep.Weighing().weigh(page, {0: member(7), 1: member(8)}, sizes=False)
+    assert [(weight.worker, weight.pid, weight.threads, weight.cpu_ns) for weight in found] == [
+        (0, 7, 5, 700),
+        (1, 8, None, None),
+    ]
 
 
 def test_an_order_is_a_number_and_a_wake_up_for_each(page: StatusPage) -> None:

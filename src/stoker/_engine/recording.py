@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +40,13 @@ def recorder_of(loader: Any, options: opts.Options, ledger: Ledger, site: str | 
     )
     reference = weakref.ref(loader)
 
-    def sizes() -> Iterable[Size]:
+    def weights(*, sizes: bool) -> Iterable[Size]:
         alive = reference()
-        return (
-            ()
-            if alive is None
-            else [_size(each) for pool in alive._pools() for each in pool.executor.weights()]
-        )
+        pools = () if alive is None else alive._pools()
+        return [_size(each) for pool in pools for each in pool.executor.weights(sizes=sizes)]
 
-    recorder.sizes = sizes
+    recorder.sizes = partial(weights, sizes=True)
+    recorder.tallies = partial(weights, sizes=False)
     recorder.counts = ledger.counts
     ledger.tell = recorder.event
     weakref.finalize(loader, recorder.close)
@@ -58,7 +57,8 @@ def _size(weight: Any) -> Size:
     growth = None
     if weight.private_bytes is not None and weight.baseline_bytes is not None:
         growth = max(0, weight.private_bytes - weight.baseline_bytes)
-    return Size(weight.worker, weight.pid, weight.pss_bytes, weight.private_bytes, growth)
+    sizes = weight.pss_bytes, weight.private_bytes, growth
+    return Size(weight.worker, weight.pid, *sizes, weight.threads, weight.cpu_ns)
 
 
 def _options(loader: Any, options: opts.Options) -> dict[str, Option]:

@@ -35,13 +35,16 @@ class Sighting(NamedTuple):
 
 
 class Weight(NamedTuple):
-    """What a worker process occupies (``_metrics.processes``), and its private bytes after its first batches; None: not known."""
+    """What a worker process occupies (``_metrics.processes``), its private bytes after its first batches, how many threads it
+    has, and their CPU time since its first task; None: not known."""
 
     worker: int
     pid: int
     pss_bytes: int | None
     private_bytes: int | None
     baseline_bytes: int | None
+    threads: int | None = None
+    cpu_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +136,11 @@ class Executor(Protocol):
         """
         ...
 
-    def weights(self) -> list[Weight]:
-        """What each worker process occupies; empty where workers are no processes of this machine. Any thread."""
+    def weights(self, *, sizes: bool = True) -> list[Weight]:
+        """What each worker process occupies; empty where workers are no processes of this machine. Any thread.
+
+        Without ``sizes`` only what the status page has, which costs nothing.
+        """
         ...
 
     def retire(self, worker: int | None) -> None: ...

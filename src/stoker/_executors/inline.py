@@ -153,7 +153,7 @@ class InlineExecutor:
         trim.let_go(self._maker.spec.dataset)
         return []
 
-    def weights(self) -> list[Weight]:
+    def weights(self, *, sizes: bool = True) -> list[Weight]:
         return []
 
     def retire(self, worker: int | None) -> None:

@@ -288,8 +288,8 @@ class ProcessExecutor:
         upkeep.order_trim(self._status, self._trims, [self._channel(worker) for worker in self._members])
         return self._arrivals(self._results.read())
 
-    def weights(self) -> list[Weight]:
-        return self._weighing.weigh(self._status, dict(self._members))
+    def weights(self, *, sizes: bool = True) -> list[Weight]:
+        return self._weighing.weigh(self._status, dict(self._members), sizes=sizes)
 
     def retire(self, worker: int | None) -> None:
         leave = wire.pack_task(wire.VERSION, wire.TaskKind.LEAVE, *(0,) * (len(wire.TaskHeader._fields) - 2))

@@ -166,7 +166,7 @@ class ThreadExecutor:
             trim.let_go(self._spec.dataset)
         return self.wait(0)
 
-    def weights(self) -> list[Weight]:
+    def weights(self, *, sizes: bool = True) -> list[Weight]:
         return []
 
     def retire(self, worker: int | None) -> None:

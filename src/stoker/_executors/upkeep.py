@@ -16,7 +16,7 @@ from stoker._executors.channels import TaskChannel
 from stoker._executors.member import Member
 from stoker._metrics.processes import footprint
 from stoker._worker import wire
-from stoker._worker.status import PRIVATE_BYTES, TRIM, StatusPage
+from stoker._worker.status import PRIVATE_BYTES, PROCESS_CPU_NS, THREADS, TRIM, StatusPage
 
 _LASTS_S = 1.0
 _COST = 50
@@ -44,16 +44,18 @@ class Weighing:
         self._pids: list[tuple[int, int]] = []
         self._weights: list[Weight] = []
 
-    def weigh(self, page: StatusPage, members: Mapping[int, Member]) -> list[Weight]:
-        """Of these workers, now or a moment ago."""
+    def weigh(self, page: StatusPage, members: Mapping[int, Member], *, sizes: bool = True) -> list[Weight]:
+        """Of these workers, now or a moment ago; what the status page has is as of now."""
         pids = [(worker, member.process.pid) for worker, member in sorted(members.items())]
+        if not sizes:
+            return [_tallied(page, Weight(worker, pid, None, None, None)) for worker, pid in pids]
         began = self._clock()
         if began >= self._due or pids != self._pids:
             self._weights = [_weight(page, worker, pid) for worker, pid in pids]
             self._pids = pids
             ended = self._clock()
             self._due = ended + max(_LASTS_S, _COST * (ended - began))
-        return self._weights
+        return [_tallied(page, weight) for weight in self._weights]
 
     def forget(self) -> None:
         """Read anew next time."""
@@ -65,3 +67,8 @@ def _weight(page: StatusPage, worker: int, pid: int) -> Weight:
     baseline = page.row(worker)[PRIVATE_BYTES]
     pss, private = (None, None) if size is None else size
     return Weight(worker, pid, pss, private, baseline if baseline > 0 else None)
+
+
+def _tallied(page: StatusPage, weight: Weight) -> Weight:
+    row = page.row(weight.worker)
+    return weight._replace(threads=row[THREADS] or None, cpu_ns=row[PROCESS_CPU_NS] or None)

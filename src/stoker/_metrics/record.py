@@ -170,6 +170,7 @@ class WorkerRecord:
     off_ns: int = 0
     threads: int | None = None
     process_cpu_ns: int | None = None
+    """Of all its threads, since its first task; ``cpu_ns`` is that of the thread that makes batches."""
     pss_bytes: int | None = None
     private_bytes: int | None = None
     private_growth_bytes: int | None = None

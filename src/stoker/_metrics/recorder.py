@@ -25,7 +25,7 @@ from stoker._metrics.accounts import Accounts, table
 from stoker._metrics.blame import Folder
 from stoker._metrics.journal import Journal
 from stoker._metrics.processes import footprint
-from stoker._metrics.record import Event, LoaderRecord, Machine, Option, Run, RunRecord, Slow
+from stoker._metrics.record import Event, LoaderRecord, Machine, Option, Run, RunRecord, Slow, WorkerRecord
 from stoker._metrics.summary import Recently, Summary, summary_of
 from stoker._metrics.tape import Tape
 
@@ -53,6 +53,8 @@ class Size(NamedTuple):
     pss_bytes: int | None
     private_bytes: int | None
     growth_bytes: int | None
+    threads: int | None = None
+    cpu_ns: int | None = None
 
 
 def live() -> list[Recorder]:
@@ -90,6 +92,8 @@ class Recorder:
         """Asks for further counts by their names in ``Totals``."""
         self.sizes: Callable[[], Iterable[Size]] | None = None
         """Weighs the workers. Without it they are weighed by their pids."""
+        self.tallies: Callable[[], Iterable[Size]] | None = None
+        """The same without sizes, but with threads and their CPU time: that costs next to nothing."""
         self.page: page.RunPage | None = None
         self._sink = sink
         self._lock = threading.RLock()
@@ -123,6 +127,8 @@ class Recorder:
         self._journal = _journal(self._sink)
         self._written = 0
         self._baselines: dict[int, int] = {}
+        self._cpu_ns: dict[int, tuple[int, int, int]] = {}
+        """By worker: its pid, what processes before it used of the CPU, and what it has used itself."""
 
     # Written down while it goes
 
@@ -172,8 +178,13 @@ class Recorder:
         """Its iteration is over; somebody else may get it. On the thread that iterated."""
         if tape.closed:
             return
-        self._guarded(lambda: self._fold(tape, final=True), tape)
+        self._guarded(lambda: self._last_fold(tape), tape)
         tape.closed = True
+
+    def _last_fold(self, tape: Tape) -> None:
+        with self._lock:
+            self._fold(tape, final=True)
+            self._tally(self._accounts)
 
     def fold(self, tape: Tape) -> None:
         """It is full."""
@@ -222,6 +233,7 @@ class Recorder:
                 accounts.add(tape.pending(), tape.folder.copy(), tape.given_ns)
                 accounts.pinned(tape.pin_ns)
             self._read_load()
+            self._tally(accounts)
             if weigh:
                 self._weigh(accounts)
             loader = self._loader(accounts)
@@ -271,6 +283,7 @@ class Recorder:
         tape.due_ns = now_ns + page.PERIOD_NS
         with self._lock:
             self._fold(tape, final=False)
+            self._tally(self._accounts)
             if now_ns >= self._load_due_ns:
                 self._load_due_ns = now_ns + _LOAD_NS
                 self._read_load()
@@ -324,9 +337,7 @@ class Recorder:
         workers = [accounts.workers[number] for number in sorted(accounts.workers)]
         loader.workers = workers
         if self._began is not None and self._now is not None:
-            loader.load = self._now.since(
-                self._began, sum(each.cpu_ns for each in workers if each.worker >= 0)
-            )
+            loader.load = self._now.since(self._began, sum(_cpu_ns(each) for each in workers))
         loader.blame = accounts.blame()
         loader.concurrency = accounts.by_concurrency()
         loader.slowest = accounts.slowest
@@ -340,6 +351,19 @@ class Recorder:
         self._now = self._dials.read()
         if self._began is None:
             self._began = self._now
+
+    def _tally(self, accounts: Accounts) -> None:
+        """Threads of the workers that are there now, and their CPU time."""
+        for size in self.tallies() if self.tallies is not None else ():
+            one = accounts.worker(size.worker)
+            one.pid = size.pid
+            one.threads = size.threads
+            if size.cpu_ns is not None:
+                pid, ended_ns, cpu_ns = self._cpu_ns.get(size.worker, (size.pid, 0, 0))
+                if pid != size.pid:  # another process took its place
+                    ended_ns += cpu_ns
+                self._cpu_ns[size.worker] = size.pid, ended_ns, size.cpu_ns
+                one.process_cpu_ns = ended_ns + size.cpu_ns
 
     def _weigh(self, accounts: Accounts) -> None:
         """What the workers occupy, into their records."""
@@ -355,6 +379,11 @@ class Recorder:
                 base = self._baselines.setdefault(pid, found.private_bytes)
                 growth = max(0, found.private_bytes - base)
                 yield Size(worker, pid, found.pss_bytes, found.private_bytes, growth)
+
+
+def _cpu_ns(worker: WorkerRecord) -> int:
+    """What a worker used of the CPU while it was at work; 0 for the parent, whose time is counted with it."""
+    return max(worker.cpu_ns, worker.process_cpu_ns or 0) if worker.worker >= 0 else 0
 
 
 def _journal(sink: Path | None) -> Journal | None:

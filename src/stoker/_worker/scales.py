@@ -29,14 +29,17 @@ class Scales:
         self._statm_fd = _open_statm()
         self._weighed_ns = 0
         self._tasks = 0
+        self._idle_cpu_ns = 0
 
     def weigh(self, now_ns: int) -> None:
         """Write the resident size down, unless that was done a moment ago. Before every task."""
         if now_ns - self._weighed_ns > _WEIGHING_NS and self._statm_fd >= 0:
+            # What the process used before its first task is its start, and not its work.
+            self._idle_cpu_ns = self._idle_cpu_ns or time.process_time_ns()
             self._weighed_ns = now_ns
             pages = os.pread(self._statm_fd, 128, 0).split()[1]
             self._row[RESIDENT_BYTES] = int(pages) * _PAGE_BYTES
-            self._row[PROCESS_CPU_NS] = time.process_time_ns()
+            self._row[PROCESS_CPU_NS] = time.process_time_ns() - self._idle_cpu_ns
             self._row[THREADS] = _threads()
 
     def recv(self, nbytes: int) -> bytes:

@@ -62,7 +62,7 @@ TASKS = 15
 """Sums since the worker's start, of all that has readings (``meter``)."""
 THREADS = 16
 PROCESS_CPU_NS = 17
-"""How many threads the worker has, and the CPU time of all of them."""
+"""How many threads the worker has, and the CPU time of all of them since its first task."""
 
 # Phases
 IDLE = 0

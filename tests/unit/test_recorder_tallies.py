@@ -1,0 +1,18 @@
+"""What workers used of the CPU with all their threads, over processes that took each other's place."""
+
+from __future__ import annotations
+
+from stoker._metrics.recorder import Recorder, Size
+
+
+def test_cpu_time_of_a_worker_goes_on_when_another_process_takes_its_place():
+    recorder = Recorder(name="a", engine="stoker", executor="process", dataset="b")
+    told: list[Size] = []
+    recorder.tallies = lambda: told
+    seen = []
+    for pid, cpu_ns in ((7, 100), (7, 300), (8, None), (8, 50), (8, 60)):
+        told[:] = [Size(0, pid, None, None, None, threads=3, cpu_ns=cpu_ns)]
+        (worker,) = recorder.record(steps=False, weigh=False).loaders[0].workers
+        seen.append((worker.pid, worker.threads, worker.process_cpu_ns))
+    assert seen == [(7, 3, 100), (7, 3, 300), (8, 3, None), (8, 3, 350), (8, 3, 360)]
+    recorder.close()
