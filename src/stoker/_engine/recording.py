@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch.utils.data import get_worker_info
+
 from stoker import options as opts
 from stoker._core import messages as m
 from stoker._core.scheduler import Scheduler
@@ -36,7 +38,7 @@ def recorder_of(loader: Any, options: opts.Options, ledger: Ledger, site: str | 
         dataset=f"{type(loader.dataset).__module__}.{type(loader.dataset).__qualname__}",
         site=site,
         options=_options(loader, options),
-        sink=Path(loader.record) if given else sink_from_environment(),
+        sink=Path(loader.record) if given else _sink(),
     )
     reference = weakref.ref(loader)
 
@@ -49,8 +51,13 @@ def recorder_of(loader: Any, options: opts.Options, ledger: Ledger, site: str | 
     recorder.tallies = partial(weights, sizes=False)
     recorder.counts = ledger.counts
     ledger.tell = recorder.event
-    weakref.finalize(loader, recorder.close)
+    weakref.finalize(loader, recorder.release)
     return recorder
+
+
+def _sink() -> Path | None:
+    """Where the environment asks for it. Not in a worker: a loader inside a dataset is part of what the outer one waits for."""
+    return None if get_worker_info() is not None else sink_from_environment()
 
 
 def _size(weight: Any) -> Size:

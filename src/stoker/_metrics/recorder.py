@@ -85,6 +85,7 @@ class Recorder:
         self.name, self.engine, self.executor, self.dataset, self.site = name, engine, executor, dataset, site
         self.options = options if options is not None else {}
         self.closed = False
+        self._released = False
         self.unplugged: str | None = None
         self.window: Callable[[], int | None] | None = None
         """Asks the iteration under way how many tickets may be planned and not taken."""
@@ -125,7 +126,7 @@ class Recorder:
         self._load_due_ns = self._journal_due_ns = self._weigh_due_ns = 0
         self._journal_gap_ns = 500_000_000
         self._journal = _journal(self._sink)
-        self._written = 0
+        self._written = self._appended_ns = 0
         self._baselines: dict[int, int] = {}
         self._cpu_ns: dict[int, tuple[int, int, int]] = {}
         """By worker: its pid, what processes before it used of the CPU, and what it has used itself."""
@@ -180,6 +181,10 @@ class Recorder:
             return
         self._guarded(lambda: self._last_fold(tape), tape)
         tape.closed = True
+        if self._released:
+            self.release()
+        elif self._journal is not None and time.monotonic_ns() >= self._appended_ns + page.PERIOD_NS:
+            self._guarded(self._write_down)
 
     def _last_fold(self, tape: Tape) -> None:
         with self._lock:
@@ -244,8 +249,14 @@ class Recorder:
                 )
             return RunRecord(self.run, _machine(), [loader])
 
+    def release(self) -> None:
+        """The loader is gone. An iterator may be left that somebody loops over: then its end is the recorder's as well."""
+        self._released = True
+        if all(tape.closed for tape in self._tapes):
+            self.close()
+
     def close(self) -> None:
-        """The loader is gone, or the process ends. Idempotent; nothing in a forked child."""
+        """No iterator is left, or the process ends. Idempotent; nothing in a forked child."""
         if self.closed:
             return
         self.closed = True
@@ -306,13 +317,22 @@ class Recorder:
             world_size=run.world_size,
         )
 
+    def _write_down(self) -> None:
+        with self._lock:
+            if self._journal is not None:
+                self._append(self._journal)
+
     def _append(self, journal: Journal) -> None:
         """One more line, or the whole anew when there are too many. Workers are weighed with it, for a small share of the time."""
         began_ns = time.monotonic_ns()
         if began_ns >= self._weigh_due_ns:
             self._weigh(self._accounts)
             self._weigh_due_ns = began_ns + _WEIGH_COST * (time.monotonic_ns() - began_ns)
-        loader = self._loader(self._accounts)
+        accounts = self._accounts.copy()
+        for tape in self._tapes:  # what is held back counts: the next line may never come
+            accounts.add(tape.pending(), tape.folder.copy(), tape.given_ns)
+            accounts.pinned(tape.pin_ns)
+        loader = self._loader(accounts)
         rows = self._accounts.rows()
         if journal.full:
             loader.steps, loader.steps_dropped = table(rows, self._accounts.began_ns), self._accounts.dropped
@@ -323,6 +343,7 @@ class Recorder:
             loader.steps = table(fresh[-_JOURNAL_ROWS:], self._accounts.began_ns)
             journal.append(RunRecord(self.run, _machine(), [loader]))
         self._written = self._accounts.added
+        self._appended_ns = time.monotonic_ns()
 
     def _loader(self, accounts: Accounts) -> LoaderRecord:
         """All but the steps."""
