@@ -64,6 +64,7 @@ def test_a_start_that_is_paid_once_is_not_named_while_the_rest_is_slow_too():
     assert _settled(waits_s).cause == "io"
     assert _settled(waits_s, totals={"epochs": 3}).cause == "start_up"
     assert _settled({**waits_s, ("fetch", 0, "io"): 0.03}).cause == "start_up"
+    assert _settled({("start", -1, "start_up"): 0.5}, step_s=0.0).cause == "start_up"
 
 
 def test_waits_behind_a_busy_accelerator_are_reported_and_no_stall():

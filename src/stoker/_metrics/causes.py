@@ -107,7 +107,7 @@ def settle(loader: LoaderRecord, machine: Machine) -> Causes:
     if starved:
         # The consumer was woken late for the same want of a CPU.
         sums = _moved(sums, "parent", "starved", stages=("wake",))
-    cause = _leading(_without_start(sums, loader), starved=starved)
+    cause = _leading(_without_start(sums, loader), starved=starved) or _leading(sums, starved=starved)
     hidden_ns = None if totals.hidden_ns is None else min(totals.hidden_ns, totals.wait_ns)
     if cause == "io":
         _storage(loader, evidence, missing)
