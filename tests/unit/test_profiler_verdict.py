@@ -61,6 +61,29 @@ def test_gaps_while_next_is_under_way_are_starvation(analysed) -> None:
     assert "stoker profile" in verdict.findings[0].advice
 
 
+def test_traces_of_old_versions_are_read_as_well(analysed) -> None:
+    new, old = Profiled(), Profiled()
+    old_names = {
+        "kernel": "Kernel",
+        "gpu_memcpy": "Memcpy",
+        "cuda_runtime": "Runtime",
+        "user_annotation": "Operator",
+    }
+    for run in (new, old):
+        for _ in range(STEPS):
+            with run.step():
+                run.next(8)
+                run.copy(1)
+                run.launch(2)
+                run.synchronize()
+    for event in old.events:
+        event["cat"] = old_names[event["cat"]]
+        event["tid"] = f"stream {event['tid']}"
+    del old.entries["baseTimeNanoseconds"]
+    assert analysed(old).parts == analysed(new).parts
+    assert judge(analysed(old)).data_share == judge(analysed(new)).data_share
+
+
 def test_loading_that_the_device_does_not_notice_is_hidden(analysed) -> None:
     run = Profiled()
     for _ in range(STEPS):

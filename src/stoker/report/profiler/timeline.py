@@ -22,9 +22,11 @@ COMPUTE, COMM, COPY_PAGEABLE, COPY_PINNED, OTHER = range(5)
 
 LABEL = re.compile(r"enumerate\(DataLoader\)#(\w+)\.__next__")
 _STEP = re.compile(r"ProfilerStep#(\d+)")
+_ANNOTATIONS = ("enumerate(DataLoader)#", "ProfilerStep#")
+"""Labels of the host. Up to torch 1.10 they have the category of operations."""
 _COMM = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
 _LAUNCH = re.compile(r"launch", re.IGNORECASE)
-_WAITS = re.compile(r"Synchronize|^(cuda|hip)Memcpy$|^aten::(item|_local_scalar_dense)$")
+_WAITS = re.compile(r"Synchronize|^(cuda|hip)Memcpy(WithStream)?$|^aten::(item|_local_scalar_dense)$")
 
 _DEVICE = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "concurrent_kernel"}
 _RUNTIME = {
@@ -129,10 +131,10 @@ class _Collector:
         args = args if isinstance(args, dict) else {}
         if category in _DEVICE:
             self._device(began_ns, ended_ns, category, name, event, args)
+        elif name.startswith(_ANNOTATIONS) and (category in _OPERATION or category == "user_annotation"):
+            self._annotation(began_ns, ended_ns, name, event)
         elif category in _RUNTIME or category in _OPERATION:
             self._host(began_ns, ended_ns, category, name, event, args)
-        elif category == "user_annotation":
-            self._annotation(began_ns, ended_ns, name, event)
 
     def _device(
         self, began_ns: int, ended_ns: int, category: str, name: str, event: Event, args: dict[str, Any]
