@@ -120,25 +120,29 @@ def test_many_short_kernels_are_launch_bound(analysed) -> None:
     assert judge(found).headline.startswith("Data is not the problem")
 
 
-def test_launches_that_take_long_speak_for_a_full_host(analysed) -> None:
+@pytest.mark.parametrize("slow", [1, 5])
+def test_launches_that_take_long_speak_for_a_full_host(analysed, slow) -> None:
     run = Profiled()
     for _ in range(STEPS):
         with run.step():
             run.next(0.01)
-            for _ in range(20):
-                run.launch(0.02, call_ms=0.15)
+            for number in range(20):
+                run.operation(0.02)
+                run.launch(0.02, call_ms=0.005 if number % slow else 0.2 * slow)
     assert codes(judge(analysed(run))) == ["host-full"]
 
 
-def test_the_same_operations_now_quick_now_slow_speak_for_a_full_host(analysed) -> None:
-    run = Profiled()
+def test_without_devices_operations_that_are_now_quick_now_slow_do(analysed) -> None:
+    full, fair = Profiled(), Profiled()
     for number in range(8):
-        with run.step():
-            run.next(0.01)
-            for place in range(20):
-                run.operation(0.1 if (number + place) % 4 else 3.0)
-                run.launch(0.02)
-    assert codes(judge(analysed(run))) == ["host-full"]
+        for run in (full, fair):
+            with run.step():
+                run.next(0.01)
+                for place in range(20):
+                    slow = (number + place) % 4 == 0 if run is full else number in (0, 5)
+                    run.operation(3.0 if slow else 0.1)
+    assert codes(judge(analysed(full))) == ["host-full"]
+    assert codes(judge(analysed(fair))) == ["not-data"]  # a first step, and one that met something
 
 
 def test_a_synchronisation_that_lets_the_device_run_dry(analysed) -> None:

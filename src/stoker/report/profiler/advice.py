@@ -13,6 +13,8 @@ _MODERATE, _HIGH = 0.05, 0.20
 _SHORT_KERNEL_NS = 50_000
 _SLOW_LAUNCH_NS = 50_000
 """A launch takes 5 to 10 microseconds on a host that has a CPU for it."""
+_VERY_SLOW_LAUNCH_NS = 150_000
+"""For the slowest tenth of them."""
 _UNEVEN = 0.5
 _SLOW_START = 10
 """A first call that took so many times the median waited for workers to start."""
@@ -75,9 +77,9 @@ def _data(analysis: Analysis, share: float) -> Finding:
     evidence = f"{who} nothing to do for {share:.0%} of the time while next() of the DataLoader is under way."
     if analysis.on_device:
         hidden = sum(each.hidden_ns for each in analysis.ranks) / max(1, call_ns)
-        evidence += f" Another {hidden:.0%} of the time in next() is hidden: the device had work."
+        evidence += f" Of the time in next(), {hidden:.0%} is hidden: the device had work."
     if sum(slow_starts) > call_ns / 2:
-        evidence += f" Most of it, {sum(slow_starts) / 1e9:.2g} s, is the first batch: workers starting."
+        evidence += f" Most of it, {_time(sum(slow_starts))}, is the first batch: workers starting."
     edit, text = None, "Run it under `stoker profile train.py`: it says which stage, which samples and why."
     if iterators == {"_SingleProcessDataLoaderIter"}:
         edit = Edit("num_workers=4", "num_workers=0")
@@ -90,7 +92,7 @@ def _data(analysis: Analysis, share: float) -> Finding:
         evidence,
         text,
         edit,
-        Gain(share, "no wait for data at all", at_most=True),
+        Gain(share, "all waiting for data that the trace shows", at_most=True),
     )
 
 
@@ -98,10 +100,10 @@ def _copy(analysis: Analysis, share: float) -> Finding:
     pageable = sum(each.pageable_bytes for each in analysis.ranks)
     pinned = sum(each.pinned_bytes for each in analysis.ranks)
     evidence = f"Copies from the host take {share:.0%} of the time during which no kernel runs"
-    gain = Gain(share, "copies that run beside kernels", at_most=True)
+    gain = Gain(share, "all copies that run alone now", at_most=True)
     if pageable >= pinned:
         text = "With it, `.to(device, non_blocking=True)` returns at once and the copy runs beside kernels."
-        evidence += f"; {pageable / 1e6:.3g} MB came from pageable memory."
+        evidence += f"; {_megabytes(pageable)} came from pageable memory."
         return Finding(
             "exposed-copy",
             severity(share),
@@ -121,27 +123,26 @@ def _sync(share: float) -> Finding:
         f"For {share:.0%} of the time the device has nothing to do because the host waited for it to finish.",
         "Look for `.item()`, `.cpu()`, `print(loss)` and `synchronize()` in the loop; do them every hundredth step.",
         None,
-        Gain(share, "no synchronisation in a step", at_most=True),
+        Gain(share, "all time that the device is dry after one", at_most=True),
     )
 
 
 def _host(analysis: Analysis, share: float) -> Finding:
     """The device waits for the host, and not for data: because launching is slow, or much, or something else is done."""
-    launch_ns = max((each.launch_call_ns or 0 for each in analysis.ranks), default=0)
-    if launch_ns >= _SLOW_LAUNCH_NS or _uneven(analysis):
+    if _slow_launches(analysis):
         return _full(analysis, share)
     parts = analysis.parts
     kernels = sum(each.kernels for each in analysis.ranks)
     steps = sum(each.steps for each in analysis.ranks)
     kernel_ns = min((each.kernel_ns for each in analysis.ranks if each.kernel_ns), default=0)
-    gain = Gain(share, "a host that is always ahead of the device", at_most=True)
+    gain = Gain(share, "all time that the device waits for the host", at_most=True)
     if parts.launch_ns >= parts.host_ns and kernel_ns <= _SHORT_KERNEL_NS:
         per_step = f"{kernels / steps:.0f} kernels a step" if steps else f"{kernels} kernels"
         return Finding(
             "launch-bound",
             severity(share),
             f"For {share:.0%} of the time the device waits for the next launch: {per_step}, half of them "
-            f"shorter than {kernel_ns / 1000:.3g} µs.",
+            f"shorter than {_time(kernel_ns)}.",
             "Fewer and larger kernels: `torch.compile(model, mode=\"reduce-overhead\")`, CUDA graphs, fused optimizers, "
             "larger batches.",
             None,
@@ -163,23 +164,28 @@ def _host(analysis: Analysis, share: float) -> Finding:
 
 
 def _full(analysis: Analysis, share: float) -> Finding:
-    launch_ns = max((each.launch_call_ns or 0 for each in analysis.ranks), default=0)
-    uneven = _uneven(analysis)
-    signs = []
-    if launch_ns >= _SLOW_LAUNCH_NS:
-        signs.append(
-            f"half of the launches take over {launch_ns / 1000:.0f} µs while the device is idle (usual: 10)"
-        )
-    if uneven:
-        signs.append(f"the same operations take now longer, now shorter ({uneven:.0%} of their time)")
+    signs = _slow_launches(analysis)
+    if uneven := _uneven(analysis):
+        signs = f"the same operations take now longer, now shorter ({uneven:.0%} of their time)"
     return Finding(
         "host-full",
         severity(share),
-        f"The host seems to have no CPU left, {share:.0%} of the time: {' and '.join(signs)}.",
+        f"The host seems to have no CPU left, {share:.0%} of the time: {signs}.",
         "Fewer workers or threads: `stoker profile train.py` compares what they want with the CPUs that there are.",
         None,
-        Gain(share, "a host with a CPU to spare", at_most=True),
+        Gain(share, "all time that the device waits for the host", at_most=True),
     )
+
+
+def _slow_launches(analysis: Analysis) -> str:
+    """In words, when launches take longer than a host takes that has a CPU for them; else nothing."""
+    usual_ns = max((each.launch_call_ns or 0 for each in analysis.ranks), default=0)
+    slow_ns = max((each.slow_launch_ns or 0 for each in analysis.ranks), default=0)
+    if usual_ns >= _SLOW_LAUNCH_NS:
+        return f"half of the launches take over {_time(usual_ns)} while the device is idle (usual: 10 µs)"
+    if slow_ns >= _VERY_SLOW_LAUNCH_NS:
+        return f"a tenth of the launches takes over {_time(slow_ns)} while the device is idle (usual: 20 µs)"
+    return ""
 
 
 def _late(analysis: Analysis) -> Finding:
@@ -192,7 +198,7 @@ def _late(analysis: Analysis) -> Finding:
         f"The other ranks wait {late.share:.0%} of the time in collectives for {late.rank}. {why}",
         f"Look at {late.rank} first: `stoker report` on its trace alone. What it waits for, all wait for.",
         None,
-        Gain(late.share, "ranks that come together", at_most=True),
+        Gain(late.share, "all time that the others wait for it", at_most=True),
     )
 
 
@@ -206,7 +212,7 @@ def _growing(analysis: Analysis) -> list[Finding]:
         Finding(
             "memory-growing",
             "moderate",
-            f"Memory of {where} grows by {worst.bytes_per_step / 1e6:.3g} MB a step, over {worst.steps} steps.",
+            f"Memory of {where} grows by {_megabytes(worst.bytes_per_step)} a step, over {worst.steps} steps.",
             "Look for tensors that are kept from step to step: `total += loss` keeps its graph, `loss.item()` does not.",
         )
     ]
@@ -237,15 +243,15 @@ def evidence(analysis: Analysis) -> tuple[str, ...]:
             if analysis.on_device and call_ns
             else ""
         )
-        lines.append(f"{calls} calls of next() ({names}): {call_ns / calls / 1e6:.3g} ms each{hidden}")
+        lines.append(f"{calls} calls of next() ({names}): {_time(call_ns / calls)} each{hidden}")
     if len(analysis.ranks) > 1:
         lines.append(_by_rank(analysis.ranks))
     if first.step_ns is not None:
         lines.append(
-            f"{sum(each.steps for each in analysis.ranks)} profiled steps, {first.step_ns / 1e6:.3g} ms each"
+            f"{sum(each.steps for each in analysis.ranks)} profiled steps, {_time(first.step_ns)} each"
         )
     if first.kernels and first.kernel_ns is not None:
-        lines.append(f"{first.kernels} kernels, {first.kernel_ns / 1000:.3g} µs each (medians)")
+        lines.append(f"{first.kernels} kernels, {_time(first.kernel_ns)} each (medians)")
     if first.threads is not None and first.threads > 1.5:
         lines.append(f"{first.threads:.1f} threads in operations at a time")
     return tuple(lines)
@@ -269,3 +275,18 @@ def _uneven(analysis: Analysis) -> float:
 def severity(share: float) -> str:
     """How bad it is that so much of the wall goes there."""
     return "none" if share < SOME else "low" if share < _MODERATE else "moderate" if share < _HIGH else "high"
+
+
+def _time(ns: float) -> str:
+    for unit, scale in (("s", 1e9), ("ms", 1e6)):
+        if ns >= scale:
+            return f"{_number(ns / scale)} {unit}"
+    return f"{_number(ns / 1000)} µs"
+
+
+def _megabytes(count: int) -> str:
+    return f"{_number(count / 1e6)} MB"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -19,6 +19,8 @@ from stoker.report.profiler.intervals import Intervals, union
 from stoker.report.profiler.memory import Growth
 from stoker.report.profiler.timeline import COMM, COMPUTE, COPY_PAGEABLE, COPY_PINNED, Column, Rows, Timeline
 
+_FEWEST_STEPS = 4
+
 
 @dataclass(slots=True)
 class Parts:
@@ -75,9 +77,12 @@ class RankAnalysis:
     kernel_ns: int | None = None
     """The median."""
     launch_call_ns: int | None = None
-    """The median of launches while the device had nothing to do."""
+    """The median of launches while the device had nothing to do: others may wait for room in its queue."""
+    slow_launch_ns: int | None = None
+    """Nine of ten of these launches are faster."""
     uneven: float | None = None
-    """Share of the time in operations that goes beyond the fastest tenth of the same operation in other steps."""
+    """Share of the time in operations that goes beyond the fastest tenth of the same operation in other steps; without
+    devices only."""
     threads: float | None = None
     """How many threads were at operations on average while one was."""
     pageable_bytes: int = 0
@@ -118,7 +123,8 @@ def analyse(timelines: Sequence[Timeline]) -> RankAnalysis:
         calls.append(_add_calls(found, timeline, host))
         lengths.append(timeline.steps.ended - timeline.steps.began)
         found.growths += memory.growths(timeline, *window)
-        found.uneven = _larger(found.uneven, _unevenness(timeline, host))
+        if not found.on_device:  # there, operations also wait for the device
+            found.uneven = _larger(found.uneven, _unevenness(timeline, host))
         found.threads = _larger(found.threads, _threads(timeline, host))
         found.pageable_bytes += timeline.copied_bytes[COPY_PAGEABLE]
         found.pinned_bytes += timeline.copied_bytes[COPY_PINNED]
@@ -126,7 +132,7 @@ def analyse(timelines: Sequence[Timeline]) -> RankAnalysis:
     found.step_ns = _median(lengths)
     found.usual_call_ns = _median(calls)
     found.kernels, found.kernel_ns = sum(map(len, kernels)), _median(kernels)
-    found.launch_call_ns = _median(launches)
+    found.launch_call_ns, found.slow_launch_ns = _median(launches), _median(launches, 0.9)
     found.comm = np.concatenate([found.comm, *comm])
     return found
 
@@ -260,21 +266,25 @@ def _add_calls(found: RankAnalysis, timeline: Timeline, host: _Host) -> Column:
 
 
 def _unevenness(timeline: Timeline, host: _Host) -> float | None:
-    """The same operation of every step, compared over steps. None: steps are too few, or differ in what they do."""
+    """The same operation of every step, compared over steps. None: steps are too few, or differ in what they do.
+
+    The first step, which warms up, and the slowest of the others, which may have met anything, are left out.
+    """
     rows, steps = timeline.operations, timeline.steps
-    if len(steps) < 4 or not len(rows):
+    if len(steps) < _FEWEST_STEPS + 2 or not len(rows):
         return None
     outside = ~host.next.hold(rows.began)
     order = np.argsort(rows.began[outside], kind="stable")
     began, ended = rows.began[outside][order], rows.ended[outside][order]
-    begins = np.sort(steps.began)
-    places = np.searchsorted(began, np.concatenate([begins, np.array([steps.ended.max()])]))
+    borders = np.append(np.sort(steps.began), steps.ended.max())
+    places = np.searchsorted(began, borders)[1:]
     counts = np.diff(places)
     usual = int(np.median(counts))
-    same = np.flatnonzero(counts == usual)
-    if usual == 0 or len(same) < 4:
+    same = places[:-1][counts == usual]
+    if usual == 0 or len(same) <= _FEWEST_STEPS:
         return None
-    took = np.stack([(ended - began)[places[each] : places[each] + usual] for each in same])
+    took = np.stack([(ended - began)[place : place + usual] for place in same])
+    took = np.delete(took, took.sum(axis=1).argmax(), axis=0)
     whole = took.mean(axis=0).sum()
     return float(1 - np.quantile(took, 0.1, axis=0).sum() / whole) if whole else None
 
@@ -292,9 +302,9 @@ def _threads(timeline: Timeline, host: _Host) -> float | None:
     return each_ns / anyone
 
 
-def _median(columns: Sequence[Column]) -> int | None:
+def _median(columns: Sequence[Column], quantile: float = 0.5) -> int | None:
     together = np.concatenate([*columns]) if columns else np.zeros(0, dtype=np.int64)
-    return int(np.median(together)) if len(together) else None
+    return int(np.quantile(together, quantile)) if len(together) else None
 
 
 def _larger(one: float | None, other: float | None) -> float | None:
