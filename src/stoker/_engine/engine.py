@@ -23,6 +23,7 @@ from stoker._engine.progress import Progress
 from stoker._engine.recording import Pen
 from stoker._engine.vigil import Vigil
 from stoker._executors.base import Arrival
+from stoker._metrics.page import ASKED_NS
 from stoker._metrics.recorder import Recorder
 from stoker._plan.planner import Planner
 from stoker.errors import Interrupted, LoaderClosed, NoGoodSample, WorkerDied
@@ -118,8 +119,14 @@ class Iteration:
             asked_ns = got_ns = _clock()
             depth, nbytes = scheduler.ready, scheduler.ready_bytes
         if not ready:
-            self._advance_recorded(pen, asked_ns)
-            if pen is not None:
+            if pen is None:
+                self._advance()
+            else:
+                pen.page.words[ASKED_NS] = asked_ns
+                try:
+                    self._advance()
+                finally:
+                    pen.page.words[ASKED_NS] = 0
                 got_ns = _clock()
         self._torn = True
         deliver = ready.popleft()
@@ -133,7 +140,7 @@ class Iteration:
             batch = handoff.open(deliver)
         except BaseException as error:
             if pen is not None:
-                pen.write(deliver, asked_ns, got_ns, planned_ns, _clock(), depth, nbytes)
+                pen.write(deliver, asked_ns, got_ns, planned_ns, depth, nbytes)
             # What the worker raised costs its batch only. An interrupt of ours has lost one: that must not go unnoticed.
             self._torn = not isinstance(error, Exception) and not _failed(deliver)
             if not self._torn and (isinstance(error, Exception) or self._pool.executor.eager):
@@ -144,7 +151,7 @@ class Iteration:
         self._progress.note(deliver)
         self._torn = False
         if pen is not None:
-            pen.write(deliver, asked_ns, got_ns, planned_ns, _clock(), depth, nbytes)
+            pen.write(deliver, asked_ns, got_ns, planned_ns, depth, nbytes)
         if handoff.misfit and scheduler.splitting:
             scheduler.handle(m.SplitRefused())
         return batch
@@ -173,17 +180,6 @@ class Iteration:
             "an exception (of a signal handler or a sampler) came while this iterator handed out work; it would wait for "
             "what was lost then: call iter() on the loader again"
         )
-
-    def _advance_recorded(self, pen: Pen | None, asked_ns: int) -> None:
-        """The same as ``_advance``, and others can see since when somebody waits."""
-        if pen is None:
-            self._advance()
-            return
-        pen.waits(asked_ns)
-        try:
-            self._advance()
-        finally:
-            pen.waits(0)
 
     def _advance(self) -> None:
         """Plan and wait until a batch is ready; raises when none will be."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Iterable
 from functools import partial
@@ -14,12 +15,14 @@ from torch.utils.data import get_worker_info
 from stoker import options as opts
 from stoker._core import messages as m
 from stoker._core.scheduler import Scheduler
+from stoker._core.types import Spans, Ticket
 from stoker._engine.ledger import Ledger
 from stoker._metrics import page
 from stoker._metrics.record import Option, Slow
 from stoker._metrics.recorder import Recorder, Size, sink_from_environment
-from stoker._metrics.tape import Tape
+from stoker._metrics.tape import Tape, pack_row
 
+_clock = time.monotonic_ns
 _TORCHS = (
     "num_workers", "batch_size", "pin_memory", "drop_last", "timeout", "persistent_workers", "in_order", "prefetch_epochs",
 )  # fmt: skip
@@ -110,46 +113,37 @@ class Pen:
     ) -> None:
         self._recorder = recorder
         self._tape = tape
-        self._write = tape.write
         self._parent = parent
         self._rows = rows
+        self.page = recorder.page or _NO_PAGE
+        """Its words tell others since when the consumer waits."""
         reference = weakref.ref(scheduler)
         recorder.window = lambda: None if (alive := reference()) is None else alive.window
 
-    def waits(self, asked_ns: int) -> None:
-        """The consumer waits since then; 0: no more. For others to see."""
-        shown = self._recorder.page
-        if shown is not None:
-            shown.words[page.ASKED_NS] = asked_ns
-
     def write(
-        self,
-        deliver: m.Deliver,
-        asked_ns: int,
-        got_ns: int,
-        planned_ns: int,
-        given_ns: int,
-        depth: int,
-        nbytes: int,
+        self, deliver: m.Deliver, asked_ns: int, got_ns: int, planned_ns: int, depth: int, nbytes: int
     ) -> None:
-        """A batch was handed over, or its error was."""
+        """A batch is handed over, or its error is: now."""
         ticket, results = deliver
-        ready = 1 if got_ns == asked_ns else 0
-        count = len(results)
+        rows = ticket.rows or self._rows
+        tape = self._tape
+        given_ns = _clock()
         for result in results:
             if type(result) is m.Lost:
                 continue
-            assert not isinstance(result, m.Lost)
-            spans = result.spans
+            spans: Spans = result.spans  # type: ignore[union-attr]
             worker = -1 if self._parent else result.worker
-            self._write(
-                asked_ns, got_ns, planned_ns, given_ns, ticket.epoch, ticket.seq, result.part, result.attempt, worker,
-                (ticket.rows or self._rows) // count, ready, depth, nbytes, result.receipt.nbytes, *spans,
+            pack_row(
+                tape.buffer, tape.end,
+                asked_ns, got_ns, planned_ns, given_ns, ticket.epoch, ticket.seq, result.part, result.attempt, worker,  # type: ignore[union-attr]
+                rows if len(results) == 1 else rows // len(results), got_ns == asked_ns, depth, nbytes,
+                result.receipt.nbytes, *spans,  # type: ignore[union-attr]
             )  # fmt: skip
+            tape.wrote(given_ns)
             if spans.slow_ns > self._recorder.slow_floor_ns:
                 self._note_slow(ticket, spans.slow_row, spans.slow_ns, worker)
 
-    def _note_slow(self, ticket: Any, row: int, ns: int, worker: int) -> None:
+    def _note_slow(self, ticket: Ticket, row: int, ns: int, worker: int) -> None:
         indices = ticket.indices
         index = indices[row] if isinstance(indices, list | tuple) and 0 <= row < len(indices) else None
         if index is not None and type(index) is not int:
@@ -163,3 +157,12 @@ class Pen:
     def close(self) -> None:
         """The iteration is over."""
         self._recorder.end(self._tape)
+
+
+class _NoPage:
+    """Stands for a run page that could not be made."""
+
+    words: Any = [0] * page.WORDS
+
+
+_NO_PAGE = _NoPage()

@@ -118,7 +118,8 @@ class Recorder:
         self._accounts = Accounts(now_ns)
         self._events: deque[Event] = deque(maxlen=_EVENTS)
         self._dropped = 0
-        self._slow_floor_ns = 0
+        self.slow_floor_ns = 0
+        """How slow a sample has to be to be one of the slowest."""
         self._recently = Recently()
         self._dials: machine.Dials | None = None
         self._began: machine.Counters | None = None
@@ -202,17 +203,12 @@ class Recorder:
     def slow(self, slow: Slow) -> None:
         """A sample slower than ``slow_floor_ns``."""
         with self._lock:
-            self._slow_floor_ns = self._accounts.note_slow(slow)
+            self.slow_floor_ns = self._accounts.note_slow(slow)
 
     @property
     def page_inode(self) -> int:
         """What others know its run page by; 0: there is none."""
         return 0 if self.page is None else self.page.inode
-
-    @property
-    def slow_floor_ns(self) -> int:
-        """How slow a sample has to be to be one of the slowest."""
-        return self._slow_floor_ns
 
     def event(self, kind: str, reason: str) -> None:
         """Something happened. Any thread."""
@@ -280,7 +276,7 @@ class Recorder:
         except Exception as error:
             self.unplugged = self.unplugged or f"{type(error).__name__}: {error}"
             if tape is not None:
-                tape.rows = 0
+                tape.end = 0
                 tape.due_ns = 1 << 62
 
     def _fold(self, tape: Tape, *, final: bool) -> None:

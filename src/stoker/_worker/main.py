@@ -228,7 +228,7 @@ class _Loop:
         order: Order | None = None
         receipt: Receipt | None
         meter = self._meter
-        if meter is not None:
+        if meter is not None and meter.slow:
             meter.began(received_ns)
         try:
             order = self._order(task, message, target)

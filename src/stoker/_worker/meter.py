@@ -1,7 +1,7 @@
 """How a worker's time at work divides: on a CPU, ready and without one, or off it. From the kernel's account of its thread.
 
 ``/proc/thread-self/schedstat`` has the time on a CPU and the time in the run queue; reading it again through one descriptor takes
-1.3 µs. So it is read once a millisecond at most: after every slow task, or after several quick ones together.
+1.3 µs. So it is read every two milliseconds at most: after every slow task, or after several quick ones together.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 from stoker._worker.status import BUSY_NS, CPU_NS, RUNQ_NS, TASKS
 
-READING_NS = 1_000_000
+READING_NS = 2_000_000
 """The least time between two readings."""
+
+_NEVER = 1 << 62
 
 
 class Reading(NamedTuple):
@@ -27,44 +29,51 @@ NO_READING = Reading()
 
 
 class Meter:
-    """Of the thread that makes it, and used on that thread only. ``row`` is its worker's on the status page, for sums."""
+    """Of the thread that makes it, and used on that thread only. ``row`` is its worker's on the status page, for sums.
+
+    The hot path adds to ``busy_ns`` and ``tasks`` itself and calls ``read`` when ``due_ns`` has come.
+    """
 
     def __init__(self, row: Any = None) -> None:
         self._row = row
         self._fd = _open()
         self._cpu_ns = self._runq_ns = 0
-        self._at_ns = 0
-        self._busy_ns = 0
-        self._slow = True
-        self._total_cpu_ns = self._total_runq_ns = self._total_busy_ns = self._tasks = 0
+        self._sums = [0, 0, 0]
+        self.due_ns = 0 if self._fd >= 0 else _NEVER
+        self.busy_ns = 0
+        self.tasks = 0
+        self.slow = self._fd >= 0
+        """Whether the last task was so slow that the next one's account is begun anew."""
 
     def began(self, now_ns: int) -> None:
-        """A task begins. After a slow one the account is read here too: what lies between tasks is nobody's."""
-        if self._slow and self._fd >= 0:
-            self._cpu_ns, self._runq_ns = self._read()
-            self._at_ns = now_ns
-            self._busy_ns = 0
+        """A task begins after a slow one: what lies between the two is nobody's."""
+        self._cpu_ns, self._runq_ns = self._account()
+        self.due_ns = now_ns + READING_NS
+        self.busy_ns = 0
 
     def ended(self, began_ns: int, now_ns: int) -> Reading:
-        """The task ended."""
-        self._busy_ns += now_ns - began_ns
-        self._tasks += 1
-        if now_ns - self._at_ns < READING_NS or self._fd < 0:
-            self._slow = False
+        """A task ended; the reading, if it is time for one."""
+        self.busy_ns += now_ns - began_ns
+        self.tasks += 1
+        if now_ns < self.due_ns:
+            self.slow = False
             return NO_READING
-        self._slow = now_ns - began_ns >= READING_NS
-        cpu_ns, runq_ns = self._read()
-        reading = Reading(cpu_ns - self._cpu_ns, runq_ns - self._runq_ns, self._busy_ns)
-        self._cpu_ns, self._runq_ns, self._at_ns, self._busy_ns = cpu_ns, runq_ns, now_ns, 0
-        self._total_cpu_ns += reading.cpu_ns
-        self._total_runq_ns += reading.runq_ns
-        self._total_busy_ns += reading.metered_ns
-        row = self._row
+        return self.read(began_ns, now_ns)
+
+    def read(self, began_ns: int, now_ns: int) -> Reading:
+        """Of all tasks since the last reading; the last of them began then and ends now."""
+        self.slow = now_ns - began_ns >= READING_NS
+        cpu_ns, runq_ns = self._account()
+        reading = Reading(cpu_ns - self._cpu_ns, runq_ns - self._runq_ns, self.busy_ns)
+        self._cpu_ns, self._runq_ns, self.busy_ns = cpu_ns, runq_ns, 0
+        if self.due_ns != _NEVER:
+            self.due_ns = now_ns + READING_NS
+        row, sums = self._row, self._sums
+        for place, ns in enumerate(reading):
+            sums[place] += ns
         if row is not None:
-            row[CPU_NS] = self._total_cpu_ns
-            row[RUNQ_NS] = self._total_runq_ns
-            row[BUSY_NS] = self._total_busy_ns
-            row[TASKS] = self._tasks
+            row[CPU_NS], row[RUNQ_NS], row[BUSY_NS] = sums
+            row[TASKS] = self.tasks
         return reading
 
     def close(self) -> None:
@@ -73,7 +82,7 @@ class Meter:
             os.close(self._fd)
             self._fd = -1
 
-    def _read(self) -> tuple[int, int]:
+    def _account(self) -> tuple[int, int]:
         try:
             cpu_ns, runq_ns, _ = os.pread(self._fd, 96, 0).split()
             return int(cpu_ns), int(runq_ns)
@@ -81,7 +90,7 @@ class Meter:
             OSError,
             ValueError,
         ):  # closed by the dataset, or another kernel's words: there are no readings then
-            self._fd = -1
+            self._fd, self.due_ns, self.slow = -1, _NEVER, False
             return self._cpu_ns, self._runq_ns
 
 
