@@ -1,0 +1,148 @@
+"""Which of torch's loaders is recorded where: one recorder for each, from its first ``iter()`` until the process ends.
+
+A script that makes its loader anew for every epoch, at the same line and with the same options, goes on in the same record.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections import deque
+from typing import Any
+
+from stoker._metrics import recorder as recording
+from stoker._metrics.record import Option
+from stoker._metrics.recorder import Recorder
+from stoker._metrics.site import site
+
+_MOST_OPEN = 64
+"""Recorders that are open at a time. Loaders beyond that are not measured."""
+
+_MOST_IDLE = 16
+"""Of these, recorders whose loader is gone."""
+
+_OPTIONS = (
+    ("batch_size", 1), ("num_workers", 0), ("prefetch_factor", None), ("persistent_workers", False), ("pin_memory", False),
+    ("drop_last", False), ("timeout", 0), ("in_order", True),
+)  # fmt: skip
+"""Arguments of torch's loader and their defaults."""
+
+_TORCH_PREFETCH = 2
+
+
+class Account:
+    """The record of one loader, shared by all its iterators. It ends with the last of loader and iterators."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._epochs = 0
+
+    def epoch(self) -> int:
+        """The number of an epoch that begins."""
+        self._epochs += 1
+        return self._epochs
+
+
+class Books:
+    """All accounts of this process. Any thread; what runs in garbage collections only appends to deques."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._sites: dict[int, tuple[Any, str | None]] = {}
+        self._accounts: dict[int, tuple[Any, Account]] = {}
+        self._open: list[Recorder] = []
+        self._idle: dict[Any, Recorder] = {}
+        self._ended: deque[tuple[Any, Recorder]] = deque()
+        self._full = False
+
+    def made(self, loader: Any) -> None:
+        """A loader was made: remember where."""
+        key = id(loader)
+        sites = self._sites
+        sites[key] = (weakref.ref(loader, lambda _: sites.pop(key, None) and None), site(2))
+
+    def account(self, loader: Any) -> Account | None:
+        """The loader's; opened when it has none. None when there are too many."""
+        with self._lock:
+            found = self._accounts.get(id(loader))
+            if found is not None:
+                return found[1]
+            self._collect()
+            key = _key(loader, self._sites.get(id(loader), (None, None))[1] or site(2))
+            recorder = self._idle.pop(key, None)
+            if recorder is None:
+                if len(self._open) >= _MOST_OPEN:
+                    self._say_full()
+                    return None
+                recorder = _recorder(key, loader)
+                self._open.append(recorder)
+            account = Account(recorder)
+            weakref.finalize(account, self._ended.append, (key, recorder)).atexit = False
+            number, accounts = id(loader), self._accounts
+            accounts[number] = (weakref.ref(loader, lambda _: accounts.pop(number, None) and None), account)
+            return account
+
+    def close(self) -> None:
+        """Close all records. In a forked child they are the parent's, and nothing happens."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            recorders, self._open = self._open, []
+            self._accounts.clear()
+            self._sites.clear()
+            self._idle.clear()
+        for recorder in recorders:
+            recorder.close()
+
+    def _collect(self) -> None:
+        """Recorders whose loader is gone wait for another one from the same place, the latest of them."""
+        while self._ended:
+            key, recorder = self._ended.popleft()
+            if recorder in self._open:
+                earlier = self._idle.pop(key, None)
+                self._idle[key] = recorder
+                if earlier is not None:
+                    self._close(earlier)
+        while len(self._idle) > _MOST_IDLE:
+            self._close(self._idle.pop(next(iter(self._idle))))
+
+    def _close(self, recorder: Recorder) -> None:
+        self._open.remove(recorder)
+        recorder.close()
+
+    def _say_full(self) -> None:
+        if not self._full:
+            self._full = True
+            logging.getLogger("stoker").warning(
+                "more than %d loaders at a time: those beyond are not measured", _MOST_OPEN
+            )
+
+
+def _key(loader: Any, made_at: str | None) -> Any:
+    dataset = type(getattr(loader, "dataset", None))
+    options = {name: (getattr(loader, name, None), default) for name, default in _OPTIONS}
+    return made_at, f"{dataset.__module__}.{dataset.__qualname__}", tuple(options.items())
+
+
+def _recorder(key: Any, loader: Any) -> Recorder:
+    made_at, dataset, options = key
+    workers = getattr(loader, "num_workers", 0)
+    return Recorder(
+        name="loader",
+        engine="torch",
+        executor="process" if workers else "inline",
+        dataset=dataset,
+        site=made_at,
+        options={name: _option(name, value, default, workers) for name, (value, default) in options},
+        sink=recording.sink_from_environment(),
+    )
+
+
+def _option(name: str, value: Any, default: Any, workers: int) -> Option:
+    if name == "prefetch_factor" and workers:
+        default = _TORCH_PREFETCH
+    plain = value if value is None or isinstance(value, bool | int | float | str) else repr(value)
+    return Option(plain, "default" if value == default else "given")

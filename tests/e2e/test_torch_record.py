@@ -1,0 +1,305 @@
+"""What is recorded of torch's own loader: real loaders, real workers, and everything a script may do to them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import dataloader as torch_dataloader
+
+from stoker._metrics import journal, recorder
+from stoker._metrics.record import STEP_COLUMNS, LoaderRecord
+from stoker._metrics.tape import Tape
+from stoker.measure import torch_loader
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
+Steps = list[dict[str, int]]
+
+
+@pytest.fixture
+def measured() -> Iterator[None]:
+    torch_loader.install()
+    yield
+    torch_loader.uninstall()
+
+
+def records() -> list[LoaderRecord]:
+    """Of the loaders so far, in their order."""
+    found = [each.record() for each in recorder.live() if each.engine == "torch"]
+    return [each.loaders[0] for each in sorted(found, key=lambda each: each.run.began_ns)]
+
+
+def only() -> tuple[LoaderRecord, Steps]:
+    [record] = records()
+    return record, steps(record)
+
+
+def steps(record: LoaderRecord) -> Steps:
+    return [dict(zip(STEP_COLUMNS, row, strict=True)) for row in zip(*record.steps.values(), strict=True)]
+
+
+class Numbers(Dataset[Any]):
+    """Rows that are slow enough to be timed, one of them slower."""
+
+    def __init__(self, length: int = 24) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        spins = 30_000 if index == 17 else 2_000
+        return index, sum(range(spins))
+
+
+class Stream(IterableDataset[Any]):
+    """Shares of unequal length."""
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        yield from range(3 if info is None or info.id else 7)
+
+
+class Fragile(Numbers):
+    """Raises for one row."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 5:
+            raise ValueError("row five")
+        return index
+
+
+class Mortal(Numbers):
+    """Kills its worker."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+class Outer(Dataset[Any]):
+    """Iterates a loader in every row."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return sum(1 for _ in DataLoader(Numbers(3)))
+
+
+def consistent(rows: Steps) -> bool:
+    """Whether moments of tickets with workers run forwards."""
+    return all(
+        row["asked_ns"] <= row["got_ns"] <= row["planned_ns"] <= row["given_ns"]
+        and 0
+        < row["received_ns"]
+        <= row["fetched_ns"]
+        <= row["collated_ns"]
+        <= row["sent_ns"]
+        <= row["got_ns"]
+        for row in rows
+    )
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize("persistent", [False, True])
+def test_every_batch_of_workers_is_a_row(persistent: bool) -> None:
+    loader = DataLoader(Numbers(), batch_size=4, num_workers=2, persistent_workers=persistent)
+    for _ in range(2):
+        assert len(list(loader)) == 6
+    record, rows = only()
+    assert (record.engine, record.executor, record.site) == ("torch", "process", f"{site_of(loader)}")
+    assert record.dataset == f"{__name__}.Numbers"
+    assert (record.options["num_workers"].value, record.options["num_workers"].why) == (2, "given")
+    assert (record.options["prefetch_factor"].value, record.options["prefetch_factor"].why) == (2, "default")
+    assert (record.totals.epochs, record.totals.steps, record.totals.rows) == (2, 12, 48)
+    assert record.totals.window == 4
+    assert [(row["epoch"], row["seq"], row["worker"], row["rows"]) for row in rows] == [
+        (epoch, seq, seq % 2, 4) for epoch in (1, 2) for seq in range(6)
+    ]
+    assert consistent(rows)
+    assert all(row["ready"] == (row["sent_ns"] <= row["asked_ns"]) for row in rows)
+    assert all(0 <= row["depth"] <= 4 for row in rows)
+    assert record.slowest[0].index == 17
+    assert {each.worker for each in record.workers} == {0, 1}
+    assert sum(each.ns for each in record.blame) == pytest.approx(record.totals.wait_ns, rel=0.01)
+
+
+def site_of(loader: Any) -> str:
+    """The line of the call in the test above."""
+    assert loader is not None
+    source = Path(__file__).read_text().splitlines()
+    line = next(number for number, text in enumerate(source, 1) if "persistent_workers=persistent)" in text)
+    return f"{os.path.relpath(__file__)}:{line}"
+
+
+@pytest.mark.usefixtures("measured")
+def test_without_workers_the_parent_makes_the_batches() -> None:
+    list(DataLoader(Numbers(), batch_size=4))
+    record, rows = only()
+    assert (record.executor, record.totals.steps, record.totals.rows) == ("inline", 6, 24)
+    assert {row["worker"] for row in rows} == {-1}
+    assert consistent(rows)
+    assert record.slowest[0].index == 17
+    assert {each.stage for each in record.blame} >= {"fetch", "collate", "start"}
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize("in_order", [False, True])
+def test_streams_end_where_their_workers_do(in_order: bool) -> None:
+    loader = DataLoader(Stream(), batch_size=2, num_workers=2, in_order=in_order)
+    for _ in range(2):
+        assert sum(len(batch) for batch in loader) == 10
+    _, rows = only()
+    by_worker = {worker: sorted(row["rows"] for row in rows if row["worker"] == worker) for worker in (0, 1)}
+    assert by_worker == {0: [1, 1, 2, 2, 2, 2, 2, 2], 1: [1, 1, 2, 2]}
+    assert consistent(rows)
+
+
+@pytest.mark.usefixtures("measured")
+def test_epochs_that_were_left_do_not_shift_the_next() -> None:
+    loader = DataLoader(Numbers(), batch_size=2, num_workers=2, persistent_workers=True)
+    for _ in range(3):
+        iterator = iter(loader)
+        next(iterator)
+        next(iterator)
+    assert len(list(loader)) == 12
+    record, rows = only()
+    assert (record.totals.epochs, len(rows)) == (4, 18)
+    assert [row["seq"] for row in rows] == [0, 1] * 3 + list(range(12))
+    assert consistent(rows)
+    assert all(row["depth"] <= 4 for row in rows)
+
+
+@pytest.mark.usefixtures("measured")
+def test_errors_and_deaths_are_events() -> None:
+    iterator = iter(DataLoader(Fragile(), batch_size=4, num_workers=1))
+    next(iterator)
+    with pytest.raises(ValueError, match="row five"):
+        next(iterator)
+    assert len(list(iterator)) == 4
+    with pytest.raises(RuntimeError, match="DataLoader worker"):
+        list(DataLoader(Mortal(), batch_size=4, num_workers=1, collate_fn=list))
+    fragile, mortal = records()
+    assert [each.kind for each in fragile.events] == ["error"]
+    assert fragile.events[0].reason.startswith("ValueError")
+    assert [row["seq"] for row in steps(fragile)] == [0, 2, 3, 4, 5]
+    assert consistent(steps(fragile))
+    assert [each.kind for each in mortal.events] == ["worker_died"]
+
+
+@pytest.mark.usefixtures("measured")
+def test_loaders_in_workers_leave_no_record_and_those_in_the_parent_one_for_their_line() -> None:
+    list(DataLoader(Outer(), num_workers=1))
+    assert [each.dataset for each in records()] == [f"{__name__}.Outer"]
+    list(DataLoader(Outer()))
+    outer, again, inner = records()
+    assert (outer.executor, again.executor, inner.dataset) == ("process", "inline", f"{__name__}.Numbers")
+    assert (inner.totals.epochs, inner.totals.steps) == (4, 12)
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_loader_that_is_made_for_every_epoch_goes_on_in_its_record() -> None:
+    for _ in range(3):
+        list(DataLoader(Numbers(4), batch_size=2))
+    record, _ = only()
+    assert (record.totals.epochs, record.totals.steps) == (3, 6)
+
+
+@pytest.mark.usefixtures("measured")
+def test_two_iterators_at_a_time() -> None:
+    loader = DataLoader(Numbers(8), batch_size=2, num_workers=1)
+    assert len(list(zip(loader, loader, strict=True))) == 4
+    record, rows = only()
+    assert (record.totals.epochs, record.totals.steps) == (2, 8)
+    assert consistent(rows)
+
+
+@pytest.mark.usefixtures("measured")
+def test_an_iterator_that_somebody_else_made_is_waited_for() -> None:
+    made: Any = torch_dataloader._MultiProcessingDataLoaderIter(
+        DataLoader(Numbers(8), batch_size=2, num_workers=1)
+    )  # type: ignore[no-untyped-call]
+    assert len(list(made)) == 4
+    record, rows = only()
+    assert record.totals.steps == 4
+    assert {row["received_ns"] for row in rows} == {0}
+
+
+def test_a_forked_child_has_records_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOKER_RECORD", str(tmp_path))
+    torch_loader.install()
+    loader = DataLoader(Numbers(8), batch_size=2)
+    iterator = iter(loader)
+    next(iterator)
+    child = os.fork()
+    if child == 0:
+        try:
+            assert len(list(iterator)) == 3  # the parent's, unmeasured
+            list(loader)
+            torch_loader.uninstall()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert len(list(iterator)) == 3
+    torch_loader.uninstall()
+    found = {int(path.name.split("-")[0]): journal.read(path) for path in tmp_path.iterdir()}
+    assert {pid: record.loaders[0].totals.steps for pid, record in found.items()} == {
+        os.getpid(): 4,
+        child: 4,
+    }
+
+
+def test_what_is_uninstalled_is_as_it_was() -> None:
+    before = [dict(vars(each)) for each in CLASSES]
+    torch_loader.install()
+    iterator = iter(DataLoader(Numbers(8), batch_size=2))
+    next(iterator)
+    torch_loader.install()
+    torch_loader.uninstall()
+    torch_loader.uninstall()
+    assert [dict(vars(each)) for each in CLASSES] == before
+    assert len(list(iterator)) == 3
+
+
+CLASSES: list[Any] = [
+    DataLoader,
+    torch_dataloader._SingleProcessDataLoaderIter,
+    torch_dataloader._MultiProcessingDataLoaderIter,
+    torch_dataloader._utils.worker,
+]
+
+
+def test_an_instrument_that_fails_is_unplugged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch_loader.install()
+    monkeypatch.setattr(Tape, "write", {}.__getitem__)
+    for workers in (0, 1):
+        caplog.clear()
+        assert len(list(DataLoader(Numbers(8), batch_size=2, num_workers=workers))) == 4
+        assert [each.getMessage() for each in caplog.records] == [
+            "a loader is not measured any further: TypeError: dict.__getitem__() takes exactly one argument (24 given)"
+        ]
+    torch_loader.uninstall()
+
+
+def test_what_a_signal_handler_raises_in_our_midst_is_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def handler(*_: Any) -> None:
+        raise TimeoutError("time is up")
+
+    torch_loader.install()
+    iterator = iter(DataLoader(Numbers(8), batch_size=2))
+    monkeypatch.setattr(Tape, "write", handler)
+    with pytest.raises(TimeoutError):
+        next(iterator)
+    monkeypatch.undo()
+    assert len(list(iterator)) == 3
+    torch_loader.uninstall()
