@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 from torch.utils.data import dataloader as torch_dataloader
+from torch.utils.data._utils import worker as torch_worker
 
 from stoker._metrics import journal, recorder
 from stoker._metrics.record import STEP_COLUMNS, LoaderRecord
@@ -226,7 +227,7 @@ def test_two_iterators_at_a_time() -> None:
 def test_an_iterator_that_somebody_else_made_is_waited_for() -> None:
     made: Any = torch_dataloader._MultiProcessingDataLoaderIter(
         DataLoader(Numbers(8), batch_size=2, num_workers=1)
-    )  # type: ignore[no-untyped-call]
+    )
     assert len(list(made)) == 4
     record, rows = only()
     assert record.totals.steps == 4
@@ -273,7 +274,7 @@ CLASSES: list[Any] = [
     DataLoader,
     torch_dataloader._SingleProcessDataLoaderIter,
     torch_dataloader._MultiProcessingDataLoaderIter,
-    torch_dataloader._utils.worker,
+    torch_worker,
 ]
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 

@@ -205,7 +205,8 @@ class Hooks:
             watched = self._watches.pop(id(iterator), None)
             if watched is not None:
                 self._loose.append(watched[1])
-            if watched is not None or iterator is None:  # in words: whoever keeps the error keeps the iterator
+            if watched is not None or iterator is None:
+                # In words: whoever keeps a logged error keeps the iterator that is in its traceback.
                 said = f"{type(error).__name__}: {error}"
                 logging.getLogger("stoker").warning("a loader is not measured any further: %s", said)
             return None

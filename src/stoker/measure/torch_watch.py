@@ -192,7 +192,6 @@ class WorkersWatch(Watch):
         )  # fmt: skip
         self._seq += 1
 
-
     def _has_dead(self) -> bool:
         return any(_is_dead(pid) for pid in self._pids)
 
