@@ -196,7 +196,8 @@ def read_until(terminal: Any, wanted: bytes) -> bytes:
 
 def test_the_script_dies_with_the_command(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("import os, signal\nprint(os.getpid(), flush=True)\nsignal.pause()")
-    process = started(["-m", "stoker", "run", "script.py"], tmp_path)
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}  # nobody is left to remove what is in it
+    process = started(["-m", "stoker", "run", "script.py"], tmp_path, env=environ)
     with process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
@@ -251,3 +252,85 @@ def test_what_people_get_wrong(tmp_path: Path) -> None:
         assert (code, out) == (2, "")
         assert said in err
     assert (tmp_path / "taken.json").read_text() == "mine"
+
+
+TRAINING = """
+import os, sys
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+import torch
+
+class Rows(Dataset):
+    def __init__(self, count, inner=None):
+        self.count, self.inner = count, inner
+    def __len__(self):
+        return self.count
+    def __getitem__(self, index):
+        if self.inner is not None:
+            return sum(len(batch) for batch in DataLoader(self.inner, batch_size=2))
+        return torch.full((4,), float(index))
+
+class Mine(DataLoader):
+    def __iter__(self):
+        for batch in super().__iter__():
+            yield batch + 100
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(6))
+
+def rank(number, queue):
+    loader = DataLoader(Rows(10), batch_size=5)
+    queue.put((number, [int(batch[0, 0]) for batch in loader], isinstance(loader, DataLoader)))
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    never = DataLoader(Rows(4))
+    outer = DataLoader(Rows(6, Rows(4)), batch_size=2, num_workers=2, shuffle=True)
+    for batch in outer:
+        print(batch, [int(row[0, 0]) for row in Mine(Rows(2))])
+    for row in DataLoader(Stream(), batch_size=3):
+        print(row)
+        break
+    print([int(a[0, 0] + b[0, 0]) for a, b in zip(DataLoader(Rows(3)), DataLoader(Rows(3)))])
+    if os.fork() == 0:
+        print(len(list(DataLoader(Rows(8), batch_size=4))))
+        sys.exit(0)
+    os.wait()
+    if "spawn" in sys.argv:
+        queue = torch.multiprocessing.get_context("spawn").SimpleQueue()
+        torch.multiprocessing.spawn(rank, (queue,))
+        print(queue.get())
+    print(isinstance(never, DataLoader), isinstance(outer, DataLoader), sys.argv)
+    raise ValueError("the end")
+"""
+
+
+PRINTED = """\
+tensor([4, 4]) [100, 101]
+tensor([4, 4]) [100, 101]
+tensor([4, 4]) [100, 101]
+tensor([0, 1, 2])
+[0, 2, 4]
+2
+(0, [0, 5], True)
+True True ['script.py', 'spawn']
+"""
+
+
+def test_every_loader_of_a_training_script_is_swapped(tmp_path: Path) -> None:
+    """Several, nested, in a fork, in a spawned rank, left early, never iterated; then the script dies.
+
+    The record has every loader that the training loop asked, with what it handed over.
+    """
+    (tmp_path / "script.py").write_text(TRAINING)
+    code, out, err = stoker("run", "-o", "run.json", "script.py", "spawn", cwd=tmp_path, env=environment())
+    assert (code, out) == (1, PRINTED)
+    trace, _, summary = err.partition("ValueError: the end\n")
+    assert trace.startswith("Traceback (most recent call last):\n  File")
+    assert trace.count("File") == 1
+    assert summary.lstrip().startswith("Verdict")
+    record = journal.read(tmp_path / "run.json")
+    assert (record.run.exit, record.run.ended) == ("1", True)
+    found = sorted((each.dataset.rpartition(".")[2], each.totals.steps) for each in record.loaders)
+    assert found == [*[("Rows", 2)] * 5, *[("Rows", 3)] * 3, ("Stream", 1)]
+    assert {each.engine for each in record.loaders} == {"stoker"}

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -74,11 +74,13 @@ def options(function: Function) -> Function:
 def launch(order: Order) -> NoReturn:
     """Run the script, tell how it went, and end as it ended. Never returns: errors of ours are click's."""
     flags = supervisor.interpreter_flags(sys.orig_argv)
+    output, verdict, trace = (_ranked(each) for each in (order.output, order.json, order.trace))
+    order = replace(order, output=output, json=verdict, trace=trace)
     _check(order, flags)
     began = time.localtime()
     cwd = Path.cwd()
     try:
-        folder = Path(tempfile.mkdtemp(prefix="stoker-"))
+        folder = Path(tempfile.mkdtemp(prefix="stoker-run-"))
     except OSError as error:
         raise click.ClickException(
             f"there is no folder for temporary files: {error}. Set TMPDIR to one."
@@ -141,10 +143,25 @@ def _started_by(launcher: str, order: Order) -> str:
 
 def _default_name(order: Order, began: time.struct_time) -> str:
     """``train-20261116-101500.stoker.json``; of a rank among others, with its number."""
-    stem = order.script if order.module else Path(order.script).absolute().stem
+    stem = order.script.replace(".", "-") if order.module else Path(order.script).absolute().stem
+    if order.script == "-":
+        stem = "stdin"
+    return str(_ranked(Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S', began)}.stoker.json")))
+
+
+def _ranked(path: Path | None) -> Path | None:
+    """A name of this rank's own: ``run-rank3.json``."""
+    rank = _rank()
+    if path is None or rank is None:
+        return path
+    stem, dot, suffixes = path.name.partition(".")
+    return path.with_name(f"{stem}-rank{rank}{dot}{suffixes}")
+
+
+def _rank() -> int | None:
+    """Which rank among others a launcher says that this is; None: there are no others."""
     rank = os.environ.get("RANK", "")
-    ranked = f"-rank{rank}" if rank.isdecimal() and os.environ.get("WORLD_SIZE", "1") != "1" else ""
-    return f"{stem if order.script != '-' else 'stdin'}-{time.strftime('%Y%m%d-%H%M%S', began)}{ranked}.stoker.json"
+    return int(rank) if rank.isdecimal() and os.environ.get("WORLD_SIZE", "1") != "1" else None
 
 
 def _tell(order: Order, outcome: supervisor.Outcome, folder: Path, default: Path) -> bool:
@@ -177,7 +194,7 @@ def _tell(order: Order, outcome: supervisor.Outcome, folder: Path, default: Path
             said.append(f"Trace     {_shown(order.trace)}")
     except OSError as error:
         said.append(f"stoker: {error}")
-    if not order.quiet:
+    if not order.quiet and not _rank():  # one screen for all ranks, of the first
         _show(verdict)
     said += _followed(order, record)
     if said and not (order.quiet and written):

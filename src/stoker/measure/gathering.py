@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker._metrics import journal
-from stoker._metrics.record import Machine, Run, RunRecord
+from stoker._metrics import journal, machine
+from stoker._metrics.record import Run, RunRecord
 from stoker.errors import RecordError
 from stoker.measure.supervisor import Outcome
 
@@ -47,7 +47,7 @@ def _empty(outcome: Outcome) -> RunRecord:
         _number("RANK", 0),
         _number("WORLD_SIZE", 1),
     )
-    return RunRecord(run, Machine())
+    return RunRecord(run, machine.facts())
 
 
 def _number(name: str, otherwise: int) -> int:
