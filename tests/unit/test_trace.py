@@ -227,6 +227,7 @@ def test_a_merge_keeps_the_profilers_events_and_puts_ours_on_its_time_line(tmp_p
         },
         {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": 2e7},
     ]
+    theirs[0]["args"] = {"achieved": float("nan"), "all": [float("inf"), 1.5]}  # which is not JSON
     profiled = tmp_path / "profiled.json"
     profiled.write_text(
         json.dumps({"schemaVersion": 1, "traceEvents": theirs, "baseTimeNanoseconds": base, "traceName": "x"})
@@ -236,6 +237,7 @@ def test_a_merge_keeps_the_profilers_events_and_puts_ours_on_its_time_line(tmp_p
     assert merged.overlap
     assert merged.damage is None
     both = json.loads(gzip.decompress(out.read_bytes()))
+    theirs[0]["args"] = {"achieved": None, "all": [None, 1.5]}
     assert both["traceEvents"][:2] == theirs
     assert len(both["traceEvents"]) == merged.events
     assert both["baseTimeNanoseconds"] == base

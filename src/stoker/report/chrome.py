@@ -7,9 +7,11 @@ overlaps on one.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import heapq
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -124,14 +126,15 @@ def write(found: Iterable[Event], entries: dict[str, Any], path: Path, *, force:
     ``entries`` stand beside the events, and are read when the last of them has come. Raises FileExistsError when there is such
     a file and ``force`` is not given.
     """
+    if not force and path.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with _opened(fresh, packed=path.suffix == ".gz") as file:
             written = _write(found, entries, file)
-        if force:
-            os.replace(fresh, path)
-        else:
-            os.link(fresh, path)  # refuses when there is one, also one that came a moment ago
+        if not force:
+            path.open("x").close()  # refuses one that came meanwhile
+        os.replace(fresh, path)
         return written
     finally:
         with suppress(FileNotFoundError):
@@ -146,14 +149,32 @@ def _opened(path: Path, *, packed: bool) -> TextIO:
 
 def _write(found: Iterable[Event], entries: dict[str, Any], file: TextIO) -> int:
     """One event per line, as they come: a long run's never are in memory together."""
-    encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=repr).encode
     number = 0
     file.write('{"traceEvents":[')
     for event in found:
-        file.write((",\n" if number else "\n") + encode(event))
+        file.write((",\n" if number else "\n") + _encoded(event))
         number += 1
     file.write("\n]")
     for name, value in entries.items():
-        file.write(f",\n{encode(name)}:{encode(value)}")
+        file.write(f",\n{_encoded(name)}:{_encoded(value)}")
     file.write("}\n")
     return number
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=repr).encode
+
+
+def _encoded(value: Any) -> str:
+    try:
+        return _encode(value)
+    except ValueError:
+        return _encode(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    """Profilers write numbers that JSON does not have, and readers then refuse the whole file."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

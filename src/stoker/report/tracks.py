@@ -46,7 +46,7 @@ class Group:
 
     def events(self) -> Iterator[Event]:
         found = list(batches(self.loader))
-        self.arrows = self.pid
+        self.arrows = self.pid * 1_000_000
         for batch, following in itertools.zip_longest(found, found[1:]):
             self._add(batch, following)
         name = f"stoker: {self.loader.name}" + (f" ({self.loader.site})" if self.loader.site else "")

@@ -96,7 +96,12 @@ class _Growing:
             column.append(value)
 
     def done(self) -> Rows:
-        return Rows(*(np.array(each, dtype=np.int64) for each in self.columns))
+        return Rows(*map(_column, self.columns))
+
+
+def _column(values: array[int]) -> Column:
+    """The same memory."""
+    return np.frombuffer(values, dtype=np.int64) if values else np.zeros(0, dtype=np.int64)
 
 
 class _Collector:
@@ -203,8 +208,7 @@ def collect(path: Path) -> Timeline:
         notes.append(f"{path.name}: {file.skipped} damaged events were left out.")
     pid = collector.pids.most_common(1)[0][0] if collector.pids else ""
     memory = {
-        where: (np.array(moments, dtype=np.int64), np.array(totals, dtype=np.int64))
-        for where, (moments, totals) in collector.memory.items()
+        where: (_column(moments), _column(totals)) for where, (moments, totals) in collector.memory.items()
     }
     return Timeline(
         path=path, **{name: rows.done() for name, rows in collector.rows.items()}, memory=memory,
