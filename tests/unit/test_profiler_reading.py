@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from stoker._metrics import journal
 from stoker.errors import TraceError
 from stoker.report import trace
-from stoker.report.profiler import ranks, reading
+from stoker.report.profiler import ranks, reading, screen
 from stoker.report.profiler.reading import TraceFile, files, is_trace
+from stoker.report.profiler.verdict import judge
 from tests.unit import records
 from tests.unit.profiled import Profiled
 
@@ -113,6 +117,34 @@ def test_odd_but_good(tmp_path: Path) -> None:
     ):
         run.events.append(broken)
     assert ranks.read([run.write(tmp_path / "a.json")]).ranks[0].steps == 2
+
+
+@given(seed=st.integers(0, 1 << 32))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_damage_gives_an_answer_or_one_line(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    chance = random.Random(seed)
+    run = small(chance.randint(0, 3))
+    odd: list[Any] = [None, "x", -1, 1e300, float("nan"), [], {}, -1e18, "1.5", True]
+    for event in run.events:
+        if chance.random() < 0.2:
+            event[chance.choice(list(event))] = chance.choice(odd)
+    data = bytearray(run.text().encode())
+    for _ in range(chance.randint(0, 4)):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    if chance.random() < 0.3:
+        del data[chance.randrange(len(data)) :]
+    if chance.random() < 0.3:
+        data = bytearray(gzip.compress(bytes(data)))
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    path = tmp_path_factory.getbasetemp() / "damaged.json"
+    path.write_bytes(data)
+    is_trace(path)
+    try:
+        shown = screen.render(judge(ranks.read([path])))
+    except TraceError as error:
+        shown = str(error)
+        assert "\n" not in shown
+    assert shown
 
 
 @pytest.mark.parametrize(

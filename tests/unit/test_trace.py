@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker._metrics.record import STEP_COLUMNS, Event, LoaderRecord, RunRecord
-from stoker.errors import TraceError
+from stoker.errors import RecordError, TraceError
 from stoker.report import trace
 from stoker.report.trace_check import violations
 from tests.unit import records
@@ -264,3 +264,10 @@ def row(**changed_ms: int) -> dict[str, list[int]]:
 
 def test_a_loader_without_steps_is_a_group_without_spans() -> None:
     assert drawn(records.run(LoaderRecord("a", "stoker", "process", "Images"))) == {}
+
+
+def test_a_damaged_table_says_so() -> None:
+    table = records.steps(3)
+    table["got_ns"][1] = None  # type: ignore[call-overload]
+    with pytest.raises(RecordError, match="got_ns"):
+        trace.build(of(table))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from stoker._metrics.record import STEP_COLUMNS, LoaderRecord
+from stoker.errors import RecordError
 
 
 @dataclass(slots=True)
@@ -75,8 +76,13 @@ class Batch:
 
 
 def batches(loader: LoaderRecord) -> Iterator[Batch]:
-    """In the order in which they were handed over."""
+    """In the order in which they were handed over. Raises RecordError for a table that holds something else than numbers."""
     columns = loader.steps
+    for name, column in columns.items():
+        if not all(type(value) is int for value in column):
+            raise RecordError(
+                f"this run record is damaged: {name} of its steps has something else than whole numbers"
+            )
     count = len(next(iter(columns.values()), ()))
     nothing = [0] * count
     batch: Batch | None = None

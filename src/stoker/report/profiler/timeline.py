@@ -28,6 +28,8 @@ _COMM = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
 _LAUNCH = re.compile(r"launch", re.IGNORECASE)
 _WAITS = re.compile(r"Synchronize|^(cuda|hip)Memcpy(WithStream)?$|^aten::(item|_local_scalar_dense)$")
 
+_FAR = 1 << 61
+"""No moment, and no count, is beyond: what is comes from a damaged file."""
 _DEVICE = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "concurrent_kernel"}
 _RUNTIME = {
     "cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "xpu_runtime", "mtia_runtime", "privateuse1_runtime",
@@ -132,6 +134,8 @@ class _Collector:
             category, name = str(event.get("cat", "")).lower(), str(event["name"])
         except (KeyError, TypeError, ValueError, OverflowError):
             return
+        if not -_FAR < began_ns <= ended_ns < _FAR:
+            return
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
         if category in _DEVICE:
@@ -150,7 +154,7 @@ class _Collector:
         elif "HtoD" in name:
             kind = COPY_PAGEABLE if "Pageable" in name else COPY_PINNED
             self.copied_bytes[kind] += _int(args.get("bytes", args.get("Bytes")), 0)
-        device = self.devices.setdefault(args.get("device", event.get("pid")), len(self.devices))
+        device = self.devices.setdefault(_key(args.get("device", event.get("pid"))), len(self.devices))
         self.rows["device"].add(began_ns, ended_ns, device, kind, _int(args.get("correlation"), -1))
 
     def _host(
@@ -180,7 +184,9 @@ class _Collector:
         try:
             at_ns, total = round(float(event["ts"]) * 1000), int(args["Total Allocated"])  # type: ignore[index]
             kind, number = args.get("Device Type"), args.get("Device Id")  # type: ignore[union-attr]
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            return
+        if not (-_FAR < at_ns < _FAR and -_FAR < total < _FAR):
             return
         where = "the host" if kind == 0 else f"device {number}"
         moments, totals = self.memory.setdefault(where, (array("q"), array("q")))
@@ -188,8 +194,9 @@ class _Collector:
         totals.append(total)
 
     def _thread(self, event: Event) -> int:
-        self.pids[event.get("pid")] += 1
-        return self.threads.setdefault((event.get("pid"), event.get("tid")), len(self.threads))
+        pid = _key(event.get("pid"))
+        self.pids[pid] += 1
+        return self.threads.setdefault((pid, _key(event.get("tid"))), len(self.threads))
 
 
 def collect(path: Path) -> Timeline:
@@ -220,6 +227,11 @@ def collect(path: Path) -> Timeline:
 
 def _int(value: Any, otherwise: Any) -> Any:
     try:
-        return int(value)
-    except (TypeError, ValueError):
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
         return otherwise
+    return number if -_FAR < number < _FAR else otherwise
+
+
+def _key(value: Any) -> object:
+    return value if isinstance(value, int | str) else repr(value)
