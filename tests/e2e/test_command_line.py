@@ -1,7 +1,8 @@
-"""``stoker profile`` and ``stoker run``, as a user has them: beside ``python`` on the same script, and when something is wrong."""
+"""``stoker profile`` and ``stoker run``, as a user has them: beside ``python`` on the same script."""
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import zipapp
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -234,26 +236,6 @@ def test_the_record_of_a_script_that_was_killed(tmp_path: Path) -> None:
     assert "3-0.jsonl" in err
 
 
-def test_what_people_get_wrong(tmp_path: Path) -> None:
-    (tmp_path / "taken.json").write_text("mine")
-    (tmp_path / "script.py").write_text("print('ran')")
-    for words, said in (
-        (["profile"], "Missing argument 'SCRIPT'"),
-        (["profile", "nope.py"], "there is no script 'nope.py'"),
-        (["profile", "python", "script.py"], "Leave 'python' out: stoker profile script.py"),
-        (["run", "torchrun", "script.py"], "Let torchrun start stoker"),
-        (["run", "."], "without a __main__.py"),
-        (["run", "-o", "taken.json", "script.py"], "taken.json exists"),
-        (["run", "-o", "no/such/folder.json", "script.py"], "cannot be written"),
-        (["run", "--watts", "-1", "script.py"], "--watts"),
-        (["run", "--nope", "script.py"], "No such option"),
-    ):  # fmt: skip
-        code, out, err = stoker(*words, cwd=tmp_path)
-        assert (code, out) == (2, "")
-        assert said in err
-    assert (tmp_path / "taken.json").read_text() == "mine"
-
-
 TRAINING = """
 import os, sys
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -312,25 +294,34 @@ tensor([4, 4]) [100, 101]
 tensor([0, 1, 2])
 [0, 2, 4]
 2
-(0, [0, 5], True)
-True True ['script.py', 'spawn']
+{ranks}True True ['script.py'{words}]
 """
 
 
-def test_every_loader_of_a_training_script_is_swapped(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "engine", "spawn"), [("profile", "torch", []), ("run", "stoker", ["spawn"])]
+)
+def test_every_loader_of_a_training_script(mode: str, engine: str, spawn: list[str], tmp_path: Path) -> None:
     """Several, nested, in a fork, in a spawned rank, left early, never iterated; then the script dies.
 
     The record has every loader that the training loop asked, with what it handed over.
     """
     (tmp_path / "script.py").write_text(TRAINING)
-    code, out, err = stoker("run", "-o", "run.json", "script.py", "spawn", cwd=tmp_path, env=environment())
-    assert (code, out) == (1, PRINTED)
+    words = [mode, "-o", "run.json", "--json", "verdict.json", "--trace", "trace.json", "script.py", *spawn]
+    code, out, err = stoker(*words, cwd=tmp_path, env=environment())
+    printed = PRINTED.format(ranks="(0, [0, 5], True)\n" * len(spawn), words=", 'spawn'" * len(spawn))
+    assert (code, out) == (1, printed)
     trace, _, summary = err.partition("ValueError: the end\n")
     assert trace.startswith("Traceback (most recent call last):\n  File")
     assert trace.count("File") == 1
     assert summary.lstrip().startswith("Verdict")
     record = journal.read(tmp_path / "run.json")
     assert (record.run.exit, record.run.ended) == ("1", True)
-    found = sorted((each.dataset.rpartition(".")[2], each.totals.steps) for each in record.loaders)
-    assert found == [*[("Rows", 2)] * 5, *[("Rows", 3)] * 3, ("Stream", 1)]
-    assert {each.engine for each in record.loaders} == {"stoker"}
+    found = Counter[str]()
+    for each in record.loaders:
+        assert each.engine == engine
+        found[each.dataset.rpartition(".")[2]] += each.totals.steps
+    assert found == {"Rows": 3 + 3 * 2 + 2 * 3 + 2 + 2 * len(spawn), "Stream": 1}
+    verdict = json.loads((tmp_path / "verdict.json").read_text())
+    assert verdict["headline"] in " ".join(summary.split())
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

@@ -8,7 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from click.testing import CliRunner
 
+from stoker.cli.main import main
 from stoker.measure import bootstrap, supervisor
 
 
@@ -113,3 +115,40 @@ def test_a_part_that_cannot_be_installed_is_told_and_no_more(
     assert capsys.readouterr().err == (
         "stoker: broken could not be installed, so loaders may be missing: ZeroDivisionError: division by zero\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("profile", "Missing argument 'SCRIPT'"),
+        ("profile nope.py", "there is no script 'nope.py'"),
+        ("profile python script.py", "Leave 'python' out: stoker profile script.py"),
+        ("run torchrun script.py", "Let torchrun start stoker, once per rank: torchrun --no-python"),
+        ("run .", "without a __main__.py"),
+        ("run -o taken.json script.py", "taken.json exists"),
+        ("run --trace taken.json script.py", "taken.json exists"),
+        ("run -o no/such/folder.json script.py", "cannot be written"),
+        ("run --watts -1 script.py", "--watts"),
+        ("run --nope script.py", "No such option"),
+    ],
+)
+def test_what_people_get_wrong(
+    words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told before anything runs, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    Path("taken.json").write_text("mine")
+    Path("script.py").write_text("raise SystemExit('it ran')")
+    found = CliRunner().invoke(main, words.split())
+    assert found.exit_code == 2
+    assert said in " ".join(found.output.split())
+    assert Path("taken.json").read_text() == "mine"
+    assert len(list(Path().iterdir())) == 2
+
+
+def test_an_interpreter_that_cannot_be_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "script.py").write_text("")
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-I", "-m", "stoker"])
+    found = CliRunner().invoke(main, ["run", str(tmp_path / "script.py")])
+    assert found.exit_code == 2
+    assert "Start stoker without -I." in found.output

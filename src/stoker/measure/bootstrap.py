@@ -62,8 +62,6 @@ def install(mode: str) -> None:
         try:
             import_module(name).install()
         except Exception as error:
-            if isinstance(error, ModuleNotFoundError) and error.name == name:
-                continue
             complain(
                 f"{name} could not be installed, so loaders may be missing: {type(error).__name__}: {error}"
             )
