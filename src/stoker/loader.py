@@ -20,7 +20,7 @@ from stoker._engine.bookmark import Bookmark
 from stoker._engine.iterator import StokerIter
 from stoker._engine.ledger import Ledger
 from stoker._engine.pool import Pool
-from stoker._engine.recording import recorder_of
+from stoker._engine.recording import attach, recorder_of
 from stoker._engine.relay import Lap, Relay
 from stoker._engine.roster import Roster
 from stoker._metrics.cpus import cpus
@@ -299,8 +299,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def __getstate__(self) -> dict[str, Any]:
         """Without the workers: a copy starts its own."""
         place = copy.copy(self._bookmark)
-        without = {"_iterator": None, "_live": None, "_ledger": None, "_ahead": None, "_recorder": None}
-        return {**self.__dict__, **without, "_bookmark": place}
+        kept = {key: value for key, value in self.__dict__.items() if key not in ("_ledger", "_recorder")}
+        return {**kept, "_iterator": None, "_live": None, "_ahead": None, "_bookmark": place}
 
     def _pools(self) -> list[Pool]:
         """The persistent one, if there is any, and those of iterators in use."""
@@ -341,13 +341,15 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def _accounts(self) -> Ledger:
         if self._ledger is None:
-            self._ledger = Ledger(self.name or "loader")
+            return self.__dict__.setdefault("_ledger", Ledger(self.name or "loader"))  # type: ignore[no-any-return]
         return self._ledger
 
     def _observer(self) -> Recorder | None:
         """Keeps the record; None when none is wanted."""
         if self._recorder is None and self.record is not False:
-            self._recorder = recorder_of(self, self._resolved(), self._accounts(), self._site)
+            made = recorder_of(self, self._resolved(), self._site)
+            if self.__dict__.setdefault("_recorder", made) is made:  # another thread may have been first
+                attach(made, self, self._accounts())
         return self._recorder
 
     def _place(self) -> Bookmark:

@@ -29,12 +29,10 @@ _TORCHS = (
 _OURS = ("rng", "restarts", "on_bad_sample", "split_batches", "memory_budget")
 
 
-def recorder_of(loader: Any, options: opts.Options, ledger: Ledger, site: str | None) -> Recorder | None:
-    """For a loader that is iterated for the first time; None when it does not want one."""
-    if loader.record is False:
-        return None
+def recorder_of(loader: Any, options: opts.Options, site: str | None) -> Recorder:
+    """For a loader that is iterated for the first time; ``attach`` makes it the loader's."""
     given = isinstance(loader.record, str | os.PathLike)
-    recorder = Recorder(
+    return Recorder(
         name=options.name,
         engine="stoker",
         executor=options.executor,
@@ -43,6 +41,10 @@ def recorder_of(loader: Any, options: opts.Options, ledger: Ledger, site: str | 
         options=_options(loader, options),
         sink=Path(loader.record) if given else _sink(),
     )
+
+
+def attach(recorder: Recorder, loader: Any, ledger: Ledger) -> None:
+    """Let the two of them tell each other, without one keeping the other."""
     reference = weakref.ref(loader)
 
     def weights(*, sizes: bool) -> Iterable[Size]:
@@ -55,7 +57,6 @@ def recorder_of(loader: Any, options: opts.Options, ledger: Ledger, site: str | 
     recorder.counts = ledger.counts
     ledger.tell = recorder.event
     weakref.finalize(loader, recorder.release)
-    return recorder
 
 
 def _sink() -> Path | None:

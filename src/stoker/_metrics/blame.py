@@ -113,6 +113,7 @@ class Folder:
     def _with_tail(self, columns: Array) -> tuple[Tasks, Array]:
         """The tasks of these columns behind those remembered, and for each the place of the one before it on its worker, or -1."""
         moments = columns[_MOMENTS]
+        moments[3] = np.maximum(moments[3], moments[0])
         # A moment that was not measured is that of the next one; they never run backwards.
         for place in (2, 1):
             missing = moments[place] < moments[0]
@@ -207,6 +208,9 @@ class _Division:
                 break
             behind = later if np.isscalar(later) else later[busy]
             left[busy] -= self._charge(low[busy], high[busy], place[busy], behind)
+            high[busy] = np.minimum(
+                high[busy], self.tasks.moments[0, place[busy]]
+            )  # before it, the one before
             place = np.where(place >= 0, self.before[place], -1)
         if folder.inline:
             self.sums["plan", PARENT, "parent"] += float(left.sum())
@@ -273,7 +277,7 @@ def _shares(cpu: Array, runq: Array, metered: Array) -> Array:
     read = metered > 0
     whole = np.where(read, np.maximum(metered, cpu + runq), 1.0)
     on, waiting = cpu / whole, runq / whole
-    shares: Array = np.stack([on, waiting, 1.0 - on - waiting, np.zeros(len(cpu))])
+    shares: Array = np.stack([on, waiting, np.maximum(1.0 - on - waiting, 0.0), np.zeros(len(cpu))])
     shares[:, ~read] = 0.0
     return shares
 

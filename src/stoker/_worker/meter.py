@@ -48,8 +48,9 @@ class Meter:
     def began(self, now_ns: int) -> None:
         """A task begins after a slow one: what lies between the two is nobody's."""
         self._cpu_ns, self._runq_ns = self._account()
-        self.due_ns = now_ns + READING_NS
         self.busy_ns = 0
+        if self._fd >= 0:
+            self.due_ns = now_ns + READING_NS
 
     def ended(self, began_ns: int, now_ns: int) -> Reading:
         """A task ended; the reading, if it is time for one."""
@@ -64,10 +65,11 @@ class Meter:
         """Of all tasks since the last reading; the last of them began then and ends now."""
         self.slow = now_ns - began_ns >= READING_NS
         cpu_ns, runq_ns = self._account()
+        if self._fd < 0:
+            return NO_READING
+        self.due_ns = now_ns + READING_NS
         reading = Reading(cpu_ns - self._cpu_ns, runq_ns - self._runq_ns, self.busy_ns)
         self._cpu_ns, self._runq_ns, self.busy_ns = cpu_ns, runq_ns, 0
-        if self.due_ns != _NEVER:
-            self.due_ns = now_ns + READING_NS
         row, sums = self._row, self._sums
         for place, ns in enumerate(reading):
             sums[place] += ns

@@ -1,0 +1,136 @@
+"""Sums over steps, and what is kept of them: bounded, however long the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stoker._metrics import accounts as module
+from stoker._metrics.accounts import KEPT_FIRST, KEPT_LAST, KEPT_SLOW, Accounts, table
+from stoker._metrics.blame import Folder
+from stoker._metrics.record import STEP_COLUMNS, Slow
+from stoker._metrics.tape import HELD_BACK, ROWS, Tape
+from tests.unit.test_blame import MS, made, row
+
+SECOND = 1000 * MS
+
+
+def steps(count: int, first: int = 0) -> np.ndarray[Any, Any]:
+    """Steps of 10 ms of which 4 are a wait for a worker that computes for 3 of them."""
+    rows = []
+    for seq in range(first, first + count):
+        asked = (10 + 10 * seq) * MS
+        ticket = made(
+            seq % 2, 11 + 10 * seq, 14 + 10 * seq, 14 + 10 * seq, 14 + 10 * seq, dispatched_ns=asked
+        )
+        rows.append(row(asked_ns=asked, got_ns=asked + 4 * MS, seq=seq, batch_bytes=100, **ticket))
+    return np.array(rows, np.int64)
+
+
+def fed(count: int, pieces: int = 1) -> Accounts:
+    accounts, folder, given = Accounts(5 * MS), Folder(workers=2), 0
+    for piece in range(pieces):
+        given = accounts.add(steps(count // pieces, piece * (count // pieces)), folder, given)
+    return accounts
+
+
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_totals(pieces: int) -> None:
+    accounts = fed(40, pieces)
+    totals = accounts.totals
+    assert (totals.steps, totals.rows, totals.bytes) == (40, 640, 4000)
+    assert totals.wait_ns == 40 * 4 * MS
+    assert totals.step_ns == 39 * 6 * MS
+    assert totals.first_batch_ns == 9 * MS
+    assert totals.ready == 0
+    assert sum(totals.wait_histogram) == 40
+    assert sum(each.ns for each in accounts.blame()) == totals.wait_ns
+    assert {(one.tasks, one.rows, one.cpu_ns) for one in accounts.workers.values()} == {(20, 320, 60 * MS)}
+
+
+def test_a_long_gap_is_no_step() -> None:
+    rows = steps(4)
+    rows[2:, :4] += 60 * SECOND
+    accounts = Accounts(5 * MS)
+    accounts.add(rows, Folder(workers=2), 0)
+    assert accounts.totals.step_ns == 2 * 6 * MS
+    assert accounts.totals.idle_ns == 60 * SECOND + 6 * MS
+
+
+def test_an_endless_run_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PERIODS", 8)
+    accounts = fed(40_000, pieces=50)
+    kept = accounts.rows()
+    assert KEPT_FIRST + KEPT_LAST <= len(kept) <= KEPT_FIRST + KEPT_LAST + 800
+    assert len(kept) + accounts.dropped == accounts.added == 40_000
+    assert kept[0, STEP_COLUMNS.index("seq")] == 0
+    assert kept[-1, STEP_COLUMNS.index("seq")] == 39_999
+    assert len(accounts.periods) <= 8
+    assert sum(each.steps for each in accounts.periods) == 40_000
+    assert sum(each.wait_ns for each in accounts.periods) == accounts.totals.wait_ns
+
+
+def test_the_slowest_samples_are_kept_and_each_once() -> None:
+    accounts = Accounts(0)
+    floors = [accounts.note_slow(Slow(index, 100 + index, 0, 1, index, 0)) for index in range(40)]
+    assert floors[KEPT_SLOW - 2] == 0
+    assert floors[-1] == 140 - KEPT_SLOW
+    accounts.note_slow(Slow(39, 500, 1, 2, 7, 3))
+    assert len(accounts.slowest) == KEPT_SLOW
+    assert [(each.index, each.ns) for each in accounts.slowest[:2]] == [(39, 500), (38, 138)]
+
+
+def test_a_look_ahead_changes_nothing() -> None:
+    accounts = fed(10)
+    before = (accounts.totals.steps, dict(accounts.sums), accounts.workers[0].tasks)
+    accounts.copy().add(steps(10, 10), Folder(workers=2), 0)
+    assert (accounts.totals.steps, dict(accounts.sums), accounts.workers[0].tasks) == before
+
+
+def test_moments_count_from_the_beginning_and_what_was_not_measured_stays_0() -> None:
+    columns = table(steps(2), 5 * MS)
+    assert columns["asked_ns"] == [5 * MS, 15 * MS]
+    assert columns["received_ns"] == [6 * MS, 16 * MS]
+    assert columns["cpu_ns"] == [3 * MS, 3 * MS]
+    assert table(np.array([row(asked_ns=9 * MS)], np.int64), 5 * MS)["sent_ns"] == [0]
+
+
+class Owner:
+    """Takes rows as a recorder does."""
+
+    def __init__(self) -> None:
+        self.taken: list[np.ndarray[Any, Any]] = []
+        self.ticks: list[int] = []
+
+    def fold(self, tape: Tape) -> None:
+        self.taken.append(tape.take(final=False))
+
+    def tick(self, tape: Tape, now_ns: int) -> None:
+        self.ticks.append(now_ns)
+        tape.due_ns = now_ns + SECOND
+
+
+def test_a_tape_is_folded_when_it_is_full_and_keeps_the_last_rows() -> None:
+    owner = Owner()
+    tape = Tape(owner, Folder())
+    rows = steps(ROWS + 50)
+    for each in rows.tolist():
+        tape.write(*each)
+    assert [len(each) for each in owner.taken] == [ROWS - HELD_BACK]
+    assert tape.rows == HELD_BACK + 50
+    assert np.array_equal(np.concatenate([*owner.taken, tape.take(final=True)]), rows)
+    assert tape.rows == 0
+    assert all(
+        later - earlier >= SECOND for earlier, later in zip(owner.ticks, owner.ticks[1:], strict=False)
+    )
+
+
+def test_pinning_is_part_of_the_wait() -> None:
+    tape = Tape(Owner(), Folder())
+    tape.write(*steps(1)[0].tolist())
+    given = int(tape.pending()[0, STEP_COLUMNS.index("given_ns")])
+    tape.pinned(given + 5, given + 105)
+    assert tape.pin_ns == 100
+    assert tape.pending()[0, STEP_COLUMNS.index("given_ns")] == given + 105

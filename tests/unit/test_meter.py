@@ -1,0 +1,78 @@
+"""A worker's readings of its own CPU time: exact for slow tasks, together for quick ones, none where the kernel does not tell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stoker._worker import meter as module
+from stoker._worker.meter import NO_READING, READING_NS, Meter
+from stoker._worker.status import BUSY_NS, CPU_NS, RUNQ_NS, TASKS, WORDS
+
+
+class Kernel:
+    """Writes what the kernel would."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tell(0, 0)
+
+    def tell(self, cpu_ns: int, runq_ns: int) -> None:
+        self.path.write_text(f"{cpu_ns} {runq_ns} 1\n")
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    kernel = Kernel(tmp_path / "schedstat")
+    monkeypatch.setattr(module, "_open", lambda: os.open(kernel.path, os.O_RDONLY))
+    return kernel
+
+
+@pytest.fixture
+def meter(kernel: Kernel) -> Iterator[Meter]:
+    meter = Meter([0] * WORDS)
+    yield meter
+    meter.close()
+
+
+def test_a_slow_task_has_a_reading_of_its_own(meter: Meter, kernel: Kernel) -> None:
+    kernel.tell(500, 70)
+    assert meter.slow
+    meter.began(0)
+    kernel.tell(500 + READING_NS, 70 + 10)
+    assert meter.ended(0, 2 * READING_NS) == (READING_NS, 10, 2 * READING_NS)
+    kernel.tell(900 + READING_NS, 99)  # between the two tasks
+    assert meter.slow
+    meter.began(3 * READING_NS)
+    kernel.tell(950 + READING_NS, 99)
+    assert meter.ended(3 * READING_NS, 5 * READING_NS) == (50, 0, 2 * READING_NS)
+
+
+def test_quick_tasks_share_one(meter: Meter, kernel: Kernel) -> None:
+    meter.began(0)
+    assert meter.ended(0, 10) == NO_READING
+    assert not meter.slow
+    kernel.tell(25, 5)
+    assert meter.ended(20, 30) == NO_READING
+    assert meter.ended(READING_NS, READING_NS + 10) == (25, 5, 30)
+    row = meter._row
+    assert [row[word] for word in (CPU_NS, RUNQ_NS, BUSY_NS, TASKS)] == [25, 5, 30, 3]
+
+
+def test_a_descriptor_that_the_dataset_closed(meter: Meter) -> None:
+    os.close(meter._fd)
+    meter.began(0)
+    assert meter.ended(0, 10 * READING_NS) == NO_READING
+    assert not meter.slow
+    assert meter.ended(20 * READING_NS, 30 * READING_NS) == NO_READING
+
+
+def test_a_system_without_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_open", lambda: -1)
+    meter = Meter()
+    assert not meter.slow
+    assert meter.ended(0, 10 * READING_NS) == NO_READING
+    meter.close()
