@@ -17,7 +17,7 @@ def test_a_row_is_found_by_worker_and_position() -> None:
     assert ring.read(1, 0, 11) == other
     ring.sent(0, at, 99)
     assert ring.read(0, 0, 10) == first._replace(sent_ns=99)
-    assert list(ring.done) == [1, 0]
+    assert ring.done == 1
 
 
 def test_a_row_of_another_task_is_not_taken_for_it() -> None:
@@ -28,6 +28,12 @@ def test_a_row_of_another_task_is_not_taken_for_it() -> None:
     assert ring.read(0, 0, 10) is None
     assert ring.read(0, 3, 41) is None
     assert ring.read(0, 3, 40) == TaskRow(3, 40)
+
+
+def test_a_worker_tells_of_its_threads() -> None:
+    ring = Ring.create(2, 1)
+    ring.tell(1, 3, 500)
+    assert (ring.told(0), ring.told(1), ring.done) == (None, (3, 500), 0)
 
 
 def test_its_memory_outlives_its_descriptor() -> None:

@@ -39,6 +39,8 @@ class Accounts:
     periods: list[Period] = field(default_factory=list)
     first_rows: Array = field(default_factory=lambda: np.zeros((0, len(STEP_COLUMNS)), np.int64))
     last_rows: list[Array] = field(default_factory=list)
+    until: dict[int, int] = field(default_factory=dict)
+    """By worker, when the last of its batches was sent."""
     dropped: int = 0
     added: int = 0
     """Rows so far, kept or not."""
@@ -55,6 +57,7 @@ class Accounts:
             copy.deepcopy(self.periods),
             self.first_rows,
             list(self.last_rows),
+            dict(self.until),
             self.dropped,
             self.added,
         )
@@ -137,7 +140,7 @@ class Accounts:
     def _by_worker(self, rows: Array) -> None:
         numbers = rows[:, _AT["worker"]]
         cpu, runq, metered = (rows[:, _AT[name]] for name in ("cpu_ns", "runq_ns", "metered_ns"))
-        busy = rows[:, _AT["sent_ns"]] - rows[:, _AT["received_ns"]]
+        busy = self._busy(rows)
         off = np.maximum(metered - cpu - runq, 0)
         lowest = int(numbers.min())
         columns = (np.ones(len(rows)), rows[:, _AT["rows"]], busy, metered, cpu, runq, off)
@@ -154,6 +157,18 @@ class Accounts:
             one.cpu_ns += cpu_ns
             one.runq_ns += runq_ns
             one.off_ns += off_ns
+
+    def _busy(self, rows: Array) -> Array:
+        """By row, how long its worker was at work on it and on none before. torch's hand one over while they make the next."""
+        worker, received, sent = (rows[:, _AT[name]] for name in ("worker", "received_ns", "sent_ns"))
+        busy: Array = np.maximum(sent - received, 0)
+        for number in np.unique(worker).tolist():
+            places = np.flatnonzero(worker == number)
+            places = places[np.argsort(received[places], kind="stable")]
+            until = np.maximum.accumulate(np.concatenate([[self.until.get(number, 0)], sent[places]]))
+            busy[places] = np.maximum(sent[places] - np.maximum(received[places], until[:-1]), 0)
+            self.until[number] = int(until[-1])
+        return busy
 
     def _by_concurrency(self, rows: Array) -> None:
         """CPU time per row by how many tasks were in the making, where a task has a reading of its own."""

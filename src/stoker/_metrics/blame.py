@@ -101,7 +101,7 @@ class Folder:
         waiting = np.flatnonzero(got > asked)
         if len(waiting):
             later: Any = _NEVER
-            if not self._saturated(tasks.moments[:, old:]):
+            if not self._saturated(tasks.moments, before, old):
                 later = _first_sent_later(sent[steps])[waiting]
             at = steps[waiting]
             division = _Division(tasks, before, old + at, asked[waiting], got[waiting], later, sums)
@@ -138,11 +138,14 @@ class Folder:
         if len(took) >= 4:
             self.usual_ns = float(np.partition(took, len(took) // 2)[len(took) // 2])
 
-    def _saturated(self, moments: Array) -> bool:
+    def _saturated(self, moments: Array, before: Array, old: int) -> bool:
         if self.inline:
             return True
-        busy = float((moments[3] - moments[0]).sum())
-        span = float(moments[3].max() - moments[0].min())
+        # A worker of torch's hands one batch over while it makes the next: that time counts once.
+        free = np.where(before >= 0, moments[3, before], 0.0)[old:]
+        received, sent = moments[0, old:], moments[3, old:]
+        busy = float(np.maximum(sent - np.maximum(received, free), 0.0).sum())
+        span = float(sent.max() - received.min())
         return busy >= SATURATED * span * max(1, self.workers)
 
     def _remember(self, tasks: Tasks, before: Array) -> None:

@@ -40,7 +40,7 @@ class Scales:
             pages = os.pread(self._statm_fd, 128, 0).split()[1]
             self._row[RESIDENT_BYTES] = int(pages) * _PAGE_BYTES
             self._row[PROCESS_CPU_NS] = time.process_time_ns() - self._idle_cpu_ns
-            self._row[THREADS] = _threads()
+            self._row[THREADS] = threads()
 
     def recv(self, nbytes: int) -> bytes:
         """As the channel's ``recv``, for the first tasks: then private memory is measured, and growth told against that.
@@ -70,7 +70,7 @@ class Scales:
         return bool(self._row[PRIVATE_BYTES])
 
 
-def _threads() -> int:
+def threads() -> int:
     """How many threads this process has, native ones too. Links of a folder of /proc count its folders."""
     try:
         return os.stat("/proc/self/task").st_nlink - 2

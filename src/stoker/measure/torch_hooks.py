@@ -230,8 +230,7 @@ class Hooks:
         else:  # somebody made the iterator without the loader's help: its workers do not know us
             account, ring = self._account(loader), None
         if account is not None:
-            window = len(iterator._workers) * getattr(iterator, "_prefetch_factor", 0) or None
-            self._watch(iterator, WorkersWatch(account, iterator._workers, window, ring))
+            self._watch(iterator, WorkersWatch(account, iterator, ring))
 
     def _watch(self, iterator: Any, watch: Watch) -> None:
         key, watches, loose = id(iterator), self._watches, self._loose

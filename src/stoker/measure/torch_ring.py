@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 _ROW = struct.Struct("<13q")
 _ROW_WORDS = 16
 _SENT = 5
+_DONE, _THREADS, _CPU_NS, _HEAD_WORDS = 0, 1, 2, 4
+"""Of each worker, before the rows."""
 
 
 class TaskRow(NamedTuple):
@@ -38,7 +40,7 @@ class TaskRow(NamedTuple):
 
 
 class Ring:
-    """A mapping of the rows, and a counter of finished batches for each worker. Made in the parent with ``create``."""
+    """A mapping of the rows, and of a few words for each worker. Made in the parent with ``create``."""
 
     def __init__(self, fd: int, workers: int, places: int) -> None:
         self.workers = workers
@@ -46,8 +48,7 @@ class Ring:
         self._fd = fd
         self._map = mmap.mmap(fd, _bytes(workers, places))
         self._words = memoryview(self._map).cast("q")
-        self.done = self._words[:workers]
-        """Of each worker, batches that it has made and sent: written by it, read by the parent."""
+        self._done = self._words[: _HEAD_WORDS * workers : _HEAD_WORDS]
 
     @classmethod
     def create(cls, workers: int, places: int) -> Ring:
@@ -75,7 +76,23 @@ class Ring:
     def sent(self, worker: int, at: int, now_ns: int) -> None:
         """The batch of that row goes out now."""
         self._words[at + _SENT] = now_ns
-        self.done[worker] += 1
+        self._words[worker * _HEAD_WORDS + _DONE] += 1
+
+    @property
+    def done(self) -> int:
+        """Batches that all workers have made and sent."""
+        return sum(self._done)
+
+    def tell(self, worker: int, threads: int, cpu_ns: int) -> None:
+        """How many threads a worker has, and the CPU time that all of them have used for its tasks."""
+        at = worker * _HEAD_WORDS
+        self._words[at + _THREADS], self._words[at + _CPU_NS] = threads, cpu_ns
+
+    def told(self, worker: int) -> tuple[int, int] | None:
+        """The same, read by the parent; None before it was told."""
+        at = worker * _HEAD_WORDS
+        threads, cpu_ns = self._words[at + _THREADS], self._words[at + _CPU_NS]
+        return (threads, cpu_ns) if threads else None
 
     def read(self, worker: int, position: int, idx: int) -> TaskRow | None:
         """The row of that task; None when the worker has not written it."""
@@ -90,11 +107,11 @@ class Ring:
         self.settle()
 
     def _at(self, worker: int, position: int) -> int:
-        return self.workers + (worker * self.places + position % self.places) * _ROW_WORDS
+        return self.workers * _HEAD_WORDS + (worker * self.places + position % self.places) * _ROW_WORDS
 
 
 def _bytes(workers: int, places: int) -> int:
-    return 8 * (workers + workers * places * _ROW_WORDS)
+    return 8 * workers * (_HEAD_WORDS + places * _ROW_WORDS)
 
 
 def _attached(sent: Any, workers: int, places: int) -> Ring:

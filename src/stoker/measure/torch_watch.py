@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections import deque
 from typing import Any, NamedTuple
 
 from stoker._metrics.blame import PARENT
+from stoker._metrics.page import ASKED_NS
 from stoker._metrics.record import Slow
+from stoker._metrics.recorder import Size
 from stoker._worker.meter import Meter
 from stoker.measure.torch_account import Account
+from stoker.measure.torch_ears import Ears
 from stoker.measure.torch_ring import Ring, TaskRow
 from stoker.measure.torch_task import TaskClock
 
@@ -39,6 +43,12 @@ class Watch:
         """It raises: the end, an error of the dataset's, or what torch says of a worker that died."""
         if not isinstance(error, StopIteration):
             self._account.recorder.event("worker_died" if self._has_dead() else "error", _first_line(error))
+
+    def _waits(self, since_ns: int) -> None:
+        """Tell others since when the consumer waits; 0: it does not."""
+        page = self._account.recorder.page
+        if page is not None:
+            page.words[ASKED_NS] = since_ns
 
     def _has_dead(self) -> bool:
         return False
@@ -73,16 +83,25 @@ class InlineWatch(Watch):
     def asked(self) -> None:
         self._asked_ns = now_ns = _clock()
         self.clock.begin(now_ns)
-        self._meter.began(now_ns)
+        if self._meter.slow:
+            self._meter.began(now_ns)
+        self._waits(now_ns)
 
     def planned(self, indices: Any) -> Any:
         """The sampler has given these. Returns them as torch's fetcher is to see them."""
         self.clock.begin(_clock())
         return self.clock.indices(indices)
 
+    def failed(self, error: BaseException) -> None:
+        if not isinstance(error, StopIteration):
+            self.given()  # the error, in place of its batch
+        self._waits(0)
+        super().failed(error)
+
     def given(self) -> None:
         clock = self.clock
         now_ns = _clock()
+        self._waits(0)
         got_ns = clock.collated_ns or now_ns
         received_ns = clock.received_ns
         cpu_ns, runq_ns, metered_ns = self._meter.ended(self._asked_ns, got_ns)
@@ -111,20 +130,36 @@ class _Task(NamedTuple):
 class WorkersWatch(Watch):
     """With workers. Their tasks are delivered in the order in which each of them got them, whatever the order among them."""
 
-    def __init__(self, account: Account, workers: list[Any], window: int | None, ring: Ring | None) -> None:
+    def __init__(self, account: Account, iterator: Any, ring: Ring | None) -> None:
         super().__init__(account)
         self._ring = ring
-        self._tasks: list[deque[_Task]] = [deque() for _ in workers]
-        self._positions = [0] * len(workers)
+        self._pids = [process.pid for process in iterator._workers]
+        self._tasks: list[deque[_Task]] = [deque() for _ in self._pids]
+        self._positions = [0] * len(self._pids)
         self._taken = 0
         self._fresh = True
+        self._ears = Ears(iterator)
         self._asked_ns = self._got_ns = self._planned_ns = self._depth = 0
         self._task: _Task | None = None
         self._worker = 0
-        self._pids = [process.pid for process in workers]
-        account.recorder.window = lambda: window
-        for worker, process in enumerate(workers):
-            account.recorder.worker(worker, pid=process.pid)
+        self._introduce(len(self._pids) * getattr(iterator, "_prefetch_factor", 0) or None)
+
+    def _introduce(self, window: int | None) -> None:
+        """To the recorder, which is not to hold on to this."""
+        recorder, reference = self._account.recorder, weakref.ref(self)
+        recorder.window = lambda: window
+        recorder.tallies = lambda: () if (alive := reference()) is None else alive.tallies()
+        for worker, pid in enumerate(self._pids):
+            recorder.worker(worker, pid=pid)
+
+    def tallies(self) -> list[Size]:
+        """Threads and CPU time of the workers, as far as they have told."""
+        told = [] if self._ring is None else [self._ring.told(worker) for worker in range(len(self._pids))]
+        return [
+            Size(worker, pid, None, None, None, *each)
+            for worker, (pid, each) in enumerate(zip(self._pids, told, strict=False))
+            if each is not None
+        ]
 
     def again(self) -> None:
         """Persistent workers begin another epoch. What was under way is nobody's."""
@@ -138,7 +173,7 @@ class WorkersWatch(Watch):
         """A task may be about to go out. Returns the number that it would have."""
         if self._fresh:  # whatever the workers have made until now is of an earlier epoch
             self._fresh = False
-            self._taken = sum(self._ring.done) if self._ring is not None else 0
+            self._taken = self._ring.done if self._ring is not None else 0
         return int(iterator._send_idx)
 
     def dispatched(self, iterator: Any, idx: int) -> None:
@@ -150,13 +185,15 @@ class WorkersWatch(Watch):
 
     def asked(self) -> None:
         self._task = None
+        self._ears.heard_ns = 0
         if self._ring is not None:
-            self._depth = max(0, sum(self._ring.done) - self._taken)
+            self._depth = max(0, self._ring.done - self._taken)
         self._asked_ns = _clock()
+        self._waits(self._asked_ns)
 
     def got(self, worker: int) -> None:
         """The batch that was waited for has come from this worker."""
-        self._got_ns = _clock()
+        self._got_ns = self._planned_ns = _clock()
         self._worker = worker
         tasks = self._tasks[worker]
         self._task = tasks.popleft() if tasks else None
@@ -168,36 +205,45 @@ class WorkersWatch(Watch):
 
     def given(self) -> None:
         now_ns = _clock()
-        task = self._task
+        self._waits(0)
+        task, asked_ns, pinned = self._task, self._asked_ns, False
         if task is None:  # torch gave a batch in a way we do not know
-            self._tape.write(
-                self._asked_ns, now_ns, now_ns, now_ns, self._epoch, self._seq, 0, 0, 0, 0,
-                int(now_ns - self._asked_ns < _AT_ONCE_NS), self._depth, 0, 0, *_NOT_MEASURED,
-            )  # fmt: skip
-            self._seq += 1
-            return
-        made = self._ring.read(self._worker, task.position, task.idx) if self._ring is not None else None
-        if made is None:
-            made = TaskRow(task.position, task.idx)
+            got_ns = planned_ns = now_ns
+            task, made = _Task(self._seq, 0, 0), TaskRow(0, 0)
+        else:
+            # torch reads and unpickles the batch, and then plans. The record has it the other way round.
+            heard_ns, pinned = self._ears.heard(task.idx)
+            got_ns = min(max(heard_ns, asked_ns), self._got_ns) if heard_ns else self._got_ns
+            planned_ns = got_ns + self._planned_ns - self._got_ns
+            made = self._made(task)
         if made.slow_ns:
             self._slow(made.slow_index, made.slow_ns, self._worker, task.idx, made.slow_row)
         if made.sent_ns:
-            ready = made.sent_ns <= self._asked_ns
+            ready = made.sent_ns <= asked_ns
         else:
-            ready = self._got_ns - self._asked_ns < _AT_ONCE_NS
+            ready = got_ns - asked_ns < _AT_ONCE_NS
         self._tape.write(
-            self._asked_ns, self._got_ns, self._planned_ns, now_ns, self._epoch, task.idx, 0, 0, self._worker, made.rows,
+            asked_ns, got_ns, planned_ns, now_ns, self._epoch, task.idx, 0, 0, self._worker, made.rows,
             int(ready), self._depth, 0, 0, task.dispatched_ns, made.received_ns, made.fetched_ns, made.collated_ns,
             made.sent_ns, made.cpu_ns, made.runq_ns, made.metered_ns, made.slow_row, made.slow_ns,
         )  # fmt: skip
+        if pinned:
+            self._tape.pinned(planned_ns, now_ns)
         self._seq += 1
+
+    def _made(self, task: _Task) -> TaskRow:
+        """What its worker tells of a task."""
+        found = self._ring.read(self._worker, task.position, task.idx) if self._ring is not None else None
+        return found or TaskRow(task.position, task.idx)
+
+    def failed(self, error: BaseException) -> None:
+        if self._task is not None and not isinstance(error, StopIteration):
+            self.given()  # the error, in place of its batch
+        self._waits(0)
+        super().failed(error)
 
     def _has_dead(self) -> bool:
         return any(_is_dead(pid) for pid in self._pids)
-
-
-_NOT_MEASURED = (0, 0, 0, 0, 0, 0, 0, 0, -1, 0)
-"""The columns from ``dispatched_ns`` on."""
 
 
 def _is_dead(pid: int) -> bool:

@@ -17,12 +17,15 @@ from typing import Any
 
 from stoker._metrics.instrument import is_ours
 from stoker._worker.meter import Meter
+from stoker._worker.scales import threads
 from stoker.measure.torch_ring import Ring, TaskRow
 from stoker.measure.torch_task import TaskClock
 
 _clock = time.monotonic_ns
 _LOOP = "torch.utils.data._utils.worker"
 _NOT_A_BATCH = -1
+_TELLING_NS = 200_000_000
+"""How often a worker tells of its threads, as stoker's own do."""
 
 
 class Making(threading.local):
@@ -87,6 +90,8 @@ class Desk:
         self._worker = worker
         self._clock = clock
         self._meter = Meter()
+        self._told_ns = 0
+        self._began_cpu_ns = -1
         self._position = -1
         self._idx: Any = None
         self._unsent: deque[int] = deque()
@@ -137,7 +142,12 @@ class Desk:
             self._idx = idx
             now_ns = _clock()
             self._clock.begin(now_ns)
-            self._meter.began(now_ns)
+            if self._meter.slow:
+                self._meter.began(now_ns)
+            if (
+                self._began_cpu_ns < 0
+            ):  # what the process used before its first task is its start, and not its work
+                self._began_cpu_ns = time.process_time_ns()
             return idx, self._clock.indices(indices)
         except Exception as error:
             if not is_ours(error):
@@ -165,6 +175,9 @@ class Desk:
         clock = self._clock
         now_ns = _clock()
         cpu_ns, runq_ns, metered_ns = self._meter.ended(clock.received_ns, now_ns)
+        if now_ns - self._told_ns > _TELLING_NS:
+            self._told_ns = now_ns
+            self._ring.tell(self._worker, threads(), time.process_time_ns() - self._began_cpu_ns)
         row = TaskRow(
             self._position, idx, clock.received_ns, clock.fetched_ns, clock.collated_ns, 0, cpu_ns, runq_ns, metered_ns,
             clock.slow_row, clock.slow_ns, clock.slow_index, clock.rows,
