@@ -132,6 +132,18 @@ def test_order_costs_nothing_when_workers_have_no_time_to_spare() -> None:
     assert sums == {("fetch", 0, "io"): pytest.approx(400)}
 
 
+def test_order_costs_nothing_while_nobody_is_idle() -> None:
+    slow = row(asked_ns=100 * MS, got_ns=500 * MS, seq=1, **made(0, 100, 500, 500, 500, cpu_ns=0))
+    later = row(asked_ns=501 * MS, seq=2, **made(1, 100, 140, 140, 140))
+    after = row(asked_ns=502 * MS, seq=3, **made(1, 250, 450, 450, 450))
+    folder = known(0, 1)
+    folder.workers = 2
+    assert seen(folder, slow, later, after) == {("fetch", 0, "io"): pytest.approx(400)}
+    folder = known(0, 1)
+    folder.workers = 3  # one of them had nothing to do
+    assert seen(folder, slow, later, after)["fetch", 0, "head_of_line"] == pytest.approx(360)
+
+
 def test_of_a_split_batch_the_part_that_came_last_is_to_blame() -> None:
     step = {"asked_ns": 100 * MS, "got_ns": 180 * MS, "seq": 7}
     sums = seen(

@@ -7,8 +7,8 @@ A wait is the time from ``asked`` to ``got``. It is laid over the moments of the
 
 - In a worker's hands it is that worker's, and divides by readings of its CPU time into compute (on a CPU), starved (in the run
   queue) and io (off the CPU). Without readings it is unknown.
-- While a later batch had been sent already, order held that one back: head_of_line. Not so when the workers were saturated: then
-  there was too little of everything, and order cost nothing.
+- While a later batch had been sent already and a worker had nothing to do, order held that batch back: head_of_line. Not so while
+  all workers were at work, or saturated as a rule: then there was too little of everything, and order cost nothing.
 - In the queue, it goes to what the worker that took the ticket in the end was doing until then: the critical path. A worker that
   had never had a task was starting. What is left is a free worker that had not woken up yet.
 - What the first task of a worker took beyond several times the usual is start-up.
@@ -50,6 +50,7 @@ _READINGS = [_AT[name] for name in ("cpu_ns", "runq_ns", "metered_ns")]
 _STAGES = ("fetch", "collate", "hand_over")
 _CAUSES = ("compute", "starved", "io", "unknown")
 _NEVER = np.inf
+_MOST = 1e19
 
 
 class Tasks(NamedTuple):
@@ -103,6 +104,8 @@ class Folder:
             later: Any = _NEVER
             if not self._saturated(tasks.moments, before, old):
                 later = _first_sent_later(sent[steps])[waiting]
+                held_ns = (np.maximum(asked[waiting], np.minimum(later, _MOST)) + sent[steps[waiting]]) / 2
+                later = np.where(_at_work(tasks, held_ns) < self.workers, later, _NEVER)
             at = steps[waiting]
             division = _Division(tasks, before, old + at, asked[waiting], got[waiting], later, sums)
             division.divide(columns[_AT["dispatched_ns"], at], self)
@@ -273,6 +276,13 @@ def _first_sent_later(sent: Array) -> Array:
     if len(sent) > 1:
         later[:-1] = np.minimum.accumulate(sent[::-1])[::-1][1:]
     return later
+
+
+def _at_work(tasks: Tasks, moments_ns: Array) -> Array:
+    """How many tasks were in workers' hands at these moments."""
+    began = np.searchsorted(np.sort(tasks.moments[0]), moments_ns, "right")
+    found: Array = began - np.searchsorted(np.sort(tasks.moments[3]), moments_ns, "right")
+    return found
 
 
 def _shares(cpu: Array, runq: Array, metered: Array) -> Array:
