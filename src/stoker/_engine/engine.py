@@ -123,11 +123,15 @@ class Iteration:
                 self._advance()
             else:
                 pen.page.words[ASKED_NS] = asked_ns
+                if pen.idle is not None:
+                    pen.idle.asked()
                 try:
                     self._advance()
                 finally:
                     pen.page.words[ASKED_NS] = 0
                 got_ns = _clock()
+                if pen.idle is not None:
+                    pen.idle.given(got_ns - asked_ns)
         self._torn = True
         deliver = ready.popleft()
         self._carry_out(scheduler.handle(m.Taken(deliver.ticket.seq)))

@@ -16,6 +16,7 @@ from stoker import options as opts
 from stoker._core import messages as m
 from stoker._core.scheduler import Scheduler
 from stoker._core.types import Spans, Ticket
+from stoker._device.idle import IdleMeter, idle_meter
 from stoker._engine.ledger import Ledger
 from stoker._metrics import page
 from stoker._metrics.record import Option, Slow
@@ -118,6 +119,9 @@ class Pen:
         self._rows = rows
         self.page = recorder.page or _NO_PAGE
         """Its words tell others since when the consumer waits."""
+        self.idle: IdleMeter | None = recorder.idle if isinstance(recorder.idle, IdleMeter) else idle_meter()
+        """Looks whether the accelerator has work meanwhile; None: there is none."""
+        recorder.idle = self.idle
         reference = weakref.ref(scheduler)
         recorder.window = lambda: None if (alive := reference()) is None else alive.window
 

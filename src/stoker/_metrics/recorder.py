@@ -18,7 +18,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from stoker._metrics import machine, page
 from stoker._metrics.accounts import Accounts, table
@@ -55,6 +55,13 @@ class Size(NamedTuple):
     growth_bytes: int | None
     threads: int | None = None
     cpu_ns: int | None = None
+
+
+class Idle(Protocol):
+    """``_device.idle.IdleMeter``, as the recorder sees it."""
+
+    hidden_ns: int
+    timed_ns: int
 
 
 def live() -> list[Recorder]:
@@ -95,6 +102,8 @@ class Recorder:
         """Weighs the workers. Without it they are weighed by their pids."""
         self.tallies: Callable[[], Iterable[Size]] | None = None
         """The same without sizes, but with threads and their CPU time: that costs next to nothing."""
+        self.idle: Idle | None = None
+        """Tells how much of the waiting left the accelerator at work, where there is one."""
         self.page: page.RunPage | None = None
         self._sink = sink
         self._lock = threading.RLock()
@@ -346,6 +355,8 @@ class Recorder:
         totals = accounts.totals
         if self.window is not None:
             totals.window = self.window() or totals.window
+        if self.idle is not None and self.idle.timed_ns:
+            totals.hidden_ns = self.idle.hidden_ns
         if self.counts is not None:
             for name, count in self.counts().items():
                 setattr(totals, name, count)

@@ -1,0 +1,87 @@
+"""Whether a wait for data left the accelerator idle: two timed events per wait on the stream that trains.
+
+The first is recorded when the consumer asks for a batch, the second when it is given. On the device the first one happens when all
+work before it is done, and the second right after that, or when the host came to it: the time between them is how long the stream
+had nothing to do. A wait that the device spent at work is hidden.
+
+Events are read when they are done, some steps later: nobody waits for the device.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+_PENDING = 64
+"""Waits whose events are not done yet. Beyond it further ones are not timed: a host that runs that far ahead is not waiting."""
+
+
+class TimedEvent(Protocol):
+    """``torch.cuda.Event(enable_timing=True)``, or its like of another device."""
+
+    def record(self) -> Any: ...
+
+    def query(self) -> bool: ...
+
+    def elapsed_time(self, end_event: Any) -> float: ...
+
+
+class IdleMeter:
+    """Sums up how much of the waits the device had work for. One per loader, on the thread that iterates."""
+
+    def __init__(self, event: Callable[[], TimedEvent]) -> None:
+        self._event = event
+        self._free: list[TimedEvent] = []
+        self._pending: deque[tuple[int, TimedEvent, TimedEvent]] = deque()
+        self._asked: TimedEvent | None = None
+        self.hidden_ns = 0
+        self.timed_ns = 0
+        """How much waiting was timed: ``hidden_ns`` is a part of it."""
+        self.broken = False
+        """A device that refused once is not asked again: what it has to say to the trainer is not for us to hear first."""
+
+    def asked(self) -> None:
+        """A wait begins."""
+        self._asked = None
+        if self.broken or len(self._pending) >= _PENDING:
+            return
+        try:
+            began = self._new()
+            began.record()
+            self._asked = began
+        except Exception:
+            self.broken = True
+
+    def given(self, waited_ns: int) -> None:
+        """It ended."""
+        began, self._asked = self._asked, None
+        try:
+            if began is not None:
+                ended = self._new()
+                ended.record()
+                self._pending.append((waited_ns, began, ended))
+            self._read()
+        except Exception:
+            self.broken = True
+
+    def _read(self) -> None:
+        pending = self._pending
+        while pending and pending[0][2].query():
+            waited_ns, began, ended = pending.popleft()
+            idle_ns = min(waited_ns, max(0, int(began.elapsed_time(ended) * 1e6)))
+            self.timed_ns += waited_ns
+            self.hidden_ns += waited_ns - idle_ns
+            self._free += (began, ended)
+
+    def _new(self) -> TimedEvent:
+        return self._free.pop() if self._free else self._event()
+
+
+def idle_meter() -> IdleMeter | None:
+    """For the accelerator that this process has initialised; None where there is none, or where it has no timed events."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    return IdleMeter(lambda: torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
