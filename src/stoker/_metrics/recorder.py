@@ -114,12 +114,12 @@ class Recorder:
 
     def _born(self) -> None:
         """Begin with nothing, in this process."""
-        now_ns = time.monotonic_ns()
+        now_ns, unix_ns = _now()
         self.run = Run(
             id=uuid.uuid4().hex[:16],
             pid=os.getpid(),
             argv=list(getattr(sys, "orig_argv", sys.argv)),
-            began_unix_ns=time.time_ns(),
+            began_unix_ns=unix_ns,
             began_ns=now_ns,
             rank=_number("RANK", 0),
             world_size=_number("WORLD_SIZE", 1),
@@ -421,6 +421,16 @@ def _journal(sink: Path | None) -> Journal | None:
     if sink.suffix not in (".json", ".jsonl"):
         sink = sink / f"{os.getpid()}-{next(_numbers)}.jsonl"
     return Journal(sink)
+
+
+def _now() -> tuple[int, int]:
+    """One moment on the monotonic clock and on the calendar: of a few readings the one that was interrupted least."""
+    readings = []
+    for _ in range(5):
+        before_ns, unix_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        readings.append((after_ns - before_ns, (before_ns + after_ns) // 2, unix_ns))
+    _, now_ns, unix_ns = min(readings)
+    return now_ns, unix_ns
 
 
 def _machine() -> Machine:
