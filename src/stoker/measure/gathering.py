@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker._metrics import journal, machine
+from stoker._metrics.joining import joined
 from stoker._metrics.record import Run, RunRecord
 from stoker.errors import RecordError
 from stoker.measure.supervisor import Outcome
@@ -15,26 +16,41 @@ from stoker.measure.supervisor import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """``unreadable``: why files of the folder are not part of the record."""
+    """``notes``: what the record cannot say: loaders that are not measured, files that cannot be read."""
 
     record: RunRecord
-    unreadable: list[str]
+    notes: list[str]
 
 
 def gather(folder: Path, outcome: Outcome, argv: Sequence[str]) -> Gathered:
     """All records in ``folder``; one without loaders when there are none. A file that cannot be read does not hide the others."""
     found: list[RunRecord] = []
-    unreadable: list[str] = []
+    notes: set[str] = set()
     for path in sorted(folder.glob("*.json*")):
         try:
             found.append(journal.read(path))
         except RecordError as error:
-            unreadable.append(str(error))
-    record = journal.merged(found) if found else _empty(outcome)
+            notes.add(str(error))
+    for path in folder.glob("*.note"):
+        notes.update(path.read_text(errors="replace").splitlines())
+    record = _one(found) if found else _empty(outcome)
     run = record.run
     run.pid, run.argv = outcome.pid, list(argv)
     run.exit, run.ended = outcome.text, outcome.code >= 0
-    return Gathered(record, unreadable)
+    return Gathered(record, sorted(notes))
+
+
+def _one(found: Sequence[RunRecord]) -> RunRecord:
+    """Of all processes; in each, loaders that were made anew for every epoch are one."""
+    processes: dict[int, list[RunRecord]] = {}
+    for each in found:
+        processes.setdefault(each.run.pid, []).append(each)
+    whole = []
+    for records in processes.values():
+        record = journal.merged(records)
+        record.loaders = joined(record.loaders)
+        whole.append(record)
+    return journal.merged(whole)
 
 
 def _empty(outcome: Outcome) -> RunRecord:

@@ -22,9 +22,6 @@ from typing import NoReturn
 from stoker.measure import bootstrap, site
 from stoker.measure.witness import Witness, forked
 
-RECORD = "STOKER_RECORD"
-"""Environment: the folder into which loaders write their records."""
-
 _SI_KERNEL = 0x80
 
 _KEPT = frozenset({
@@ -110,7 +107,7 @@ def shut_off(flags: Sequence[str]) -> str | None:
 
 def environment(mode: str, folder: Path, base: Mapping[str, str]) -> dict[str, str]:
     """What the script's interpreter starts with: the user's variables, and what ``bootstrap`` turns back into them."""
-    made = {**base, bootstrap.MODE: mode, RECORD: str(folder)}
+    made = {**base, bootstrap.MODE: mode, bootstrap.RECORD: str(folder)}
     path = made.get("PYTHONPATH")
     made.pop(bootstrap.PYTHONPATH, None)
     if path is not None:
