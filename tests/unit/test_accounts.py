@@ -30,9 +30,9 @@ def steps(count: int, first: int = 0) -> np.ndarray[Any, Any]:
 
 
 def fed(count: int, pieces: int = 1) -> Accounts:
-    accounts, folder, given = Accounts(5 * MS), Folder(workers=2), 0
+    accounts, folder, last = Accounts(5 * MS), Folder(workers=2), (0, 0)
     for piece in range(pieces):
-        given = accounts.add(steps(count // pieces, piece * (count // pieces)), folder, given)
+        last = accounts.add(steps(count // pieces, piece * (count // pieces)), folder, last)
     return accounts
 
 
@@ -54,9 +54,18 @@ def test_a_long_gap_is_no_step() -> None:
     rows = steps(4)
     rows[2:, :4] += 60 * SECOND
     accounts = Accounts(5 * MS)
-    accounts.add(rows, Folder(workers=2), 0)
+    accounts.add(rows, Folder(workers=2), (0, 0))
     assert accounts.totals.step_ns == 2 * 6 * MS
     assert accounts.totals.idle_ns == 60 * SECOND + 6 * MS
+
+
+def test_between_two_epochs_is_no_step() -> None:
+    rows = steps(6)
+    rows[3:, STEP_COLUMNS.index("epoch")] = 2
+    accounts, folder = Accounts(5 * MS), Folder(workers=2)
+    last = accounts.add(rows[:3], folder, (0, 0))
+    accounts.add(rows[3:], folder, last)
+    assert accounts.totals.step_ns == 4 * 6 * MS
 
 
 def test_an_endless_run_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +94,7 @@ def test_the_slowest_samples_are_kept_and_each_once() -> None:
 def test_a_look_ahead_changes_nothing() -> None:
     accounts = fed(10)
     before = (accounts.totals.steps, dict(accounts.sums), accounts.workers[0].tasks)
-    accounts.copy().add(steps(10, 10), Folder(workers=2), 0)
+    accounts.copy().add(steps(10, 10), Folder(workers=2), (0, 0))
     assert (accounts.totals.steps, dict(accounts.sums), accounts.workers[0].tasks) == before
 
 

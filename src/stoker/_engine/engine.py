@@ -74,7 +74,8 @@ class Iteration:
         """Writes down where the consumer's time goes; None: nobody wants to know."""
         if recorder is not None:
             inline = pool.plan.kind == "inline"
-            self.pen = Pen(recorder, recorder.tape(pool.folder), self._scheduler, parent=inline, rows=rows)
+            tape = recorder.tape(pool.folder)
+            self.pen = Pen(recorder, tape, self._scheduler, parent=inline, rows=rows, lasting=pool.lasting)
         run = 0 if recorder is None else recorder.page_inode
         self.epoch = pool.begin(self._scheduler, seed, pipe_seed, run)
         for worker, resume in progress.resumes(self.epoch):

@@ -56,6 +56,7 @@ class Pool:
 
     def __init__(self, plan: PoolPlan, *, lasting: bool = False) -> None:
         self.plan = plan
+        self.lasting = lasting
         self._revisions: Revisions | None = None
         self.slots = SlotTable()
         self.budget = Budget(plan.budget_bytes) if plan.kind != "inline" else None

@@ -107,14 +107,18 @@ def _plain(value: Any) -> Any:
 class Pen:
     """Writes one iteration's rows. On the thread that iterates; ``close`` is idempotent.
 
-    ``parent``: the consumer makes the batches itself. ``rows``: how many a batch has whose ticket does not say.
+    ``parent``: the consumer makes the batches itself. ``rows``: how many a batch has whose ticket does not say. ``lasting``: its
+    workers stay.
     """
 
     def __init__(
-        self, recorder: Recorder, tape: Tape, scheduler: Scheduler, *, parent: bool, rows: int
+        self, recorder: Recorder, tape: Tape, scheduler: Scheduler, *, parent: bool, rows: int, lasting: bool
     ) -> None:
         self._recorder = recorder
         self._tape = tape
+        self._lasting = lasting
+        self.laps = 0
+        """Epochs that this iteration has gone through before (``prefetch_epochs``)."""
         self._parent = parent
         self._rows = rows
         self.page = recorder.page or _NO_PAGE
@@ -140,7 +144,7 @@ class Pen:
             worker = -1 if self._parent else result.worker
             pack_row(
                 tape.buffer, tape.end,
-                asked_ns, got_ns, planned_ns, given_ns, ticket.epoch, ticket.seq, result.part, result.attempt, worker,  # type: ignore[union-attr]
+                asked_ns, got_ns, planned_ns, given_ns, ticket.epoch + self.laps, ticket.seq, result.part, result.attempt, worker,  # type: ignore[union-attr]
                 rows if len(results) == 1 else rows // len(results), got_ns == asked_ns, depth, nbytes,
                 result.receipt.nbytes, *spans,  # type: ignore[union-attr]
             )  # fmt: skip
@@ -153,7 +157,7 @@ class Pen:
         index = indices[row] if isinstance(indices, list | tuple) and 0 <= row < len(indices) else None
         if index is not None and type(index) is not int:
             index = index if isinstance(index, str) else repr(index)[:200]
-        self._recorder.slow(Slow(index, ns, worker, ticket.epoch, ticket.seq, row))
+        self._recorder.slow(Slow(index, ns, worker, ticket.epoch + self.laps, ticket.seq, row))
 
     def pinned(self, began_ns: int, ended_ns: int) -> None:
         """The batch written last was then copied into pinned memory."""
@@ -161,7 +165,7 @@ class Pen:
 
     def close(self) -> None:
         """The iteration is over."""
-        self._recorder.end(self._tape)
+        self._recorder.end(self._tape, lasting=self._lasting)
 
 
 class _NoPage:

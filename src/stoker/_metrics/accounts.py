@@ -84,18 +84,18 @@ class Accounts:
         self.sums["open", -1, "parent"] -= ns
         self.sums["pin", -1, "parent"] += ns
 
-    def add(self, rows: Array, folder: Folder, given_ns: int) -> int:
-        """Rows of one tape. ``given_ns`` is when the batch before them was given, 0 if there was none; returns the new one."""
+    def add(self, rows: Array, folder: Folder, last: tuple[int, int]) -> tuple[int, int]:
+        """Rows of one tape. ``last`` is the batch before them: its epoch, and when it was given; returns the last of these."""
         if not len(rows):
-            return given_ns
+            return last
         sums, blamed = folder.fold(rows)
         for key, ns in sums.items():
             self.sums[key] += ns
         steps = rows[rows[:, _AT["part"]] == 0]
         asked, given = (steps[:, _AT[name]] for name in ("asked_ns", "given_ns"))
-        gaps = asked[1:] - given[:-1]
-        if given_ns and len(asked):
-            gaps = np.concatenate([[asked[0] - given_ns], gaps])
+        epochs = np.concatenate([[last[0]], steps[:, _AT["epoch"]]])
+        gaps = asked - np.concatenate([[last[1]], given[:-1]])
+        gaps = gaps[epochs[1:] == epochs[:-1]]  # between two epochs the training loop does something else
         step_ns = int(gaps[gaps <= IDLE_NS].sum())
         wait_ns = int((given - asked).sum())
         self._count(rows, steps, wait_ns, step_ns, int(gaps.sum()) - step_ns)
@@ -105,7 +105,7 @@ class Accounts:
         self._curve(steps, wait_ns, step_ns, sums)
         self._keep(rows)
         self.added += len(rows)
-        return int(given[-1]) if len(given) else given_ns
+        return (int(epochs[-1]), int(given[-1])) if len(given) else last
 
     def _count(self, rows: Array, steps: Array, wait_ns: int, step_ns: int, idle_ns: int) -> None:
         totals = self.totals

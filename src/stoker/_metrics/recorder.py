@@ -17,6 +17,7 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -37,8 +38,9 @@ _JOURNAL_NS = 5_000_000_000
 _JOURNAL_ROWS = 512
 """Rows that one line of a journal has at most."""
 _LOAD_NS = 1_000_000_000
+_WEIGH_NS = 1_000_000_000
 _WEIGH_COST = 100
-"""Weighing takes no more than this part of the time."""
+"""Workers are weighed for the file after a second, and then for no more than this part of the time."""
 
 _live: weakref.WeakSet[Recorder] = weakref.WeakSet()
 _numbers = iter(range(1 << 62))
@@ -133,7 +135,8 @@ class Recorder:
         self._dials: machine.Dials | None = None
         self._began: machine.Counters | None = None
         self._now: machine.Counters | None = None
-        self._load_due_ns = self._journal_due_ns = self._weigh_due_ns = 0
+        self._load_due_ns = self._journal_due_ns = 0
+        self._weigh_due_ns = now_ns + _WEIGH_NS
         self._journal_gap_ns = 500_000_000
         self._journal = _journal(self._sink)
         self._written = self._appended_ns = 0
@@ -179,35 +182,39 @@ class Recorder:
         with self._lock:
             for tape in self._tapes:
                 if tape.closed:
-                    tape.closed, tape.folder, tape.given_ns = False, folder, 0
+                    if tape.folder is not folder:
+                        self._guarded(partial(self._fold, tape, final=True), tape)
+                        tape.folder = folder
+                    tape.closed = False
                     return tape
             tape = Tape(self, folder)
+            if self._journal is None:  # a file has the first batch at once; whoever only looks can wait
+                tape.due_ns = time.monotonic_ns() + page.PERIOD_NS
             self._tapes.append(tape)
         return tape
 
-    def end(self, tape: Tape) -> None:
-        """Its iteration is over; somebody else may get it. On the thread that iterated."""
+    def end(self, tape: Tape, *, lasting: bool = False) -> None:
+        """Its iteration is over; the next one may get it. On the thread that iterated. ``lasting``: the workers stay.
+
+        Nothing is folded here: the next epoch should begin at once.
+        """
         if tape.closed:
             return
-        self._guarded(lambda: self._last_fold(tape), tape)
         tape.closed = True
+        if not lasting:
+            self._guarded(partial(self._tally, self._accounts))
         if self._released:
             self.release()
         elif self._journal is not None and time.monotonic_ns() >= self._appended_ns + page.PERIOD_NS:
             self._guarded(self._write_down)
 
-    def _last_fold(self, tape: Tape) -> None:
-        with self._lock:
-            self._fold(tape, final=True)
-            self._tally(self._accounts)
-
     def fold(self, tape: Tape) -> None:
         """It is full."""
-        self._guarded(lambda: self._fold(tape, final=False), tape)
+        self._guarded(partial(self._fold, tape, final=False), tape)
 
     def tick(self, tape: Tape, now_ns: int) -> None:
         """It is time to tell others how things are."""
-        self._guarded(lambda: self._tick(tape, now_ns), tape)
+        self._guarded(partial(self._tick, tape, now_ns), tape)
 
     def slow(self, slow: Slow) -> None:
         """A sample slower than ``slow_floor_ns``."""
@@ -240,7 +247,7 @@ class Recorder:
         with self._lock:
             accounts = self._accounts.copy()
             for tape in self._tapes:
-                accounts.add(tape.pending(), tape.folder.copy(), tape.given_ns)
+                accounts.add(tape.pending(), tape.folder.copy(), tape.last)
                 accounts.pinned(tape.pin_ns)
             self._read_load()
             self._tally(accounts)
@@ -292,7 +299,7 @@ class Recorder:
         with self._lock:
             rows = tape.take(final=final)
             pin_ns, tape.pin_ns = tape.pin_ns, 0
-            tape.given_ns = self._accounts.add(rows, tape.folder, tape.given_ns)
+            tape.last = self._accounts.add(rows, tape.folder, tape.last)
             self._accounts.pinned(pin_ns)
 
     def _tick(self, tape: Tape, now_ns: int) -> None:
@@ -335,7 +342,7 @@ class Recorder:
             self._weigh_due_ns = began_ns + _WEIGH_COST * (time.monotonic_ns() - began_ns)
         accounts = self._accounts.copy()
         for tape in self._tapes:  # what is held back counts: the next line may never come
-            accounts.add(tape.pending(), tape.folder.copy(), tape.given_ns)
+            accounts.add(tape.pending(), tape.folder.copy(), tape.last)
             accounts.pinned(tape.pin_ns)
         loader = self._loader(accounts)
         rows = self._accounts.rows()

@@ -39,8 +39,8 @@ class Tape:
     def __init__(self, owner: Owner, folder: Folder) -> None:
         self.folder = folder
         self.pin_ns = 0
-        self.given_ns = 0
-        """When the last batch was given that was folded; 0: none was."""
+        self.last = (0, 0)
+        """Epoch of the last batch that was folded, and when it was given; zeros: none was."""
         self.due_ns = 0
         self.closed = False
         self.buffer = bytearray(_ROW_BYTES * ROWS)
