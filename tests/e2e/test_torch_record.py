@@ -17,6 +17,7 @@ from stoker._metrics import journal, recorder
 from stoker._metrics.record import STEP_COLUMNS, LoaderRecord
 from stoker._metrics.tape import Tape
 from stoker.measure import torch_loader
+from tests.compat.samples import Squares
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
@@ -233,6 +234,35 @@ def test_an_iterator_that_somebody_else_made_is_waited_for() -> None:
     assert {row["received_ns"] for row in rows} == {0}
 
 
+@pytest.mark.usefixtures("measured")
+def test_iterators_that_others_derived_are_waited_for() -> None:
+    class Theirs(torch_dataloader._BaseDataLoaderIter):
+        def __init__(self, loader: Any, extra: int = 0) -> None:
+            super().__init__(loader)
+
+        def _next_data(self) -> Any:
+            return self._next_index()
+
+    class Loader(DataLoader[Any]):
+        def _get_iterator(self) -> Any:
+            return Theirs(self)
+
+    loader = Loader(Numbers(8), batch_size=2)
+    assert [list(loader) for _ in range(2)] == [[[0, 1], [2, 3], [4, 5], [6, 7]]] * 2
+    record, rows = only()
+    assert (record.totals.epochs, record.totals.steps) == (2, 8)
+    assert {row["received_ns"] for row in rows} == {0}
+
+
+@pytest.mark.usefixtures("measured")
+def test_spawned_workers_tell_as_much() -> None:
+    list(DataLoader(Squares(8), batch_size=2, num_workers=1, multiprocessing_context="spawn"))
+    record, rows = only()
+    assert record.options["start_method"].value == "spawn"
+    assert [(row["seq"], row["worker"], row["rows"]) for row in rows] == [(seq, 0, 2) for seq in range(4)]
+    assert consistent(rows)
+
+
 def test_a_forked_child_has_records_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOKER_RECORD", str(tmp_path))
     torch_loader.install()
@@ -271,6 +301,7 @@ def test_what_is_uninstalled_is_as_it_was() -> None:
 
 CLASSES: list[Any] = [
     DataLoader,
+    torch_dataloader._BaseDataLoaderIter,
     torch_dataloader._SingleProcessDataLoaderIter,
     torch_dataloader._MultiProcessingDataLoaderIter,
     torch_worker,

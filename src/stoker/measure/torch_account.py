@@ -5,11 +5,13 @@ A script that makes its loader anew for every epoch, at the same line and with t
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from stoker._metrics import recorder as recording
@@ -24,25 +26,24 @@ _MOST_IDLE = 16
 """Of these, recorders whose loader is gone."""
 
 _OPTIONS = (
-    ("batch_size", 1), ("num_workers", 0), ("prefetch_factor", None), ("persistent_workers", False), ("pin_memory", False),
-    ("drop_last", False), ("timeout", 0), ("in_order", True),
+    ("batch_size", 1), ("num_workers", 0), ("persistent_workers", False), ("pin_memory", False), ("drop_last", False),
+    ("timeout", 0), ("in_order", True),
 )  # fmt: skip
 """Arguments of torch's loader and their defaults."""
 
-_TORCH_PREFETCH = 2
+_AS_IT_IS = "as the loader has it"
 
 
 class Account:
     """The record of one loader, shared by all its iterators. It ends with the last of loader and iterators."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, epochs: Iterator[int]) -> None:
         self.recorder = recorder
-        self._epochs = 0
+        self._epochs = epochs
 
     def epoch(self) -> int:
         """The number of an epoch that begins."""
-        self._epochs += 1
-        return self._epochs
+        return next(self._epochs)
 
 
 class Books:
@@ -54,8 +55,8 @@ class Books:
         self._sites: dict[int, tuple[Any, str | None]] = {}
         self._accounts: dict[int, tuple[Any, Account]] = {}
         self._open: list[Recorder] = []
-        self._idle: dict[Any, Recorder] = {}
-        self._ended: deque[tuple[Any, Recorder]] = deque()
+        self._idle: dict[Any, tuple[Recorder, Iterator[int]]] = {}
+        self._ended: deque[tuple[Any, Recorder, Iterator[int]]] = deque()
         self._full = False
 
     def made(self, loader: Any) -> None:
@@ -72,15 +73,15 @@ class Books:
                 return found[1]
             self._collect()
             key = _key(loader, self._sites.get(id(loader), (None, None))[1] or site(2))
-            recorder = self._idle.pop(key, None)
-            if recorder is None:
+            idle = self._idle.pop(key, None)
+            if idle is None:
                 if len(self._open) >= _MOST_OPEN:
                     self._say_full()
                     return None
-                recorder = _recorder(key, loader)
-                self._open.append(recorder)
-            account = Account(recorder)
-            weakref.finalize(account, self._ended.append, (key, recorder)).atexit = False
+                idle = _recorder(key, loader), itertools.count(1)
+                self._open.append(idle[0])
+            account = Account(*idle)
+            weakref.finalize(account, self._ended.append, (key, *idle)).atexit = False
             number, accounts = id(loader), self._accounts
             accounts[number] = (weakref.ref(loader, lambda _: accounts.pop(number, None) and None), account)
             return account
@@ -100,14 +101,14 @@ class Books:
     def _collect(self) -> None:
         """Recorders whose loader is gone wait for another one from the same place, the latest of them."""
         while self._ended:
-            key, recorder = self._ended.popleft()
+            key, recorder, epochs = self._ended.popleft()
             if recorder in self._open:
                 earlier = self._idle.pop(key, None)
-                self._idle[key] = recorder
+                self._idle[key] = recorder, epochs
                 if earlier is not None:
-                    self._close(earlier)
+                    self._close(earlier[0])
         while len(self._idle) > _MOST_IDLE:
-            self._close(self._idle.pop(next(iter(self._idle))))
+            self._close(self._idle.pop(next(iter(self._idle)))[0])
 
     def _close(self, recorder: Recorder) -> None:
         self._open.remove(recorder)
@@ -121,28 +122,37 @@ class Books:
             )
 
 
-def _key(loader: Any, made_at: str | None) -> Any:
+def _key(loader: Any, made_at: str | None) -> tuple[str | None, str, tuple[tuple[str, Any, str], ...]]:
+    """Where it was made, of what, and how: options as plain values, each with why it has its value."""
     dataset = type(getattr(loader, "dataset", None))
-    options = {name: (getattr(loader, name, None), default) for name, default in _OPTIONS}
-    return made_at, f"{dataset.__module__}.{dataset.__qualname__}", tuple(options.items())
+    workers = getattr(loader, "num_workers", 0)
+    options = [(name, *_option(getattr(loader, name, None), default)) for name, default in _OPTIONS]
+    options.append(
+        ("prefetch_factor", *_option(getattr(loader, "prefetch_factor", None), 2 if workers else None))
+    )
+    sampler, collate = getattr(loader, "sampler", None), getattr(loader, "collate_fn", None)
+    options.append(("sampler", type(sampler).__name__, _AS_IT_IS))
+    options.append(("collate_fn", getattr(collate, "__qualname__", type(collate).__name__), _AS_IT_IS))
+    if workers:
+        context = getattr(loader, "multiprocessing_context", None)
+        method = context.get_start_method() if context is not None else None
+        options.append(("start_method", method, "given" if method else "the platform's default"))
+    return made_at, f"{dataset.__module__}.{dataset.__qualname__}", tuple(options)
 
 
 def _recorder(key: Any, loader: Any) -> Recorder:
     made_at, dataset, options = key
-    workers = getattr(loader, "num_workers", 0)
     return Recorder(
         name="loader",
         engine="torch",
-        executor="process" if workers else "inline",
+        executor="process" if getattr(loader, "num_workers", 0) else "inline",
         dataset=dataset,
         site=made_at,
-        options={name: _option(name, value, default, workers) for name, (value, default) in options},
+        options={name: Option(value, why) for name, value, why in options},
         sink=recording.sink_from_environment(),
     )
 
 
-def _option(name: str, value: Any, default: Any, workers: int) -> Option:
-    if name == "prefetch_factor" and workers:
-        default = _TORCH_PREFETCH
-    plain = value if value is None or isinstance(value, bool | int | float | str) else repr(value)
-    return Option(plain, "default" if value == default else "given")
+def _option(value: Any, default: Any) -> tuple[Any, str]:
+    plain = value if value is None or isinstance(value, bool | int | float | str) else repr(value)[:200]
+    return plain, "default" if plain == default else "given"

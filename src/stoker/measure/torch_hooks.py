@@ -8,7 +8,8 @@
     _next_index                    the sampler, without workers
     _worker_loop                   what worker processes run (``torch_worker``)
 
-``__next__`` and the iterators' ``__init__`` are left alone: torch's warnings there name the line of their caller.
+Iterators that others have derived from torch's base (torchdata's) are timed from outside: ``__init__``, ``_reset``, ``_next_data``.
+``__next__`` and the ``__init__`` of torch's own are left alone: warnings there name the line of their caller.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch.utils.data import get_worker_info
 from stoker._metrics.instrument import is_ours
 from stoker.measure.torch_account import Account, Books
 from stoker.measure.torch_ring import Ring
-from stoker.measure.torch_watch import InlineWatch, Watch, WorkersWatch
+from stoker.measure.torch_watch import InlineWatch, WaitsWatch, Watch, WorkersWatch
 from stoker.measure.torch_worker import making
 
 _clock = time.monotonic_ns
@@ -193,6 +194,16 @@ class Hooks:
 
         return hook
 
+    # Iterators of others
+
+    def init_iterator(self, theirs: Method) -> Method:
+        def hook(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            began_ns = _clock()
+            theirs(iterator, loader, *args, **kwargs)
+            self._told(None, self._adopt, iterator, loader, began_ns)
+
+        return hook
+
     # What is ours
 
     def _told(self, iterator: Any, call: Method, *args: Any) -> Any:
@@ -231,6 +242,13 @@ class Hooks:
             account, ring = self._account(loader), None
         if account is not None:
             self._watch(iterator, WorkersWatch(account, iterator, ring))
+
+    def _adopt(self, iterator: Any, loader: Any, began_ns: int) -> None:
+        account = self._account(loader)
+        if account is not None:
+            if self._watch_of(iterator) is None:
+                self._watch(iterator, WaitsWatch(account))
+            account.recorder.opened(began_ns, _clock())
 
     def _watch(self, iterator: Any, watch: Watch) -> None:
         key, watches, loose = id(iterator), self._watches, self._loose

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -19,6 +20,7 @@ from torch.utils.data._utils import worker as torch_worker
 from stoker.measure.torch_hooks import Hooks
 from stoker.measure.torch_worker import Loop
 
+_Base: Any = torch_loader._BaseDataLoaderIter
 _Single: Any = torch_loader._SingleProcessDataLoaderIter
 _Multi: Any = torch_loader._MultiProcessingDataLoaderIter
 _MISSING = object()
@@ -28,8 +30,12 @@ class Instrument:
     """The hooks, and what they replaced."""
 
     def __init__(self) -> None:
-        self.hooks = hooks = Hooks()
+        self.hooks = Hooks()
         self._replaced: list[tuple[Any, str, Any, Any]] = []
+
+    def put_in(self) -> None:
+        """All hooks that this torch has a place for."""
+        hooks = self.hooks
         for owner, name, hook in (
             (DataLoader, "__init__", hooks.init),
             (DataLoader, "_get_iterator", hooks.get_iterator),
@@ -41,11 +47,10 @@ class Instrument:
             (_Single, "_next_index", hooks.next_index),
             (torch_worker, "_worker_loop", Loop),
         ):
-            theirs = getattr(owner, name, None)
-            if theirs is not None:
-                ours = functools.update_wrapper(hook(theirs), theirs)
-                self._replaced.append((owner, name, ours, vars(owner).get(name, _MISSING)))
-                setattr(owner, name, ours)
+            self._replace(owner, name, hook)
+        for each in _derived(_Base):
+            self._meet(each)
+        self._replace(_Base, "__init_subclass__", self._meeting)
 
     def remove(self) -> None:
         """Put torch's methods back. A hook that somebody has wrapped since stays below, with nothing to watch."""
@@ -57,6 +62,42 @@ class Instrument:
                     setattr(owner, name, theirs)
         self.hooks.close()
 
+    def _replace(self, owner: Any, name: str, hook: Callable[[Any], Any]) -> None:
+        theirs = getattr(owner, name, None)
+        if theirs is not None:
+            ours = hook(theirs)
+            if not isinstance(ours, classmethod):
+                functools.update_wrapper(ours, theirs)
+            self._replaced.append((owner, name, ours, vars(owner).get(name, _MISSING)))
+            setattr(owner, name, ours)
+
+    def _meet(self, kind: Any) -> None:
+        """A class of iterators that is neither torch's own nor ours: it is timed from outside."""
+        if issubclass(kind, (_Single, _Multi)) or kind.__module__.partition(".")[0] == "stoker":
+            return
+        if "_next_data" in vars(kind):
+            for name, hook in (
+                ("__init__", self.hooks.init_iterator),
+                ("_reset", self.hooks.reset),
+                ("_next_data", self.hooks.next_data),
+            ):
+                if name in vars(kind):
+                    self._replace(kind, name, hook)
+
+    def _meeting(self, theirs: Any) -> Any:
+        """For classes that are defined later."""
+
+        def hook(kind: Any, /, **kwargs: Any) -> None:
+            theirs(**kwargs)
+            if self.hooks.plugged:
+                self._meet(kind)
+
+        return classmethod(hook)
+
+
+def _derived(kind: Any) -> list[Any]:
+    return [each for direct in kind.__subclasses__() for each in (direct, *_derived(direct))]
+
 
 _installed: Instrument | None = None
 
@@ -65,7 +106,13 @@ def install() -> None:
     """Measure every loader of torch's that is iterated from now on. Idempotent."""
     global _installed
     if _installed is None:
-        _installed = Instrument()
+        instrument = Instrument()
+        try:
+            instrument.put_in()
+        except BaseException:
+            instrument.remove()
+            raise
+        _installed = instrument
 
 
 def uninstall() -> None:

@@ -50,6 +50,14 @@ class Watch:
         if page is not None:
             page.words[ASKED_NS] = since_ns
 
+    def _not_known(self, asked_ns: int, given_ns: int, depth: int) -> None:
+        """A batch came, and nobody knows from where."""
+        self._tape.write(
+            asked_ns, given_ns, given_ns, given_ns, self._epoch, self._seq, 0, 0, PARENT, 0,
+            int(given_ns - asked_ns < _AT_ONCE_NS), depth, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 0,
+        )  # fmt: skip
+        self._seq += 1
+
     def _has_dead(self) -> bool:
         return False
 
@@ -65,6 +73,27 @@ class Watch:
         recorder = self._account.recorder
         if ns > recorder.slow_floor_ns:
             recorder.slow(Slow(index if index >= 0 else None, ns, worker, self._epoch, seq, row))
+
+
+class WaitsWatch(Watch):
+    """Of an iterator that we know nothing else of."""
+
+    def __init__(self, account: Account) -> None:
+        super().__init__(account)
+        self._asked_ns = 0
+
+    def asked(self) -> None:
+        self._asked_ns = _clock()
+        self._waits(self._asked_ns)
+
+    def given(self) -> None:
+        self._waits(0)
+        self._not_known(self._asked_ns, _clock(), 0)
+
+    def again(self) -> None:
+        """Another epoch."""
+        self._epoch = self._account.epoch()
+        self._seq = 0
 
 
 class InlineWatch(Watch):
@@ -206,16 +235,15 @@ class WorkersWatch(Watch):
     def given(self) -> None:
         now_ns = _clock()
         self._waits(0)
-        task, asked_ns, pinned = self._task, self._asked_ns, False
-        if task is None:  # torch gave a batch in a way we do not know
-            got_ns = planned_ns = now_ns
-            task, made = _Task(self._seq, 0, 0), TaskRow(0, 0)
-        else:
-            # torch reads and unpickles the batch, and then plans. The record has it the other way round.
-            heard_ns, pinned = self._ears.heard(task.idx)
-            got_ns = min(max(heard_ns, asked_ns), self._got_ns) if heard_ns else self._got_ns
-            planned_ns = got_ns + self._planned_ns - self._got_ns
-            made = self._made(task)
+        task, asked_ns = self._task, self._asked_ns
+        if task is None:
+            self._not_known(asked_ns, now_ns, self._depth)
+            return
+        # torch reads and unpickles the batch, and then plans. The record has it the other way round.
+        heard_ns, pinned = self._ears.heard(task.idx)
+        got_ns = min(max(heard_ns, asked_ns), self._got_ns) if heard_ns else self._got_ns
+        planned_ns = got_ns + self._planned_ns - self._got_ns
+        made = self._made(task)
         if made.slow_ns:
             self._slow(made.slow_index, made.slow_ns, self._worker, task.idx, made.slow_row)
         if made.sent_ns:
