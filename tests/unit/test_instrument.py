@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
+
+import numpy as np
 
 import stoker
 from stoker._metrics.instrument import is_ours
@@ -23,6 +26,7 @@ def caught_in_ours(call: Any) -> bool:
 def test_what_c_code_and_the_standard_library_raise_for_us_is_ours() -> None:
     assert caught_in_ours({}.__getitem__)
     assert caught_in_ours(os.makedirs)
+    assert caught_in_ours(functools.partial(np.partition, [1], 7))
 
 
 def test_what_a_handler_of_the_script_raised_is_not() -> None:

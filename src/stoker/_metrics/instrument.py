@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import sysconfig
 
-_STOKER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+import numpy as np
+
+_OURS = tuple(
+    os.path.join(os.path.dirname(os.path.abspath(path)), "")
+    for path in (os.path.dirname(__file__), np.__file__)
+)
 _STANDARD = tuple({os.path.join(sysconfig.get_path(kind), "") for kind in ("stdlib", "platstdlib")})
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether our own code raised this, or what it called of the standard library.
+    """Whether our own code raised this, or what it called of the standard library and of NumPy.
 
     What a signal handler raised in its midst is for the script, and must not be caught: torch's handler tells of dead workers
     in this way, others of a time limit.
@@ -18,7 +23,7 @@ def is_ours(error: BaseException) -> bool:
     trace = error.__traceback__
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
-        if not path.startswith(_STOKER) and (not path.startswith(_STANDARD) or "-packages" in path):
+        if not path.startswith(_OURS) and (not path.startswith(_STANDARD) or "-packages" in path):
             return False
         trace = trace.tb_next
     return True

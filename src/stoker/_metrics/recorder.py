@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol
 from stoker._metrics import machine, page
 from stoker._metrics.accounts import Accounts, table
 from stoker._metrics.blame import Folder
+from stoker._metrics.instrument import is_ours
 from stoker._metrics.journal import Journal
 from stoker._metrics.processes import footprint
 from stoker._metrics.record import Event, LoaderRecord, Machine, Option, Run, RunRecord, Slow, WorkerRecord
@@ -290,6 +291,8 @@ class Recorder:
         try:
             what()
         except Exception as error:
+            if not is_ours(error):
+                raise  # a signal handler's, for the script
             self.unplugged = self.unplugged or f"{type(error).__name__}: {error}"
             if tape is not None:
                 tape.end = 0
