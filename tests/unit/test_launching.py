@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
 
+from stoker.cli import launching
 from stoker.cli.main import main
 from stoker.measure import bootstrap, supervisor
+from tests.unit.records import run
 
 
 @pytest.mark.parametrize(
@@ -152,3 +156,20 @@ def test_an_interpreter_that_cannot_be_entered(tmp_path: Path, monkeypatch: pyte
     found = CliRunner().invoke(main, ["run", str(tmp_path / "script.py")])
     assert found.exit_code == 2
     assert "Start stoker without -I." in found.output
+
+
+def test_files_have_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the script; of a rank, with its number; one that is taken gets another."""
+    monkeypatch.chdir(tmp_path)
+    order = launching.Order("run", False, "a/train.py", (), None, False, None, None, None, None, False)
+    assert re.fullmatch(r"train-\d{8}-\d{6}\.stoker\.json", launching._default(order).name)
+    assert launching._default(replace(order, module=True, script="a.b")).name.startswith("a-b-")
+    assert launching._default(replace(order, script="-")).name.startswith("stdin-")
+    monkeypatch.setenv("RANK", "3")
+    assert launching._ranked(Path("run.json.gz")) == Path("run.json.gz")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert launching._ranked(Path("b/run.json.gz")) == Path("b/run-rank3.json.gz")
+    assert launching._default(order).name.endswith("-rank3.stoker.json")
+    path = tmp_path / "x.stoker.json"
+    names = [launching._write(run(), path, replace=each).name for each in (False, False, True, False)]
+    assert names == ["x.stoker.json", "x-2.stoker.json", "x.stoker.json", "x-3.stoker.json"]

@@ -49,7 +49,10 @@ class Order:
     @property
     def argv(self) -> list[str]:
         """As the user would have given it to Python."""
-        return [*(["-m"] if self.module else []), self.script, *self.arguments]
+        before = (
+            ["-m"] if self.module else ["--"] if self.script.startswith("-") and self.script != "-" else []
+        )
+        return [*before, self.script, *self.arguments]
 
 
 def options(function: Function) -> Function:
@@ -74,11 +77,10 @@ def options(function: Function) -> Function:
 def launch(order: Order) -> NoReturn:
     """Run the script, tell how it went, and end as it ended. Never returns: errors of ours are click's."""
     flags = supervisor.interpreter_flags(sys.orig_argv)
-    output, verdict, trace = (_ranked(each) for each in (order.output, order.json, order.trace))
+    output, verdict, trace = (each and _ranked(each) for each in (order.output, order.json, order.trace))
     order = replace(order, output=output, json=verdict, trace=trace)
     _check(order, flags)
-    began = time.localtime()
-    cwd = Path.cwd()
+    default = _default(order)
     try:
         folder = Path(tempfile.mkdtemp(prefix="stoker-run-"))
     except OSError as error:
@@ -90,11 +92,13 @@ def launch(order: Order) -> NoReturn:
     try:
         outcome = supervisor.supervise(command, supervisor.environment(order.mode, folder, os.environ))
         try:
-            kept = not _tell(order, outcome, folder, cwd / _default_name(order, began))
+            kept = not _tell(order, outcome, folder, default)
         except KeyboardInterrupt:
             pass  # whoever is tired of waiting for the summary does without
         except Exception as error:  # the script has run, and its end is what counts
             _say(f"stoker: {type(error).__name__}: {error}")
+    except OSError as error:
+        raise click.ClickException(f"the script cannot be started: {error}") from error
     finally:
         if not kept:
             shutil.rmtree(folder, ignore_errors=True)
@@ -141,18 +145,22 @@ def _started_by(launcher: str, order: Order) -> str:
     return f"{launcher}{how} ... stoker {order.mode} train.py"
 
 
-def _default_name(order: Order, began: time.struct_time) -> str:
-    """``train-20261116-101500.stoker.json``; of a rank among others, with its number."""
-    stem = order.script.replace(".", "-") if order.module else Path(order.script).absolute().stem
-    if order.script == "-":
-        stem = "stdin"
-    return str(_ranked(Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S', began)}.stoker.json")))
+def _default(order: Order) -> Path:
+    """``train-20261116-101500.stoker.json`` in the folder that is the current one before the script runs."""
+    script = Path(order.script)
+    with contextlib.suppress(OSError):  # the current folder may be gone
+        script = script.absolute()
+    stem = order.script.replace(".", "-") if order.module else "stdin" if order.script == "-" else script.stem
+    path = Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.stoker.json")
+    with contextlib.suppress(OSError):
+        path = path.absolute()
+    return _ranked(path)
 
 
-def _ranked(path: Path | None) -> Path | None:
+def _ranked(path: Path) -> Path:
     """A name of this rank's own: ``run-rank3.json``."""
     rank = _rank()
-    if path is None or rank is None:
+    if rank is None:
         return path
     stem, dot, suffixes = path.name.partition(".")
     return path.with_name(f"{stem}-rank{rank}{dot}{suffixes}")
