@@ -49,6 +49,7 @@ def loader(waits_s: Waits | None = None, *, step_s: float = 1.0, **changed: Any)
     }  # fmt: skip
     load: dict[str, Any] = {
         "wall_ns": wall_ns, "busy_cpu_ns": wall_ns, "own_cpu_ns": wall_ns, "parent_cpu_ns": int(step_s * SECOND) // 4,
+        "loop_cpu_ns": int(step_s * SECOND) // 4, "loop_runq_ns": 0,
         "steal_ns": 0, "iowait_ns": 0, "pressure_ns": 0,
     }  # fmt: skip
     options.update(changed.pop("options", {}))

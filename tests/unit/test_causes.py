@@ -235,3 +235,14 @@ def test_a_worker_that_waits_for_its_own_threads_computes():
         worker(0, **busy, threads=None, process_cpu_ns=None),
     ):
         assert _settled(waits_s, workers=[alone], num_workers=1).cause == "io"
+
+
+def test_a_training_process_without_a_cpu_is_starved_and_not_slow():
+    waits_s = {("plan", -1, "parent"): 0.6, ("open", -1, "parent"): 0.2}
+    busy = {"loop_cpu_ns": 200 * MS, "loop_runq_ns": 800 * MS, "busy_cpu_ns": 14 * SECOND}
+    found = _settled(waits_s, load=busy)
+    assert (found.cause, found.culprit) == ("starved", "neighbours")
+    assert found.share("starved") == pytest.approx(0.8)
+    assert found.wait_ns == 800 * MS
+    for calm in ({**busy, "loop_runq_ns": 20 * MS}, {**busy, "loop_runq_ns": None}):
+        assert _settled(waits_s, load=calm).cause == "parent"

@@ -137,6 +137,7 @@ class Pen:
         rows = ticket.rows or self._rows
         tape = self._tape
         given_ns = _clock()
+        late = False
         for result in results:
             if type(result) is m.Lost:
                 continue
@@ -148,9 +149,12 @@ class Pen:
                 rows if len(results) == 1 else rows // len(results), got_ns == asked_ns, depth, nbytes,
                 result.receipt.nbytes, *spans,  # type: ignore[union-attr]
             )  # fmt: skip
-            tape.wrote(given_ns)
+            if tape.wrote(given_ns):
+                late = True
             if spans.slow_ns > self._recorder.slow_floor_ns:
                 self._note_slow(ticket, spans.slow_row, spans.slow_ns, worker)
+        if late:
+            tape.gave(_clock())
 
     def _note_slow(self, ticket: Ticket, row: int, ns: int, worker: int) -> None:
         indices = ticket.indices

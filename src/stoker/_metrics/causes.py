@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from stoker._metrics.contention import Evidence, active_threads, culprit
+from stoker._metrics.contention import MORE_THAN_ONE, Evidence, active_threads, culprit
 from stoker._metrics.record import CAUSES, STAGES, Concurrency, LoaderRecord, Machine, WorkerRecord
 
 NOT_DATA = 0.02
@@ -17,11 +17,14 @@ NOT_DATA = 0.02
 MODERATE = 0.05
 HIGH = 0.20
 """The cuts of TensorFlow's profiler for an input-bound step."""
-STARVED = 0.20
-"""Run-queue share of the time that workers wanted a CPU, beyond which they are starved when their quota or other processes
-had it. A worker that shares two CPUs with a training loop alone stays below it."""
-STARVED_OWN = 0.35
-"""The same when it is this job's own workers: as many workers as CPUs, beside the training loop, take turns a little."""
+STARVED = {"quota": 0.20, "own": 0.35, "neighbours": 0.50}
+"""Run-queue share of the time that workers wanted a CPU, beyond which they are starved, by who had it. A quota that throttles is
+named at once: more workers would make it worse. As many workers as CPUs, beside the training loop, take turns a little by
+themselves. Neighbours come and go: they are named when they cost more than the computing itself."""
+CROWDED = 0.20
+"""The same share, from which on it is worth a word beside another cause."""
+ONE_START = 0.20
+"""What else there is has to be this much of the waiting to be named before a start that is paid once."""
 LATE_WAKE_US = 2000.0
 """Median lateness of the consumer's wake-ups beyond which somebody holds the interpreter: its switch interval is 5 ms, and
 an idle one is woken within 0.2 ms."""
@@ -102,6 +105,7 @@ def settle(loader: LoaderRecord, machine: Machine) -> Causes:
     sums = _gil(sums, loader, machine, evidence)
     sums = _own_threads(sums, loader, evidence)
     sums = _bandwidth(sums, loader, machine, evidence, missing)
+    sums = _starved_parent(sums, loader, evidence)
     taker = culprit(loader, machine, evidence, missing) if _of(sums, "starved") else None
     starved = _is_starved(sums, taker, evidence)
     if starved:
@@ -198,10 +202,10 @@ def _own_threads(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> 
     if not busy_ns or loader.executor != "process":
         return sums
     threads = sum(active_threads(each) * each.busy_ns for each in loader.workers) / busy_ns
-    if threads == 1.0:
+    if threads < MORE_THAN_ONE:
         return sums
     text = f"a worker computes with {threads:.1f} threads at once"
-    evidence.append(Evidence("threads_per_worker", threads, 1.0, text))
+    evidence.append(Evidence("threads_per_worker", threads, MORE_THAN_ONE, text))
     return _moved(sums, "io", "compute")
 
 
@@ -250,13 +254,31 @@ def _low_and_high(
     return enough[0], enough[-1]
 
 
+def _starved_parent(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> Sums:
+    """The training process wants a CPU as well: of its time, what its thread spent in the run queue is not its own doing."""
+    load = loader.load
+    if load.loop_cpu_ns is None or load.loop_runq_ns is None or not _of(sums, "parent"):
+        return sums
+    share = load.loop_runq_ns / max(1, load.loop_runq_ns + load.loop_cpu_ns)
+    if share <= CROWDED:
+        return sums
+    text = f"the training loop itself wanted a CPU and waited for one {share:.0%} of that time"
+    evidence.append(Evidence("loop_runq_share", share, CROWDED, text))
+    divided: Sums = {}
+    for (stage, cause), ns in sums.items():
+        lost_ns = int(ns * share) if cause == "parent" else 0
+        for key, part_ns in (((stage, cause), ns - lost_ns), ((stage, "starved"), lost_ns)):
+            divided[key] = divided.get(key, 0) + part_ns
+    return divided
+
+
 def _is_starved(sums: Sums, taker: str | None, evidence: list[Evidence]) -> bool:
     """Whether waiting for a CPU, and not computing, is what to name."""
     wanted_ns = _of(sums, *_ON_CPU)
     if not wanted_ns:
         return False
     share = _of(sums, "starved") / wanted_ns
-    limit = STARVED_OWN if taker == "own" else STARVED
+    limit = STARVED.get(taker or "", STARVED["neighbours"])
     text = f"workers that wanted a CPU waited for one {share:.0%} of that time (starved from {limit:.0%} on)"
     evidence.append(Evidence("runq_share", share, limit, text))
     return share > limit
@@ -265,8 +287,10 @@ def _is_starved(sums: Sums, taker: str | None, evidence: list[Evidence]) -> bool
 def _without_start(sums: Sums, loader: LoaderRecord) -> Sums:
     """A start that is paid once is what to name only when all is well after it: most runs are longer than what was recorded."""
     totals = loader.totals
-    steady_ns = sum(sums.values()) - _of(sums, "start_up")
-    if totals.epochs > 1 or steady_ns < MODERATE * (steady_ns + totals.step_ns):
+    wait_ns = sum(sums.values())
+    steady_ns = wait_ns - _of(sums, "start_up")
+    stalled = steady_ns >= MODERATE * (steady_ns + totals.step_ns) and steady_ns >= ONE_START * wait_ns
+    if totals.epochs > 1 or not stalled:
         return sums
     return {key: ns for key, ns in sums.items() if key[1] != "start_up"}
 

@@ -8,9 +8,9 @@ from stoker._metrics.record import Load, LoaderRecord, Machine, WorkerRecord
 
 THROTTLED = 0.05
 """Share of the quota's periods with throttling; below it the quota was met by chance."""
-_MORE_THAN_ONE = 1.5
+MORE_THAN_ONE = 1.5
 """CPU time of a worker process over that of its batch-making thread, from which on it is several threads that compute."""
-_LEAST_SHARE = 0.05
+_LEAST_SHARE = 0.1
 _LEAST_TASK_NS = 2_000_000
 """What the other threads used has to be this much of the time at work, and a task this long: between tasks a worker uses
 some CPU too."""
@@ -63,7 +63,7 @@ def culprit(
         share = load.pressure_ns / load.wall_ns
         text = f"some process of the machine waited for a CPU {share:.0%} of the time (PSI)"
         evidence.append(Evidence("cpu_pressure", share, None, text))
-    return "own" if excess >= taken else "neighbours"
+    return "own" if excess > 0 and excess >= taken else "neighbours"
 
 
 def foreign_cpus(load: Load) -> float | None:
@@ -79,7 +79,7 @@ def active_threads(worker: WorkerRecord) -> float:
         return 1.0
     ratio = worker.process_cpu_ns / worker.cpu_ns
     others_ns = worker.process_cpu_ns - worker.cpu_ns
-    if ratio < _MORE_THAN_ONE or others_ns < _LEAST_SHARE * worker.busy_ns:
+    if ratio < MORE_THAN_ONE or others_ns < _LEAST_SHARE * worker.busy_ns:
         return 1.0
     return min(ratio, float(worker.threads or ratio))
 
@@ -88,11 +88,12 @@ def _wanted_cpus(loader: LoaderRecord, usable: int) -> tuple[float, float]:
     """CPUs that the job would use if all were free, while its workers are busy; and by how much that exceeds those there are,
     averaged over the whole time."""
     wall_ns = loader.load.wall_ns
-    peak = (loader.load.parent_cpu_ns or 0) / wall_ns
+    peak = ((loader.load.parent_cpu_ns or 0) + (loader.load.loop_runq_ns or 0)) / wall_ns
     busy = 0.0
     for each in loader.workers:
         if each.metered_ns:
-            peak += (each.cpu_ns + each.runq_ns) / each.metered_ns * active_threads(each)
+            # Readings reach back to the one before, and so a little beyond the time at work.
+            peak += min(1.0, (each.cpu_ns + each.runq_ns) / each.metered_ns) * active_threads(each)
             busy += min(1.0, each.busy_ns / wall_ns)
     return peak, max(0.0, peak - usable) * busy / max(1, len(loader.workers))
 

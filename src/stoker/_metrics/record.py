@@ -102,6 +102,9 @@ class Load:
     own_cpu_ns: int | None = None
     """CPU time of this process and its workers."""
     parent_cpu_ns: int | None = None
+    loop_cpu_ns: int | None = None
+    loop_runq_ns: int | None = None
+    """The thread that iterates: on a CPU, and ready without one."""
     steal_ns: int | None = None
     iowait_ns: int | None = None
     quota_periods: int | None = None

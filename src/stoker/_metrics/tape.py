@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +16,8 @@ _ROW_BYTES = _ROW.size
 pack_row = _ROW.pack_into
 _GIVEN = struct.Struct("<q")
 _GIVEN_AT = 8 * STEP_COLUMNS.index("given_ns")
+_TICKET = slice(8 * STEP_COLUMNS.index("epoch"), 8 * STEP_COLUMNS.index("part"))
+"""Where a row says which ticket it is of: epoch and seq, neighbours."""
 ROWS = 1024
 """Rows between two foldings into sums: one takes half a millisecond, and what it works on fits into the CPU's cache."""
 
@@ -56,21 +59,38 @@ class Tape:
     def write(self, *values: int) -> None:
         """One row: STEP_COLUMNS' values in their order, moments as they are on the clock."""
         pack_row(self.buffer, self.end, *values)
-        self.wrote(values[3])
+        if self.wrote(values[3]):
+            self.gave(time.monotonic_ns())
 
-    def wrote(self, given_ns: int) -> None:
-        """A row was packed at ``end``: what is to be done now. For those who cannot afford the call of ``write``."""
+    def wrote(self, given_ns: int) -> bool:
+        """A row was packed at ``end``: what is to be done now. For those who cannot afford the call of ``write``.
+
+        Whether that took time, for which the consumer waited too: after the ticket's last row, say when it is over (``gave``).
+        """
         self.end += _ROW_BYTES
         if given_ns >= self.due_ns:
             self._owner.tick(self, given_ns)
-        elif self.end == len(self.buffer):
+            return True
+        if self.end == len(self.buffer):
             self._owner.fold(self)
+            return True
+        return False
+
+    def gave(self, given_ns: int) -> None:
+        """The batch written last, in one row or several, was given only then."""
+        end = self.end
+        ticket = self.buffer[end - _ROW_BYTES + _TICKET.start : end - _ROW_BYTES + _TICKET.stop]
+        while (
+            end and self.buffer[end - _ROW_BYTES + _TICKET.start : end - _ROW_BYTES + _TICKET.stop] == ticket
+        ):
+            end -= _ROW_BYTES
+            _GIVEN.pack_into(self.buffer, end + _GIVEN_AT, given_ns)
 
     def pinned(self, began_ns: int, ended_ns: int) -> None:
         """The batch written last was copied into pinned memory before it was given."""
         if self.end:  # some rows always stay
             self.pin_ns += ended_ns - began_ns
-            _GIVEN.pack_into(self.buffer, self.end - _ROW_BYTES + _GIVEN_AT, ended_ns)
+            self.gave(ended_ns)
 
     def pending(self) -> Array:
         """A copy of the rows that are not folded yet."""

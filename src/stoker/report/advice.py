@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stoker._metrics.causes import Causes
+from stoker._metrics.causes import CROWDED, Causes
 from stoker._metrics.contention import active_threads
 from stoker._metrics.record import LoaderRecord, Machine
 from stoker.report.finding import Edit, Finding, Gain
@@ -134,6 +134,9 @@ def _compute(case: Case) -> list[Finding]:
             case.at_most("compute"),
         )
     )
+    crowd = case.causes.told("runq_share")
+    if crowd is not None and (crowd.value or 0.0) > CROWDED and case.causes.told("foreign_cpus") is not None:
+        found.append(_neighbours(case))
     return found
 
 
@@ -168,15 +171,17 @@ def _starved(case: Case) -> list[Finding]:
         ]
     if case.causes.culprit == "own":
         return _oversubscribed(case)
-    return [
-        case.finding(
-            "cpu-neighbours",
-            _told(case, "foreign_cpus") or _told(case, "runq_share"),
-            "Give the job CPUs of its own (taskset, cpuset, another node), or end what runs beside it (see top, sorted by CPU).",
-            None,
-            case.at_most("starved"),
-        )
-    ]
+    return [_neighbours(case)]
+
+
+def _neighbours(case: Case) -> Finding:
+    return case.finding(
+        "cpu-neighbours",
+        _told(case, "foreign_cpus") or _told(case, "runq_share"),
+        "Give the job CPUs of its own (taskset, cpuset, another node), or end what runs beside it (see top, sorted by CPU).",
+        None,
+        case.at_most("starved"),
+    )
 
 
 def _oversubscribed(case: Case) -> list[Finding]:

@@ -31,6 +31,7 @@ _ABOUT = {
         "runq_share",
         "wanted_cpus",
         "threads_per_worker",
+        "loop_runq_share",
         "foreign_cpus",
         "cpu_pressure",
     ),
