@@ -193,11 +193,26 @@ def _seeding_inline() -> float:
     return rng.inline_us()
 
 
+def _recording() -> float:
+    from benchmarks import recording
+
+    return 100 * recording.cpu_share()
+
+
 MICROS: tuple[Micro, ...] = (
     Micro("core", "the scheduler's own cost per batch", _core, 20.0),
     Micro("core-split", "the same when batches are split over 4 workers", _core_split, 20.0),
     Micro("rng", "seeding one range of rows in a worker", _seeding, 11.0),
     Micro("rng-inline", "seeding a batch of 64 rows without workers", _seeding_inline, 200.0),
+    Micro(
+        "recording",
+        "keeping a record, 64 samples of 16 bytes, parent and workers",
+        _recording,
+        2.0,
+        Metric.OVERHEAD,
+        most_rounds=3,
+        quick=False,
+    ),
     Micro("recovery", "how much later a batch comes when all workers are killed", _recovery, 1e6),
 )
 

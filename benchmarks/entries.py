@@ -37,6 +37,7 @@ class Metric(Enum):
     BEYOND = ("beyond empty", "", True, "beyond_share")
     PACKED = ("size", "", True, "packed_share")
     SPEED = ("speed", "", False, "speed")
+    OVERHEAD = ("CPU added", " %", True)
 
     def __init__(self, label: str, unit: str, at_most: bool, fact: str = "") -> None:
         self.label = label

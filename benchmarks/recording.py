@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 _TURNS = 24
-_BATCHES = 2500
+_BATCHES = 1500
 
 
 class _Cost(NamedTuple):
