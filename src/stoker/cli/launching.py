@@ -180,7 +180,7 @@ def _tell(order: Order, outcome: supervisor.Outcome, folder: Path, default: Path
 
     gathered = gather(folder, outcome, order.argv)
     record = gathered.record
-    said = [f"stoker: {each}" for each in gathered.notes]
+    said = [f"stoker: {each}" for each in gathered.unreadable]
     written = True
     if record.loaders or order.output is not None:
         path = order.output or default

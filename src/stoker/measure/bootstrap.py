@@ -17,10 +17,10 @@ from typing import Any
 
 MODE = "STOKER_MODE"
 """Environment: "profile" or "run". Taken out before the script runs."""
-RECORD = "STOKER_RECORD"
-"""Environment: the folder into which loaders write their records. It stays."""
 PYTHONPATH = "STOKER_PYTHONPATH"
 """Environment: the user's PYTHONPATH, where there is one. Taken out as well."""
+RECORD = "STOKER_RECORD"
+"""Environment: the folder into which loaders write their records. It stays."""
 
 _PARTS = {
     "profile": ("stoker.measure.torch_loader",),
@@ -30,11 +30,6 @@ _PARTS = {
 measured."""
 
 _TORCH = ("torch", "torch.utils.data")
-
-_UNMEASURED = {
-    "torchdata.stateful_dataloader": "torchdata's StatefulDataLoader has an engine of its own and is not measured"
-}
-"""By module: what is noted for the summary when a script imports it."""
 
 
 def begin() -> None:
@@ -58,13 +53,7 @@ def arm(mode: str) -> None:
         if not sentry.awaits(*_TORCH):
             install(mode)
 
-    sentry = Sentry(
-        {
-            **dict.fromkeys(_TORCH, ran),
-            **dict.fromkeys(_UNMEASURED, lambda each: note(_UNMEASURED[each.__name__])),
-            "multiprocessing.spawn": lambda each: follow(each, mode),
-        }
-    )
+    sentry = Sentry({**dict.fromkeys(_TORCH, ran), "multiprocessing.spawn": lambda each: follow(each, mode)})
     sys.meta_path.insert(0, sentry)
     sentry.catch_up()
 
@@ -78,17 +67,6 @@ def install(mode: str) -> None:
             complain(
                 f"{name} could not be installed, so loaders may be missing: {type(error).__name__}: {error}"
             )
-
-
-def note(text: str) -> None:
-    """Leave a word for the summary beside the records."""
-    folder = os.environ.get(RECORD)
-    if folder:
-        try:
-            with open(os.path.join(folder, f"{os.getpid()}.note"), "a") as file:
-                file.write(f"{text}\n")
-        except OSError:  # the run is over, say
-            pass
 
 
 def follow(spawn: ModuleType, mode: str) -> None:

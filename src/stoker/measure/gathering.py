@@ -16,28 +16,26 @@ from stoker.measure.supervisor import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """``notes``: what the record cannot say: loaders that are not measured, files that cannot be read."""
+    """``unreadable``: why files of the folder are not part of the record."""
 
     record: RunRecord
-    notes: list[str]
+    unreadable: list[str]
 
 
 def gather(folder: Path, outcome: Outcome, argv: Sequence[str]) -> Gathered:
     """All records in ``folder``; one without loaders when there are none. A file that cannot be read does not hide the others."""
     found: list[RunRecord] = []
-    notes: set[str] = set()
+    unreadable: list[str] = []
     for path in sorted(folder.glob("*.json*")):
         try:
             found.append(journal.read(path))
         except RecordError as error:
-            notes.add(str(error))
-    for path in folder.glob("*.note"):
-        notes.update(path.read_text(errors="replace").splitlines())
+            unreadable.append(str(error))
     record = _one(found) if found else _empty(outcome)
     run = record.run
     run.pid, run.argv = outcome.pid, list(argv)
     run.exit, run.ended = outcome.text, outcome.code >= 0
-    return Gathered(record, sorted(notes))
+    return Gathered(record, unreadable)
 
 
 def _one(found: Sequence[RunRecord]) -> RunRecord:
