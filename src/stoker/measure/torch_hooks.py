@@ -26,8 +26,9 @@ from torch.utils.data import get_worker_info
 from stoker._metrics.instrument import is_ours
 from stoker.measure.torch_account import Account, Books
 from stoker.measure.torch_ring import Ring
-from stoker.measure.torch_watch import InlineWatch, WaitsWatch, Watch, WorkersWatch
+from stoker.measure.torch_watch import InlineWatch, WaitsWatch, Watch
 from stoker.measure.torch_worker import making
+from stoker.measure.torch_workers import WorkersWatch
 
 _clock = time.monotonic_ns
 Method = Callable[..., Any]
