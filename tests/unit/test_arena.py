@@ -160,6 +160,20 @@ def test_trim_gives_pages_back(wire: Wire) -> None:
     assert wire.arena.resident_bytes() <= before - (4 << 20)
     assert wire.arena.lease(SlotRef(1, 0), 64).tensor(0, (64,), torch.uint8).count_nonzero() == 0
     assert wire.send(torch.ones(4 << 20, dtype=torch.uint8), 1).sum() == 4 << 20
+    wire.arena.trim(1)  # it was used since
+    assert wire.arena.resident_bytes() <= before - (4 << 20)
+
+
+def test_a_slot_that_has_no_pages_costs_nothing_to_trim(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    punched: list[int] = []
+    monkeypatch.setattr(memory, "punch", lambda fd, offset, nbytes: punched.append(offset // nbytes))
+    wire.send(torch.ones(100), 1)
+    for _ in range(3):
+        wire.arena.trim(1)
+    assert punched == [1]
+    wire.send(torch.ones(100), 1)
+    wire.arena.trim(1)
+    assert punched == [1, 1]
 
 
 def test_only_touched_pages_exist(wire: Wire) -> None:

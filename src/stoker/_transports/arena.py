@@ -77,6 +77,8 @@ class Arena:
         self._leases: dict[int, _LeaseEnd] = {}
         self._lease_ended = _lease_ended(self._leases, self.released)
         self._slots = 0
+        self._bare: set[int] = set()
+        """Slots whose pages were given back and that nobody was told of since."""
         self._open = threading.RLock()
         try:
             self._fit_stride()
@@ -95,10 +97,13 @@ class Arena:
             slots = max(index + 1, 2 * self._slots)
             os.ftruncate(self.fd, slots * self.stride)
             self._slots = slots
+        if self._bare:
+            self._bare.discard(index)
 
     def put(self, index: int, payload: bytes | memoryview) -> None:
         """Write a task payload at the beginning of a free slot."""
         nbytes = len(payload)
+        self._bare.discard(index)
         mapping = self._mapping(index, nbytes)
         if self.reserve:
             memory.reserve(self.fd, index * self.stride, nbytes)
@@ -126,7 +131,8 @@ class Arena:
         with (
             self._open
         ):  # a descriptor that is closed meanwhile may be somebody else's file by the time of the call
-            if index < self._slots and self.fd >= 0:
+            if index < self._slots and self.fd >= 0 and index not in self._bare:
+                self._bare.add(index)
                 memory.punch(self.fd, index * self.stride, self.stride)
 
     def shrink(self, free: Sequence[int], keep_bytes: int) -> None:
