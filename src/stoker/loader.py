@@ -14,6 +14,7 @@ import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 
 from stoker import options as opts
+from stoker._core.roster import Roster
 from stoker._engine import figures
 from stoker._engine.ahead import Ahead
 from stoker._engine.bookmark import Bookmark
@@ -22,7 +23,6 @@ from stoker._engine.ledger import Ledger
 from stoker._engine.pool import Pool
 from stoker._engine.recording import attach, recorder_of
 from stoker._engine.relay import Lap, Relay
-from stoker._engine.roster import Roster
 from stoker._metrics.cpus import cpus
 from stoker._metrics.recorder import Recorder
 from stoker._metrics.site import site

@@ -41,7 +41,7 @@ def test_a_long_wait_names_the_worker_the_index_and_the_time() -> None:
         WorkerLive(1, 51, "fetch", index=17, batch=3, row=1, for_s=12.2, awaited=True),
     ]
     lines = texts(told(waiting_s=12.0, workers=workers))
-    assert "  waiting for 12 s: worker 1 has been on index 17 for 12 s (fetch)" in lines
+    assert "  waiting for 12 s: worker 1 is on index 17 of batch 3 (fetch), which it began 12 s ago" in lines
     assert [line.split()[:2] for line in lines if line.startswith("  worker ")] == [
         ["worker", "1"],
         ["worker", "0"],

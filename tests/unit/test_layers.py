@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 HEAVY = {"torch", "numpy", "psutil", "cloudpickle", "threadpoolctl"}
-TOOLS = {"stoker.cli", "stoker.report", "stoker.doctor", "stoker.tune", "stoker.measure", "rich"}
+TOOLS = {"stoker.cli", "stoker.report", "stoker.exports", "stoker.doctor", "stoker.tune", "stoker.measure"}
+TOOLS |= {"click", "rich", "prometheus_client", "tensorboard"}
 
 IMPORTED = """
 import json, sys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stoker._engine.roster import Roster
+from stoker._core.roster import Roster
 
 
 class Member:

@@ -6,7 +6,7 @@ import json
 
 from stoker._metrics.page import PAGE_BYTES
 from stoker._metrics.record import Event, Slow
-from stoker._metrics.summary import RECENT_NS, Recently, summary_of
+from stoker._metrics.summary import RECENT_NS, Recently, added, summary_of, sums_of
 from tests.unit.records import MS, SECOND, loader, worker
 
 
@@ -48,6 +48,15 @@ def test_recent_is_what_the_last_ten_seconds_added() -> None:
     assert recent["steps"] == 100
     assert recent["causes"] == {"compute": 2500 * MS}
     assert summary["whole"]["causes"] == {"io": 7500 * MS, "compute": 3500 * MS}
+
+
+def test_causes_that_were_settled_later_still_add_up() -> None:
+    before = sums_of(loader({("fetch", 0, "unknown"): 0.4, ("fetch", 0, "io"): 0.1}))
+    now = sums_of(loader({("fetch", 0, "io"): 0.5, ("fetch", 0, "compute"): 0.4}))
+    since = added(now, before)
+    assert since["wait_ns"] == 400 * MS
+    assert since["causes"] == {"io": 200 * MS, "compute": 200 * MS}
+    assert added(before, now)["causes"] == {}, "a record that began anew"
 
 
 def test_what_was_not_measured_is_none() -> None:

@@ -23,7 +23,7 @@ from stoker._engine.progress import Progress
 from stoker._engine.recording import Pen
 from stoker._engine.vigil import Vigil
 from stoker._executors.base import Arrival
-from stoker._metrics.page import ASKED_NS
+from stoker._metrics.page import ASKED_NS, STEPS
 from stoker._metrics.recorder import Recorder
 from stoker._plan.planner import Planner
 from stoker.errors import Interrupted, LoaderClosed, NoGoodSample, WorkerDied
@@ -123,7 +123,9 @@ class Iteration:
             if pen is None:
                 self._advance()
             else:
-                pen.page.words[ASKED_NS] = asked_ns
+                words = pen.page.words
+                words[STEPS] = self._ledger.batches
+                words[ASKED_NS] = asked_ns
                 if pen.idle is not None:
                     pen.idle.asked()
                 try:

@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 from typing import Protocol
 
-from stoker._engine.roster import Roster
+from stoker._core.roster import Roster
 
 
 class Closable(Protocol):

@@ -91,27 +91,36 @@ class Accounts:
         sums, blamed = folder.fold(rows)
         for key, ns in sums.items():
             self.sums[key] += ns
-        steps = rows[rows[:, _AT["part"]] == 0]
-        asked, given = (steps[:, _AT[name]] for name in ("asked_ns", "given_ns"))
-        epochs = np.concatenate([[last[0]], steps[:, _AT["epoch"]]])
-        gaps = asked - np.concatenate([[last[1]], given[:-1]])
-        gaps = gaps[epochs[1:] == epochs[:-1]]  # between two epochs the training loop does something else
-        step_ns = int(gaps[gaps <= IDLE_NS].sum())
-        wait_ns = int((given - asked).sum())
-        self._count(rows, steps, wait_ns, step_ns, int(gaps.sum()) - step_ns)
+        steps, wait_ns, step_ns = self._count(rows, last)
         self._by_worker(rows)
         self._by_concurrency(rows)
         self._slow(rows, blamed)
         self._curve(steps, wait_ns, step_ns, sums)
         self._keep(rows)
         self.added += len(rows)
-        return (int(epochs[-1]), int(given[-1])) if len(given) else last
+        if not len(steps):
+            return last
+        return int(steps[-1, _AT["epoch"]]), int(steps[-1, _AT["given_ns"]])
 
-    def _count(self, rows: Array, steps: Array, wait_ns: int, step_ns: int, idle_ns: int) -> None:
+    def totals_with(self, rows: Array, last: tuple[int, int]) -> Totals:
+        """What the totals will be when these rows, held back for what comes after them, are added: for those who look now."""
+        ahead = Accounts(self.began_ns, copy.copy(self.totals))
+        if len(rows):
+            ahead._count(rows, last)
+        return ahead.totals
+
+    def _count(self, rows: Array, last: tuple[int, int]) -> tuple[Array, int, int]:
+        """Add to the totals; returns the rows that are steps, and how long they waited and took."""
         totals = self.totals
+        steps = rows[rows[:, _AT["part"]] == 0]
         asked, got, given, sent = (
             steps[:, _AT[name]] for name in ("asked_ns", "got_ns", "given_ns", "sent_ns")
         )
+        epochs = np.concatenate([[last[0]], steps[:, _AT["epoch"]]])
+        gaps = asked - np.concatenate([[last[1]], given[:-1]])
+        gaps = gaps[epochs[1:] == epochs[:-1]]  # between two epochs the training loop does something else
+        step_ns = int(gaps[gaps <= IDLE_NS].sum())
+        wait_ns, idle_ns = int((given - asked).sum()), int(gaps.sum()) - step_ns
         totals.steps += len(steps)
         totals.rows += int(rows[:, _AT["rows"]].sum())
         nbytes = int(steps[:, _AT["batch_bytes"]].sum())
@@ -129,6 +138,7 @@ class Accounts:
         waited = (got > asked) & (sent > 0)
         totals.wake_ns = _counted(totals.wake_ns, (got - np.maximum(sent, asked))[waited])
         totals.wait_histogram = _counted(totals.wait_histogram, given - asked)
+        return steps, wait_ns, step_ns
 
     def worker(self, number: int) -> WorkerRecord:
         """One worker's sums."""

@@ -15,11 +15,11 @@ import mmap
 import os
 import tempfile
 import time
-import weakref
 import zlib
 from contextlib import suppress
 from typing import NamedTuple, cast
 
+from stoker._core.roster import Roster
 from stoker._metrics.summary import Summary
 from stoker.errors import RecordError
 
@@ -52,7 +52,7 @@ EDITION = 7
 LENGTH = 8
 CHECKSUM = 9
 
-_pages: weakref.WeakSet[RunPage] = weakref.WeakSet()
+_pages: Roster[RunPage] = Roster()
 
 
 class RunPage:
@@ -126,9 +126,8 @@ class RunPage:
 
 def _let_go() -> None:
     """In a forked child: the page tells what the parent does, and must not outlive it here."""
-    for page in list(_pages):
+    for page in _pages.all():
         page.close()
-    _pages.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -14,20 +14,30 @@ import sys
 import threading
 import time
 import uuid
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from stoker._core.roster import Roster
 from stoker._metrics import machine, page
 from stoker._metrics.accounts import Accounts, table
 from stoker._metrics.blame import Folder
 from stoker._metrics.instrument import is_ours
 from stoker._metrics.journal import Journal
 from stoker._metrics.processes import footprint
-from stoker._metrics.record import Event, LoaderRecord, Machine, Option, Run, RunRecord, Slow, WorkerRecord
+from stoker._metrics.record import (
+    STEP_COLUMNS,
+    Event,
+    LoaderRecord,
+    Machine,
+    Option,
+    Run,
+    RunRecord,
+    Slow,
+    WorkerRecord,
+)
 from stoker._metrics.summary import Recently, Summary, summary_of
 from stoker._metrics.tape import Tape
 
@@ -43,7 +53,7 @@ _WEIGH_NS = 1_000_000_000
 _WEIGH_COST = 100
 """Workers are weighed for the file after a second, and then for no more than this part of the time."""
 
-_live: weakref.WeakSet[Recorder] = weakref.WeakSet()
+_live: Roster[Recorder] = Roster()
 _numbers = iter(range(1 << 62))
 _facts: list[Machine] = []
 
@@ -69,7 +79,7 @@ class Idle(Protocol):
 
 def live() -> list[Recorder]:
     """All of this process that were not closed. Any thread."""
-    return [each for each in list(_live) if not each.closed]
+    return [each for each in _live.all() if not each.closed]
 
 
 def sink_from_environment() -> Path | None:
@@ -108,6 +118,8 @@ class Recorder:
         self.idle: Idle | None = None
         """Tells how much of the waiting left the accelerator at work, where there is one."""
         self.page: page.RunPage | None = None
+        self.latest: Summary | None = None
+        """What the page says; None before the first batch. Any thread may read it."""
         self._sink = sink
         self._lock = threading.RLock()
         self._tapes: list[Tape] = []
@@ -160,11 +172,14 @@ class Recorder:
     def _begin(self) -> None:
         self._read_load()
         self.page = page.RunPage.create()
+        self.page.write(
+            self._summary(None, time.monotonic_ns())
+        )  # who it is: the first batch may be long in coming
 
     def reborn(self) -> None:
         """In a forked child: begin with nothing. Locks may be held by threads that are not here."""
         self._lock = threading.RLock()
-        self.page = None
+        self.page = self.latest = None
         self._tapes.clear()
         self._pids.clear()
         self._born()
@@ -314,20 +329,30 @@ class Recorder:
                 self._load_due_ns = now_ns + _LOAD_NS
                 self._read_load()
             if self.page is not None:
-                self.page.write(self._summary(now_ns))
+                self.latest = self._summary(tape, now_ns)
+                self.page.words[page.GIVEN_NS] = now_ns
+                self.page.words[page.STEPS] = self.latest["whole"]["steps"]
+                self.page.write(self.latest)
             if self._journal is not None and now_ns >= self._journal_due_ns:
                 self._journal_due_ns = now_ns + self._journal_gap_ns
                 self._journal_gap_ns = min(2 * self._journal_gap_ns, _JOURNAL_NS)
                 self._append(self._journal)
 
-    def _summary(self, now_ns: int) -> Summary:
-        run = self.run
+    def _summary(self, tape: Tape | None, now_ns: int) -> Summary:
+        run, last = self.run, dict[str, int]()
+        loader = self._loader(self._accounts)
+        if tape is not None and tape.rows:
+            pending = tape.pending()
+            loader.totals = self._accounts.totals_with(pending, tape.last)
+            last = dict(zip(STEP_COLUMNS, pending[-1].tolist(), strict=True))
         return summary_of(
-            self._loader(self._accounts),
+            loader,
             self._recently,
             at_ns=now_ns,
             began_ns=run.began_ns,
             workers=_workers(self.options),
+            depth=last.get("depth"),
+            undelivered_bytes=last.get("undelivered_bytes"),
             rank=run.rank,
             world_size=run.world_size,
         )
@@ -461,7 +486,7 @@ def _number(name: str, default: int) -> int:
 
 def _reborn() -> None:
     """In a forked child: what was recorded is the parent's, and so are its page and its file."""
-    for each in list(_live):
+    for each in _live.all():
         each.reborn()
 
 

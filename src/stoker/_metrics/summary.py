@@ -111,7 +111,6 @@ class Recently:
 
 def added(now: Sums, before: Sums) -> Sums:
     """The difference of two sums of one loader."""
-    causes = {name: ns - before["causes"].get(name, 0) for name, ns in now["causes"].items()}
     return Sums(
         ns=now["ns"] - before["ns"],
         steps=now["steps"] - before["steps"],
@@ -123,8 +122,16 @@ def added(now: Sums, before: Sums) -> Sums:
         cpu_ns=_less(now["cpu_ns"], before["cpu_ns"]),
         runq_ns=_less(now["runq_ns"], before["runq_ns"]),
         off_ns=_less(now["off_ns"], before["off_ns"]),
-        causes={name: ns for name, ns in causes.items() if ns},
+        causes=_added_causes(now["causes"], before["causes"]),
     )
+
+
+def _added_causes(now: dict[str, int], before: dict[str, int]) -> dict[str, int]:
+    """The same for causes. What was unknown may be known by now: a cause that lost some gives it to those that gained."""
+    added = {name: now.get(name, 0) - before.get(name, 0) for name in now | before}
+    gained = sum(ns for ns in added.values() if ns > 0)
+    part = max(0, sum(added.values())) / gained if gained else 0.0
+    return {name: round(ns * part) for name, ns in added.items() if ns > 0 and part}
 
 
 def summary_of(
@@ -141,7 +148,7 @@ def summary_of(
 ) -> Summary:
     """The summary of a loader's record, whose steps and periods may be left out. Its moments count from ``began_ns``."""
     totals = loader.totals
-    whole = _sums(loader)
+    whole = sums_of(loader)
     last = loader.events[-1] if loader.events else None
     return Summary(
         at_ns=at_ns,
@@ -173,12 +180,13 @@ def _less(now: int | None, before: int | None) -> int | None:
     return None if now is None else now - (before or 0)
 
 
-def _sums(loader: LoaderRecord) -> Sums:
+def sums_of(loader: LoaderRecord) -> Sums:
+    """The sums of a record over the whole run."""
     totals, causes = loader.totals, dict[str, int]()
     for each in loader.blame:
         causes[each.cause] = causes.get(each.cause, 0) + each.ns
-    workers = loader.workers
-    metered = [worker for worker in workers if worker.metered_ns]
+    workers = [worker for worker in loader.workers if worker.worker >= 0]
+    metered = [worker for worker in loader.workers if worker.metered_ns]
     return Sums(
         ns=totals.wall_ns,
         steps=totals.steps,

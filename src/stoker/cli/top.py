@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import click
 
 from stoker.report.attached import Scan, belongs, scan
-from stoker.report.board import Line, board
+from stoker.report.board import Line, board, folded
 from stoker.report.live import LoaderLive, document, live
 
 _GLANCE_S = 0.25
@@ -106,23 +106,22 @@ def _watch(interval_s: float, pid: int | None, verbose: bool) -> None:
     console = Console()
     with Live(console=console, screen=True, auto_refresh=False) as screen:
         for moment in _moments(interval_s, pid):
-            room = console.size.height - 1
-            lines = _fitted(moment, verbose, room)
+            lines = _fitted(moment, verbose, console.size.width, console.size.height)
             text = Text("\n", no_wrap=True, overflow="ellipsis").join(
                 Text(line.text, style=_STYLES.get(line.kind, "")) for line in lines
             )
             screen.update(text, refresh=True)
 
 
-def _fitted(moment: _Moment, verbose: bool, room: int) -> list[Line]:
+def _fitted(moment: _Moment, verbose: bool, width: int, height: int) -> list[Line]:
     """As many workers of every loader as the screen has room for."""
-    most = None if verbose else room
-    lines = _lines(moment, verbose, most)
-    while most and len(lines) > room:
-        over = len(lines) - room
+    most = None if verbose else height
+    while True:
+        lines = [part for line in _lines(moment, verbose, most) for part in folded(line, width)]
+        over = len(lines) - height
+        if not most or over <= 0:
+            return lines
         most = max(0, min(most - 1, most - over // max(1, len(moment.loaders))))
-        lines = _lines(moment, verbose, most)
-    return lines
 
 
 def _lines(moment: _Moment, verbose: bool, most_workers: int | None) -> list[Line]:

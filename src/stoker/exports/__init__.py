@@ -1,1 +1,1 @@
-"""Figures of running loaders for other systems, through their own client libraries (extras)."""
+"""The live record for other tools: each module needs the client library of its tool, an extra, and only when it is imported."""

@@ -209,9 +209,17 @@ def _command(pid: int, proc: str) -> str:
     with suppress(OSError), open(f"{proc}/{pid}/cmdline", "rb") as text:
         words = text.read().decode(errors="replace").rstrip("\0").split("\0")
     if words and os.path.basename(words[0]).startswith("python"):
-        words = words[1:] or words
+        words = _without_options(words[1:]) or words
     words[:1] = [os.path.basename(words[0])] if words else []
     return " ".join(words)
+
+
+def _without_options(words: list[str]) -> list[str]:
+    """A command line of Python from the script, ``-m`` or ``-c`` on."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at][:2] not in ("-m", "-c"):
+        at += 2 if words[at] in ("-W", "-X") else 1
+    return words[at:]
 
 
 def _pool(fd: int, holders: Sequence[int], proc: str) -> PoolSeen | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -21,6 +22,7 @@ CAUSES = {
 }
 _IDLE_S = 10.0
 _SLOWEST = 3
+_COMMAND = 60
 
 
 class Line(NamedTuple):
@@ -32,6 +34,10 @@ class Line(NamedTuple):
 
 def board(loader: LoaderLive, most_workers: int | None = None) -> list[Line]:
     """All about one loader. ``most_workers`` bounds the lines about workers: those longest on their task are kept."""
+    return [Line(line.kind, _printable(line.text)) for line in _board(loader, most_workers)]
+
+
+def _board(loader: LoaderLive, most_workers: int | None) -> list[Line]:
     lines = [Line("head", _head(loader)), Line("live", f"  {live_line(loader)}")]
     lines += [Line("alarm", f"  {text}") for text in _alarms(loader)]
     lines += [Line("detail", f"  {text}") for text in _details(loader)]
@@ -43,6 +49,13 @@ def board(loader: LoaderLive, most_workers: int | None = None) -> list[Line]:
     if rest := ranked[len(shown) :]:
         lines.append(Line("worker", f"  and {len(rest)} more: {_phases(rest)}"))
     return lines
+
+
+def folded(line: Line, width: int) -> list[Line]:
+    """A line that is wider than the screen, in several; those about workers are cut off there instead."""
+    if len(line.text) <= width or line.kind in ("head", "worker"):
+        return [line]
+    return [Line(line.kind, text) for text in textwrap.wrap(line.text, width, subsequent_indent="    ")]
 
 
 def live_line(loader: LoaderLive) -> str:
@@ -75,20 +88,19 @@ def worker_line(worker: WorkerLive) -> str:
     text = f"worker {worker.worker:<3} {worker.pid:<8} {worker.phase:<8}"
     if worker.for_s is None:
         return text.rstrip()
-    where = f"index {worker.index}" if worker.index is not None else ""
-    batch = f"batch {worker.batch}" + (f" row {worker.row}" if worker.row is not None else "")
-    text += f"{where or batch:<18} {seconds(worker.for_s):>8}"
+    index = f"index {worker.index}" if worker.index is not None else ""
+    mark = "awaited" if worker.awaited else "of an old epoch" if worker.stale else ""
+    text += f"{index:<14} {seconds(worker.for_s):>8}  {mark:<8} batch {worker.batch}"
+    if worker.row is not None:
+        text += f" row {worker.row}"
     if worker.cpu is not None and worker.runq is not None and worker.off is not None:
         text += f"  cpu {share(worker.cpu)} runq {share(worker.runq)} off {share(worker.off)}"
-    if worker.awaited:
-        text += "  the consumer waits for it"
-    elif worker.stale:
-        text += "  of an epoch that is over"
     return text
 
 
 def _head(loader: LoaderLive) -> str:
-    words = [f"{loader.command or 'process'} ({loader.pid})"]
+    command = loader.command or "process"
+    words = [f"{command if len(command) <= _COMMAND else command[: _COMMAND - 1] + '…'} ({loader.pid})"]
     if loader.world_size > 1:
         words.append(f"rank {loader.rank} of {loader.world_size}")
     if loader.name is not None:
@@ -109,8 +121,11 @@ def _alarms(loader: LoaderLive) -> Iterator[str]:
         awaited = next((worker for worker in loader.workers if worker.awaited), None)
         on = ""
         if awaited is not None:
-            what = f"index {awaited.index}" if awaited.index is not None else f"batch {awaited.batch}"
-            on = f": worker {awaited.worker} has been on {what} for {seconds(awaited.for_s or 0.0)} ({awaited.phase})"
+            index = f"index {awaited.index} of " if awaited.index is not None else ""
+            on = (
+                f": worker {awaited.worker} is on {index}batch {awaited.batch} ({awaited.phase}), "
+                f"which it began {seconds(awaited.for_s or 0.0)} ago"
+            )
         elif loader.workers:
             on = ": no worker is at work"
         yield f"waiting for {seconds(loader.waiting_s)}{on}"
@@ -129,9 +144,8 @@ def _details(loader: LoaderLive) -> Iterator[str]:
             for cause, part in loader.causes.items()
             if part >= 0.01
         )
-        whole_ns = sum(part["ns"] for part in loader.blame)
-        if whole_ns:
-            first = loader.blame[0]
+        first = loader.blame[0] if loader.blame else None
+        if first is not None and first["ns"] / 1e9 > (loader.waiting_s or 0.0):
             who = "the parent" if first["worker"] < 0 else f"worker {first['worker']}"
             yield f"most of the run's wait: {first['stage'].replace('_', '-')} in {who}, {seconds(first['ns'] / 1e9)}"
     if slow := [each for each in loader.slowest[:_SLOWEST] if each["index"] is not None]:
@@ -143,6 +157,11 @@ def _details(loader: LoaderLive) -> Iterator[str]:
 def _phases(workers: list[WorkerLive]) -> str:
     found = Counter(worker.phase for worker in workers)
     return ", ".join(f"{found[phase]} {phase}" for phase in ("fetch", "collate", "idle") if found[phase])
+
+
+def _printable(text: str) -> str:
+    """Names and reasons come from elsewhere: they may not move the cursor."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def counted(number: int, word: str) -> str:

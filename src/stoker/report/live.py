@@ -158,7 +158,7 @@ def _measure(told: LoaderLive, summary: Summary, steps: int, asked_ns: int, at_n
     waiting_ns = at_ns - max(asked_ns, summary["at_ns"]) if asked_ns else 0
     # Of what the page calls recent, this much still is.
     weight = min(1.0, max(0, RECENT_NS - late_ns) / recent["ns"]) if recent["ns"] else 0.0
-    new_steps = steps - whole["steps"]
+    new_steps = max(0, steps - whole["steps"])
     wait_ns = recent["wait_ns"] * weight + waiting_ns
     step_ns = recent["step_ns"] * weight + late_ns - waiting_ns
     ns = recent["ns"] * weight + late_ns

@@ -1,0 +1,151 @@
+"""Prometheus: the exposition text, read back with the client's own parser."""
+
+from __future__ import annotations
+
+import os
+import socket
+import urllib.request
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from stoker._metrics.processes import footprint
+from stoker._metrics.record import LoaderRecord
+from stoker._metrics.recorder import Recorder
+from stoker._metrics.summary import Recently, summary_of
+from stoker.exports import prometheus
+from tests.unit import records
+
+Samples = dict[tuple[str, ...], float]
+
+
+class Fixed(Recorder):
+    """A recorder whose record is given."""
+
+    def __init__(self, loader: LoaderRecord) -> None:
+        super().__init__(name=loader.name, engine="stoker", executor="process", dataset="Images", sink=None)
+        self.given = loader
+
+    def record(self, *, steps: bool = True, weigh: bool = True) -> Any:
+        assert not steps
+        assert not weigh
+        return records.run(self.given)
+
+
+def scraped(*recorders: Recorder, collector: prometheus.Collector | None = None) -> Samples:
+    """By the name of the metric, that of the loader, and another label if there is one."""
+    registry = CollectorRegistry()
+    registry.register(collector or prometheus.Collector(lambda: recorders))
+    return parsed(generate_latest(registry).decode())
+
+
+def parsed(text: str) -> Samples:
+    return {
+        (sample.name, sample.labels.pop("loader"), *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def fixed(waits_s: records.Waits | None = None, **changed: Any) -> Fixed:
+    return Fixed(records.loader(waits_s, **changed))
+
+
+def test_metrics_say_what_the_record_says() -> None:
+    waits = {("fetch", 0, "io"): 0.6, ("fetch", 1, "starved"): 0.3, ("collate", 0, "io"): 0.1}
+    totals = {"worker_deaths": 2, "bad_samples": 3, "stalls": 1}
+    found = scraped(fixed(waits, name="train", step_s=2.0, totals=totals))
+    assert found["stoker_wait_seconds_total", "train", "fetch"] == pytest.approx(0.9)
+    assert found["stoker_wait_seconds_total", "train", "collate"] == pytest.approx(0.1)
+    assert found["stoker_wait_cause_seconds_total", "train", "io"] == pytest.approx(0.7)
+    assert found["stoker_wait_cause_seconds_total", "train", "starved"] == pytest.approx(0.3)
+    assert found["stoker_batches_total", "train"] == 100
+    assert found["stoker_samples_total", "train"] == 6400
+    assert found["stoker_ready_ratio", "train"] == 0.5
+    assert found["stoker_step_seconds_total", "train"] == pytest.approx(2.0)
+    assert found["stoker_first_batch_seconds", "train"] == pytest.approx(0.05)
+    assert found["stoker_window", "train"] == 4
+    assert found["stoker_worker_restarts_total", "train"] == 2
+    assert found["stoker_bad_samples_total", "train"] == 3
+    assert found["stoker_stalls_total", "train"] == 1
+    states = [found["stoker_worker_seconds_total", "train", state] for state in ("cpu", "runq", "off")]
+    assert states == pytest.approx([0.6, 0.0, 5.4])  # two workers, three seconds each
+
+
+def test_what_was_not_measured_has_no_sample() -> None:
+    silent = fixed(workers=[], totals={"steps": 0, "first_batch_ns": None, "bytes": None, "window": None})
+    names = {key[0] for key in scraped(silent)}
+    assert names.isdisjoint(
+        {
+            "stoker_ready_ratio", "stoker_first_batch_seconds", "stoker_batch_bytes_total", "stoker_window", "stoker_queue_depth",
+            "stoker_worker_seconds_total", "stoker_worker_pss_bytes", "stoker_wait_seconds_total",
+        }
+    )  # fmt: skip
+    assert "stoker_batches_total" in names
+
+
+def test_the_queue_is_that_of_the_last_batch() -> None:
+    one = fixed()
+    one.latest = summary_of(one.given, Recently(), at_ns=1, depth=3, undelivered_bytes=77)
+    found = scraped(one)
+    assert (found["stoker_queue_depth", "loader"], found["stoker_undelivered_bytes", "loader"]) == (3, 77)
+
+
+def test_loaders_of_one_name_are_told_apart_and_names_are_given_again() -> None:
+    here = [fixed(totals={"steps": steps}) for steps in (1, 2, 3)]
+    collector = prometheus.Collector(lambda: here)
+
+    def batches() -> dict[str, float]:
+        found = scraped(collector=collector)
+        return {key[1]: value for key, value in found.items() if key[0] == "stoker_batches_total"}
+
+    assert batches() == {"loader": 1, "loader-2": 2, "loader-3": 3}
+    del here[0]
+    assert batches() == {"loader-2": 2, "loader-3": 3}
+    here.append(fixed(totals={"steps": 4}))
+    assert batches() == {"loader": 4, "loader-2": 2, "loader-3": 3}
+
+
+def test_workers_are_weighed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    weighed: list[int] = []
+
+    def count(pid: int) -> Any:
+        weighed.append(pid)
+        return footprint(os.getpid()) if pid == 4000 else None
+
+    monkeypatch.setattr(prometheus, "footprint", count)
+    one = fixed()
+    collector = prometheus.Collector(lambda: [one])
+    found = scraped(collector=collector)
+    assert scraped(collector=collector) == found
+    assert found["stoker_worker_pss_bytes", "loader", "0"] > 0
+    assert ("stoker_worker_pss_bytes", "loader", "1") not in found, "gone, or not ours to look at"
+    assert weighed == [4000, 4001]
+
+
+def test_names_are_escaped() -> None:
+    found = scraped(fixed(name='tr"ain\n\\'))
+    assert found["stoker_batches_total", 'tr"ain\n\\'] == 100
+
+
+def test_without_loaders_there_is_nothing() -> None:
+    assert scraped() == {}
+
+
+def test_it_is_served_until_it_is_closed_and_forked_children_let_go_of_the_port() -> None:
+    one = fixed(name="served")
+    with prometheus.serve(0) as server:
+        url = f"http://127.0.0.1:{server.port}/metrics"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            assert parsed(answer.read().decode())["stoker_batches_total", "served"] == 100
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if server._server.socket.fileno() == -1 else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", server.port))
+        taken.listen()  # refused as long as anybody else listens there
+    one.close()
