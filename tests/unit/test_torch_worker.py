@@ -10,6 +10,7 @@ import pytest
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 
+from stoker._worker.meter import Meter
 from stoker.measure.torch_ring import Ring
 from stoker.measure.torch_task import TaskClock
 from stoker.measure.torch_worker import Desk, Loop
@@ -80,6 +81,18 @@ def test_a_row_is_there_with_the_batch_and_done_when_it_is_sent(at_desk: Sit) ->
     assert row.sent_ns >= row.received_ns
     assert ring.done == 1
     assert data_queue.sent == [pickle.dumps((0, "batch"))]
+
+
+def test_readings_and_threads_are_told(at_desk: Sit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Meter, "ended", lambda *_: (1, 2, 3))
+    ring, index_queue, data_queue = at_desk([(0, [1])])
+    data_queue.put((index_queue.get()[0], "batch"))
+    row = ring.read(0, 0, 0)
+    assert row is not None
+    assert (row.cpu_ns, row.runq_ns, row.metered_ns) == (1, 2, 3)
+    told = ring.told(0)
+    assert told is not None
+    assert told[1] < 1_000_000_000  # of the task, not of the process
 
 
 def test_what_is_no_batch_is_not_counted(at_desk: Sit) -> None:

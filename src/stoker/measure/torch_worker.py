@@ -92,6 +92,8 @@ class Desk:
         self._meter = Meter()
         self._told_ns = 0
         self._began_cpu_ns = -1
+        self._feeder_cpu_ns = 0
+        """What torch's own thread used to pickle batches: that is hand-over, and no thread of the dataset's."""
         self._position = -1
         self._idx: Any = None
         self._unsent: deque[int] = deque()
@@ -144,9 +146,7 @@ class Desk:
             self._clock.begin(now_ns)
             if self._meter.slow:
                 self._meter.began(now_ns)
-            if (
-                self._began_cpu_ns < 0
-            ):  # what the process used before its first task is its start, and not its work
+            if self._began_cpu_ns < 0:  # what was used before the first task is the start, and not work
                 self._began_cpu_ns = time.process_time_ns()
             return idx, self._clock.indices(indices)
         except Exception as error:
@@ -177,7 +177,8 @@ class Desk:
         cpu_ns, runq_ns, metered_ns = self._meter.ended(clock.received_ns, now_ns)
         if now_ns - self._told_ns > _TELLING_NS:
             self._told_ns = now_ns
-            self._ring.tell(self._worker, threads(), time.process_time_ns() - self._began_cpu_ns)
+            used_ns = time.process_time_ns() - self._began_cpu_ns - self._feeder_cpu_ns
+            self._ring.tell(self._worker, threads() - self._fed, max(0, used_ns))
         row = TaskRow(
             self._position, idx, clock.received_ns, clock.fetched_ns, clock.collated_ns, 0, cpu_ns, runq_ns, metered_ns,
             clock.slow_row, clock.slow_ns, clock.slow_index, clock.rows,
@@ -186,6 +187,7 @@ class Desk:
 
     def _going_out(self) -> None:
         """In the feeder thread: the oldest batch is pickled, and is written into the pipe next."""
+        self._feeder_cpu_ns = time.thread_time_ns()
         if self._unsent:
             at = self._unsent.popleft()
             if at != _NOT_A_BATCH:
