@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 from torch.utils.data import dataloader as torch_dataloader
+from torch.utils.data._utils import pin_memory as torch_pinning
 from torch.utils.data._utils import worker as torch_worker
 
 from stoker._metrics import journal, recorder
@@ -232,6 +234,23 @@ def test_an_iterator_that_somebody_else_made_is_waited_for() -> None:
     record, rows = only()
     assert record.totals.steps == 4
     assert {row["received_ns"] for row in rows} == {0}
+
+
+@pytest.mark.usefixtures("measured")
+def test_pinning_is_a_stage_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an accelerator that is only said to be there."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cpu"))
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", lambda _: None)
+    monkeypatch.setattr(torch_pinning, "pin_memory", lambda batch, device=None: ("pinned", batch))
+    batches = list(DataLoader(Numbers(8), batch_size=2, num_workers=1, pin_memory=True))
+    assert [batch[0] for batch in batches] == ["pinned"] * 4
+    record, rows = only()
+    assert len(rows) == 4
+    assert consistent(rows)
+    assert "pin" in {each.stage for each in record.blame}
+    assert sum(each.ns for each in record.blame) == pytest.approx(record.totals.wait_ns, rel=0.01)
 
 
 @pytest.mark.usefixtures("measured")

@@ -31,6 +31,7 @@ from stoker.measure.torch_worker import making
 from stoker.measure.torch_workers import WorkersWatch
 
 _clock = time.monotonic_ns
+_PLACES = 64
 Method = Callable[..., Any]
 
 
@@ -277,7 +278,12 @@ class Hooks:
 
 
 def _ring(loader: Any) -> Ring | None:
-    """For the workers of an iterator that is about to be made; as many places as a worker can have unfinished tasks."""
+    """For the workers of an iterator that is about to be made; None when it will have none.
+
+    With places for the tasks that a worker has not finished. All of them may be one worker's, when the streams of the others have
+    ended: beyond what is usual, the oldest are then not known.
+    """
     if loader.num_workers == 0:
         return None
-    return Ring.create(loader.num_workers, loader.num_workers * (loader.prefetch_factor or 2) + 1)
+    factor = loader.prefetch_factor or 2
+    return Ring.create(loader.num_workers, min(loader.num_workers * factor, max(2 * factor, _PLACES)) + 1)
