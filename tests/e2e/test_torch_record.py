@@ -192,10 +192,13 @@ def test_errors_and_deaths_are_events() -> None:
         list(DataLoader(Mortal(), batch_size=4, num_workers=1, collate_fn=list))
     fragile, mortal = records()
     assert [each.kind for each in fragile.events] == ["error"]
-    assert fragile.events[0].reason.startswith("ValueError")
+    assert (
+        fragile.events[0].reason == "ValueError: row five (Caught ValueError in DataLoader worker process 0)"
+    )
     assert [row["seq"] for row in steps(fragile)] == [0, 1, 2, 3, 4, 5]
     assert steps(fragile)[1]["collated_ns"] == 0  # there was an error in its place
     assert [each.kind for each in mortal.events] == ["worker_died"]
+    assert (fragile.totals.worker_deaths, mortal.totals.worker_deaths) == (0, 1)
 
 
 @pytest.mark.usefixtures("measured")

@@ -5,13 +5,12 @@ A script that makes its loader anew for every epoch, at the same line and with t
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from stoker._metrics import recorder as recording
@@ -34,16 +33,34 @@ _OPTIONS = (
 _AS_IT_IS = "as the loader has it"
 
 
+@dataclass(slots=True)
+class Tally:
+    """What is counted for one record."""
+
+    epochs: int = 0
+    deaths: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """For the recorder."""
+        return {"worker_deaths": self.deaths}
+
+
 class Account:
     """The record of one loader, shared by all its iterators. It ends with the last of loader and iterators."""
 
-    def __init__(self, recorder: Recorder, epochs: Iterator[int]) -> None:
+    def __init__(self, recorder: Recorder, tally: Tally) -> None:
         self.recorder = recorder
-        self._epochs = epochs
+        self._tally = tally
 
     def epoch(self) -> int:
         """The number of an epoch that begins."""
-        return next(self._epochs)
+        self._tally.epochs += 1
+        return self._tally.epochs
+
+    def event(self, kind: str, reason: str) -> None:
+        """Something happened."""
+        self._tally.deaths += kind == "worker_died"
+        self.recorder.event(kind, reason)
 
 
 class Books:
@@ -55,8 +72,8 @@ class Books:
         self._sites: dict[int, tuple[Any, str | None]] = {}
         self._accounts: dict[int, tuple[Any, Account]] = {}
         self._open: list[Recorder] = []
-        self._idle: dict[Any, tuple[Recorder, Iterator[int]]] = {}
-        self._ended: deque[tuple[Any, Recorder, Iterator[int]]] = deque()
+        self._idle: dict[Any, tuple[Recorder, Tally]] = {}
+        self._ended: deque[tuple[Any, Recorder, Tally]] = deque()
         self._full = False
 
     def made(self, loader: Any) -> None:
@@ -78,8 +95,9 @@ class Books:
                 if len(self._open) >= _MOST_OPEN:
                     self._say_full()
                     return None
-                idle = _recorder(key, loader), itertools.count(1)
-                self._open.append(idle[0])
+                recorder, tally = idle = _recorder(key, loader), Tally()
+                recorder.counts = tally.counts
+                self._open.append(recorder)
             account = Account(*idle)
             weakref.finalize(account, self._ended.append, (key, *idle)).atexit = False
             number, accounts = id(loader), self._accounts
@@ -101,10 +119,10 @@ class Books:
     def _collect(self) -> None:
         """Recorders whose loader is gone wait for another one from the same place, the latest of them."""
         while self._ended:
-            key, recorder, epochs = self._ended.popleft()
+            key, recorder, tally = self._ended.popleft()
             if recorder in self._open:
                 earlier = self._idle.pop(key, None)
-                self._idle[key] = recorder, epochs
+                self._idle[key] = recorder, tally
                 if earlier is not None:
                     self._close(earlier[0])
         while len(self._idle) > _MOST_IDLE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -43,7 +44,7 @@ class Watch:
         if page is not None:
             page.words[ASKED_NS] = 0
         if not isinstance(error, StopIteration):
-            self._account.recorder.event("worker_died" if self._has_dead() else "error", _first_line(error))
+            self._account.event("worker_died" if self._has_dead() else "error", _in_short(error))
 
     def _waits(self, since_ns: int) -> None:
         """The consumer waits from now on: others are told, and it is looked whether an accelerator has work meanwhile."""
@@ -121,9 +122,13 @@ class InlineWatch(Watch):
             iterator._dataset, self.collate_fn, batched=getattr(self.fetcher, "auto_collation", True)
         )
         self._meter = Meter()
+        self._thread = threading.get_ident()
         self._asked_ns = 0
 
     def asked(self) -> None:
+        if self._thread != threading.get_ident():  # the account is that of the thread that opened it
+            self._meter.close()
+            self._meter, self._thread = Meter(), threading.get_ident()
         self._asked_ns = now_ns = _clock()
         self.clock.begin(now_ns)
         if self._meter.slow:
@@ -161,6 +166,9 @@ class InlineWatch(Watch):
         super().close()
 
 
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:500]
+def _in_short(error: BaseException) -> str:
+    """One line. What torch brings from a worker ends with the error itself, below the traceback."""
+    lines = str(error).strip().splitlines() or [""]
+    if len(lines) > 1 and lines[0].startswith("Caught "):
+        return f"{lines[-1]} ({lines[0].rstrip('.')})"[:500]
+    return f"{type(error).__name__}: {lines[0]}"[:500]
