@@ -228,21 +228,25 @@ class _Division:
     def _charge(self, low: Array, high: Array, place: Array, later: Any) -> Array:
         """What these tasks took of the time between ``low`` and ``high`` is theirs; by task, how much that is."""
         moments, shares = self.tasks.moments[:, place], self.tasks.shares[:, place]
-        worker = self.tasks.worker[place]
-        total = np.zeros(len(place))
-        free_high, held_low = np.minimum(high, later), np.maximum(low, later)
-        orderly = np.isscalar(later)
-        for number, stage in enumerate(_STAGES):
-            begin, end = moments[number], moments[number + 1]
-            free = _overlap(low, free_high, begin, end)
-            total += free
-            for cause, share in zip(_CAUSES, shares, strict=True):
-                _add(self.sums, stage, worker, cause, free * share)
-            if not orderly:
-                held = _overlap(held_low, high, begin, end)
-                total += held
-                _add(self.sums, stage, worker, "head_of_line", held)
+        worker = self.tasks.worker[place] - PARENT  # the parent's is the first
+        free = _overlap(low, np.minimum(high, later), moments[:-1], moments[1:])
+        total: Array = free.sum(axis=0)
+        self._put(worker, free[:, None, :] * shares, _CAUSES)
+        if not np.isscalar(later):
+            held = _overlap(np.maximum(low, later), high, moments[:-1], moments[1:])
+            total += held.sum(axis=0)
+            self._put(worker, held[:, None, :], ("head_of_line",))
         return total
+
+    def _put(self, worker: Array, values: Array, causes: tuple[str, ...]) -> None:
+        """Add values by stage, cause and task to the sums, with one count for all of them."""
+        kinds, workers = len(_STAGES) * len(causes), int(worker.max()) + 1
+        cell = (np.arange(kinds) * workers)[:, None] + worker
+        found = np.bincount(cell.ravel(), values.ravel(), kinds * workers)
+        for place in np.flatnonzero(found).tolist():
+            kind, number = divmod(place, workers)
+            stage, cause = divmod(kind, len(causes))
+            self.sums[_STAGES[stage], number + PARENT, causes[cause]] += float(found[place])
 
 
 def _overlap(low: Any, high: Any, begin: Any, end: Any) -> Array:
