@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -12,10 +13,11 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner
 
+from stoker._metrics import journal
 from stoker.cli import launching
 from stoker.cli.main import main
 from stoker.measure import bootstrap, supervisor
-from tests.unit.records import run
+from tests.unit.records import loader, run
 
 
 @pytest.mark.parametrize(
@@ -173,3 +175,38 @@ def test_files_have_names_of_their_own(tmp_path: Path, monkeypatch: pytest.Monke
     path = tmp_path / "x.stoker.json"
     names = [launching._write(run(), path, replace=each).name for each in (False, False, True, False)]
     assert names == ["x.stoker.json", "x-2.stoker.json", "x.stoker.json", "x-3.stoker.json"]
+
+
+@pytest.mark.parametrize("how", ["broken", "unwritable", "whole"])
+def test_records_stay_until_they_are_written(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A summary that fails leaves them where they are, and says so; the command ends as the script did all the same."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "script.py").write_text("")
+    outcome = supervisor.Outcome(1, 3, 0, 0)
+
+    def supervise(command: list[str], environ: dict[str, str]) -> supervisor.Outcome:
+        journal.write(run(loader()), Path(environ["STOKER_RECORD"]) / "1-0.jsonl")
+        if how == "unwritable":
+            monkeypatch.setattr(journal, "write", refuse)
+        return outcome
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    ended: list[supervisor.Outcome] = []
+    monkeypatch.setattr(supervisor, "supervise", supervise)
+    monkeypatch.setattr(supervisor, "end_as", ended.append)
+    if how == "broken":
+        monkeypatch.setattr("stoker.report.verdict.judge", lambda *_, **__: 1 / 0)
+    launching.launch(
+        launching.Order("run", False, "script.py", (), None, False, None, None, None, None, False)
+    )
+    assert ended == [outcome]
+    said = capsys.readouterr().err
+    folders = list(tmp_path.glob("stoker-run-*"))
+    assert len(folders) == (how != "whole")
+    assert said.count(f"stoker report {tmp_path}") == (how != "whole")
+    assert len(list(tmp_path.glob("*.stoker.json"))) == (how != "unwritable")

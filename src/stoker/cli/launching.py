@@ -93,10 +93,9 @@ def launch(order: Order) -> NoReturn:
         outcome = supervisor.supervise(command, supervisor.environment(order.mode, folder, os.environ))
         try:
             kept = not _tell(order, outcome, folder, default)
-        except KeyboardInterrupt:
-            pass  # whoever is tired of waiting for the summary does without
-        except Exception as error:  # the script has run, and its end is what counts
-            _say(f"stoker: {type(error).__name__}: {error}")
+        except (Exception, KeyboardInterrupt) as error:  # the script has run, and its end is what counts
+            kept = True
+            _say(f"stoker: no summary, {type(error).__name__}: {error}. Get it with: stoker report {folder}")
     except OSError as error:
         raise click.ClickException(f"the script cannot be started: {error}") from error
     finally:
@@ -189,9 +188,7 @@ def _tell(order: Order, outcome: supervisor.Outcome, folder: Path, default: Path
             said.append(f"Record    {_shown(path)}")
         except OSError as error:
             written = False
-            said.append(
-                f"stoker: cannot write {path}: {error.strerror}. What the loaders wrote is in {folder}"
-            )
+            said.append(f"stoker: cannot write {path}: {error.strerror}. Get it from: stoker report {folder}")
     verdict = judge(record, price_per_hour=order.price_per_hour, watts=order.watts)
     try:
         if order.json is not None:
@@ -245,7 +242,12 @@ def _write(record: RunRecord, path: Path, *, replace: bool) -> Path:
         except FileExistsError:
             number += 1
             path = wanted.with_name(f"{wanted.name.removesuffix('.stoker.json')}-{number}.stoker.json")
-    journal.write(record, path)
+    try:
+        journal.write(record, path)
+    except OSError:
+        if not replace:
+            path.unlink(missing_ok=True)
+        raise
     return path
 
 
