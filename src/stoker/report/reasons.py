@@ -46,7 +46,7 @@ def title(loader: LoaderRecord) -> str:
     """The loader as one would point at it."""
     name = loader.name if len(loader.name) <= _MOST_NAME else loader.name[: _MOST_NAME - 1] + "…"
     if name == "loader":  # nobody named it
-        name = f"loader of {loader.dataset[:_MOST_NAME]}"
+        name = f"loader of {loader.dataset.removeprefix('__main__.')[:_MOST_NAME]}"
     return f"{name} ({loader.site})" if loader.site else name
 
 
