@@ -2,7 +2,7 @@
 
 Every run is a fork of this process, which has imported torch and done nothing else. Rounds go over all workloads in turn, so
 that a disturbance of a minute touches one run of several and not all runs of one. A run during which other programs had more than
-half of the machine has the cause that they gave it: it is set aside, whatever its verdict, and repeated. It prints which cause was
+half of the machine (``--most``) has the cause that they gave it: it is set aside, whatever its verdict, and repeated. It prints which cause was
 named how often for each expected one, and how far the parts of the blame are from the wait that the loop measured by its own clock.
 """
 
@@ -33,8 +33,6 @@ from stoker._metrics.contention import foreign_cpus
 from stoker._metrics.record import RunRecord
 
 _PATIENCE_S = 30
-_CROWDED = 0.5
-"""Share of the machine that others may have."""
 _CALM_S = 20.0
 _REPEATS = 3
 
@@ -56,10 +54,9 @@ class Outcome:
     foreign_cpus: float | None
     surroundings: str
 
-    @property
-    def disturbed(self) -> bool:
+    def disturbed(self, most: float) -> bool:
         """Whether others had so much of the machine that the workload's own cause is not the only one."""
-        return self.surroundings != "burners" and (self.foreign_cpus or 0.0) > _CROWDED * cores()
+        return self.surroundings != "burners" and (self.foreign_cpus or 0.0) > most * cores()
 
     @property
     def right(self) -> bool:
@@ -87,11 +84,12 @@ def main(argv: list[str] | None = None) -> int:
             for number in range(options.runs):
                 for workload in chosen:
                     for _ in range(_REPEATS):
-                        _calm()
+                        _calm(options.most)
                         outcome = run(workload, options.engine)
-                        _tell(number, outcome, verbose=options.verbose)
-                        (aside if outcome.disturbed else outcomes).append(outcome)
-                        if not outcome.disturbed:
+                        disturbed = outcome.disturbed(options.most)
+                        _tell(number, outcome, disturbed=disturbed, verbose=options.verbose)
+                        (aside if disturbed else outcomes).append(outcome)
+                        if not disturbed:
                             break
     except KeyboardInterrupt:
         print("\ninterrupted: what follows covers the runs that were finished", file=sys.stderr)
@@ -99,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
     if aside:
         right = sum(each.right for each in aside)
         print(
-            f"set aside, because others had more than half of the machine: {len(aside)} runs, of which {right} right"
+            f"set aside, because others had more than {options.most:.0%} of the machine: {len(aside)} runs, of which {right} right"
         )
     if options.json:
         report = {
@@ -121,6 +119,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--load", type=int, default=0, metavar="N", help="N processes that compute beside everything"
     )
+    parser.add_argument(
+        "--most", type=float, default=0.5, metavar="SHARE",
+        help="share of the machine that others may have, or a run is set aside (default 0.5)",
+    )  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every run as JSON here")
     parser.add_argument("--verbose", action="store_true", help="print the numbers of every run")
     return parser
@@ -248,20 +250,20 @@ def _where(outcomes: list[Outcome], workload: Workload) -> str:
     return ", ".join(sorted({each.surroundings for each in outcomes if each.name == workload.name}))
 
 
-def _calm() -> None:
-    """Wait until others leave half of the machine, but not for ever."""
+def _calm(most: float) -> None:
+    """Wait until others leave enough of the machine, but not for ever."""
     until_s = time.monotonic() + _CALM_S
     while time.monotonic() < until_s:
         before = LoadMark.now()
         time.sleep(0.2)
-        if before.foreign_cores(LoadMark.now()) < _CROWDED * cores():
+        if before.foreign_cores(LoadMark.now()) < most * cores():
             return
 
 
-def _tell(number: int, outcome: Outcome, *, verbose: bool) -> None:
-    if not verbose and outcome.right:
+def _tell(number: int, outcome: Outcome, *, disturbed: bool, verbose: bool) -> None:
+    if not verbose and (outcome.right or disturbed):
         return
-    mark = "aside" if outcome.disturbed else "right" if outcome.right else "WRONG"
+    mark = "aside" if disturbed else "right" if outcome.right else "WRONG"
     shares = " ".join(
         f"{cause} {share:.2f}" for cause, share in sorted(outcome.shares.items(), key=lambda item: -item[1])
     )

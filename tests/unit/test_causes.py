@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from stoker._metrics.causes import BANDWIDTH, Causes, median_us, settle
-from stoker._metrics.record import Concurrency
+from stoker._metrics.causes import Causes, settle
+from stoker._metrics.record import Concurrency, Slow
+from stoker._metrics.settling import median_us
+from stoker._metrics.thresholds import BANDWIDTH
 from tests.unit.records import MS, SECOND, Waits, loader, machine, worker
 
 LATE = [0] * 13 + [100]
@@ -246,3 +250,14 @@ def test_a_training_process_without_a_cpu_is_starved_and_not_slow():
     assert found.wait_ns == 800 * MS
     for calm in ({**busy, "loop_runq_ns": 20 * MS}, {**busy, "loop_runq_ns": None}):
         assert _settled(waits_s, load=calm).cause == "parent"
+
+
+def test_waits_for_a_few_slow_samples_are_theirs():
+    waits_s = {("fetch", 0, "io"): 0.6, ("fetch", 0, "head_of_line"): 0.3}
+    slow = [Slow(61 * place, 300 * MS, 0, 1, place, 3, blamed_ns=250 * MS) for place in range(3)]
+    found = _settled(waits_s, slowest=slow)
+    assert found.cause == "head_of_line"
+    assert found.share("head_of_line") == pytest.approx(0.75 / 0.9)
+    assert found.wait_ns == 900 * MS
+    usual = [replace(each, ns=1 * MS) for each in slow]
+    assert _settled(waits_s, slowest=usual).cause == "io"

@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stoker._metrics.record import Load, LoaderRecord, Machine, WorkerRecord
-
-THROTTLED = 0.05
-"""Share of the quota's periods with throttling; below it the quota was met by chance."""
-MORE_THAN_ONE = 1.5
-"""CPU time of a worker process over that of its batch-making thread, from which on it is several threads that compute."""
-_LEAST_SHARE = 0.1
-_LEAST_TASK_NS = 2_000_000
-"""What the other threads used has to be this much of the time at work, and a task this long: between tasks a worker uses
-some CPU too."""
+from stoker._metrics.thresholds import LEAST_SHARE, LEAST_TASK_NS, MORE_THAN_ONE, THROTTLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +67,11 @@ def foreign_cpus(load: Load) -> float | None:
 
 def active_threads(worker: WorkerRecord) -> float:
     """How many threads of a worker compute at once: CPU time of the process over that of the thread that makes batches."""
-    if not worker.process_cpu_ns or not worker.cpu_ns or worker.busy_ns < worker.tasks * _LEAST_TASK_NS:
+    if not worker.process_cpu_ns or not worker.cpu_ns or worker.busy_ns < worker.tasks * LEAST_TASK_NS:
         return 1.0
     ratio = worker.process_cpu_ns / worker.cpu_ns
     others_ns = worker.process_cpu_ns - worker.cpu_ns
-    if ratio < MORE_THAN_ONE or others_ns < _LEAST_SHARE * worker.busy_ns:
+    if ratio < MORE_THAN_ONE or others_ns < LEAST_SHARE * worker.busy_ns:
         return 1.0
     return min(ratio, float(worker.threads or ratio))
 

@@ -36,6 +36,7 @@ _ABOUT = {
         "cpu_pressure",
     ),
     "gil": ("late_wake_us", "off_share"),
+    "head_of_line": ("slow_samples",),
 }
 """By cause: the measured quantities that speak for it, the weightiest first."""
 _MOST_NAME = 40

@@ -1,0 +1,72 @@
+"""What advice is given about: one loader, the machine, and what its waiting came from. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from stoker._metrics.causes import Causes
+from stoker._metrics.record import LoaderRecord, Machine
+from stoker.report.finding import Edit, Finding, Gain
+from stoker.report.forecast import gain_of_workers, most_workers, pace, wanted_workers
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What advice is given about."""
+
+    loader: LoaderRecord
+    machine: Machine
+    causes: Causes
+
+    def option(self, name: str) -> Any:
+        """The value of an option; None when the record does not have it."""
+        found = self.loader.options.get(name)
+        return None if found is None else found.value
+
+    def edit(self, name: str, value: Any) -> Edit:
+        """An argument of the loader and its new value."""
+        found = self.loader.options.get(name)
+        before = None if found is None or found.value is None else f"{name}={found.value!r}"
+        return Edit(f"{name}={value!r}", before, self.loader.site)
+
+    def at_most(self, *causes: str) -> Gain:
+        """The bound that holds whatever is done: all the waiting of these causes."""
+        share = (self.causes.stall or 0.0) * self.causes.share(*causes)
+        return Gain(share, f"all waiting of this kind, {share:.0%} of the time", at_most=True)
+
+    def finding(
+        self, code: str, evidence: str, advice: str, edit: Edit | None = None, gain: Gain | None = None
+    ) -> Finding:
+        """With the loader's severity."""
+        return Finding(code, self.causes.severity, evidence, advice, edit, gain)
+
+    def told(self, code: str) -> str:
+        """The evidence of that name in words; empty without it."""
+        found = self.causes.told(code)
+        return "" if found is None else found.text
+
+    def worker_share(self, column: str) -> str:
+        """What share of the workers' time that column of theirs has, in words."""
+        metered_ns = sum(each.metered_ns for each in self.loader.workers)
+        if not metered_ns:
+            return "an unknown share"
+        return f"{sum(getattr(each, column) for each in self.loader.workers) / metered_ns:.0%}"
+
+
+def more_workers(case: Case, *, waiting: bool) -> list[Finding]:
+    """More workers, where they would help; an empty list where not."""
+    now = pace(case.loader, case.machine, case.causes)
+    most = most_workers(case.machine, waiting=waiting)
+    if now is None or most is None:
+        return []
+    count = wanted_workers(now, most=most)
+    if count <= now.workers:
+        return []
+    gain = gain_of_workers(now, count, case.causes.share("io", "compute", "unknown"))
+    doing = f"{now.workers} workers take" if now.workers else "the training process takes"
+    evidence = f"{doing} {now.batch_s * 1000:.3g} ms for a batch, a step takes {now.step_s * 1000:.3g} ms"
+    why = "waiting scales past the cores" if waiting else "computing scales up to the cores"
+    return [
+        case.finding("more-workers", evidence, f"More workers: {why}.", case.edit("num_workers", count), gain)
+    ]
