@@ -31,11 +31,11 @@ def rows(*tasks: tuple[int, int, int]) -> np.ndarray:
 def test_time_that_two_batches_share_counts_once():
     accounts, folder = Accounts(0), Folder(workers=2)
     first = rows((0, 10, 50), (1, 10, 40), (0, 30, 80))
-    accounts.add(first, folder, 0)
+    accounts.add(first, folder, (0, 0))
     assert [accounts.workers[number].busy_ns for number in (0, 1)] == [70, 30]
     looked_ahead = accounts.copy()
-    looked_ahead.add(rows((0, 70, 100)), folder.copy(), 0)
-    accounts.add(rows((0, 70, 100), (1, 60, 90)), folder, 0)  # also across two foldings
+    looked_ahead.add(rows((0, 70, 100)), folder.copy(), (0, 0))
+    accounts.add(rows((0, 70, 100), (1, 60, 90)), folder, (0, 0))  # also across two foldings
     assert looked_ahead.workers[0].busy_ns == 90
     assert [accounts.workers[number].busy_ns for number in (0, 1)] == [90, 60]
 

@@ -27,6 +27,7 @@ class Watch:
         self._tape = account.recorder.tape()
         self._epoch = account.epoch()
         self._seq = 0
+        self._asked_ns = 0
         known = account.recorder.idle
         self._idle = account.recorder.idle = known if isinstance(known, IdleMeter) else idle_meter()
 
@@ -43,7 +44,9 @@ class Watch:
         page = self._account.recorder.page
         if page is not None:
             page.words[ASKED_NS] = 0
-        if not isinstance(error, StopIteration):
+        if isinstance(error, StopIteration):
+            self._account.recorder.stopped(self._asked_ns, _clock())
+        else:
             self._account.event("worker_died" if self._has_dead() else "error", _in_short(error))
 
     def _waits(self, since_ns: int) -> None:
@@ -92,10 +95,6 @@ class Watch:
 class WaitsWatch(Watch):
     """Of an iterator that we know nothing else of."""
 
-    def __init__(self, account: Account) -> None:
-        super().__init__(account)
-        self._asked_ns = 0
-
     def asked(self) -> None:
         self._asked_ns = _clock()
         self._waits(self._asked_ns)
@@ -123,7 +122,6 @@ class InlineWatch(Watch):
         )
         self._meter = Meter()
         self._thread = threading.get_ident()
-        self._asked_ns = 0
 
     def asked(self) -> None:
         if self._thread != threading.get_ident():  # the account is that of the thread that opened it

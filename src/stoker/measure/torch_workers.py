@@ -36,7 +36,7 @@ class WorkersWatch(Watch):
         self._taken = 0
         self._fresh = True
         self._ears = Ears(iterator)
-        self._asked_ns = self._got_ns = self._planned_ns = self._depth = 0
+        self._got_ns = self._planned_ns = self._depth = 0
         self._task: _Task | None = None
         self._worker = 0
         self._introduce(len(self._pids) * getattr(iterator, "_prefetch_factor", 0) or None)
