@@ -62,6 +62,23 @@ def test_quick_tasks_share_one(meter: Meter, kernel: Kernel) -> None:
     assert [row[word] for word in (CPU_NS, RUNQ_NS, BUSY_NS, TASKS)] == [25, 5, 30, 3]
 
 
+def test_no_more_than_the_tasks_took_is_theirs(meter: Meter, kernel: Kernel) -> None:
+    meter.began(0)
+    kernel.tell(READING_NS, 3 * READING_NS)  # most of it while the worker waited for its task
+    assert meter.ended(5 * READING_NS, 5 * READING_NS + 400) == (100, 300, 400)
+
+
+def test_every_task_has_its_own_where_that_is_asked_for(kernel: Kernel) -> None:
+    meter = Meter(always=True)
+    for number in range(1, 4):
+        kernel.tell(1000 * number, 0)
+        assert meter.slow
+        meter.began(1000 * number)
+        kernel.tell(1000 * number + 7, 0)
+        assert meter.ended(1000 * number, 1000 * number + 10) == (7, 0, 10)
+    meter.close()
+
+
 def test_a_descriptor_that_the_dataset_closed(meter: Meter) -> None:
     os.close(meter._fd)
     meter.began(0)

@@ -78,7 +78,7 @@ class InlineExecutor:
                 here != self._meter_of
             ):  # forked, or handed to another thread: the account is the calling thread's
                 self._close_meter()
-                self._meter, self._meter_of = Meter(), here
+                self._meter, self._meter_of = Meter(always=True), here
         return carry_out(self._maker, task, self._start, 0, meter=self._meter)
 
     def _close_meter(self) -> None:

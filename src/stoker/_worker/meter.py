@@ -31,11 +31,12 @@ NO_READING = Reading()
 class Meter:
     """Of the thread that makes it, and used on that thread only. ``row`` is its worker's on the status page, for sums.
 
-    The hot path adds to ``busy_ns`` and ``tasks`` itself and calls ``read`` when ``due_ns`` has come.
+    ``always``: every task has a reading of its own; for a thread that does other things between them.
     """
 
-    def __init__(self, row: Any = None) -> None:
+    def __init__(self, row: Any = None, *, always: bool = False) -> None:
         self._row = row
+        self._gap_ns = 0 if always else READING_NS
         self._fd = _open()
         self._cpu_ns = self._runq_ns = 0
         self._sums = [0, 0, 0]
@@ -50,7 +51,7 @@ class Meter:
         self._cpu_ns, self._runq_ns = self._account()
         self.busy_ns = 0
         if self._fd >= 0:
-            self.due_ns = now_ns + READING_NS
+            self.due_ns = now_ns + self._gap_ns
 
     def ended(self, began_ns: int, now_ns: int) -> Reading:
         """A task ended; the reading, if it is time for one."""
@@ -63,12 +64,12 @@ class Meter:
 
     def read(self, began_ns: int, now_ns: int) -> Reading:
         """Of all tasks since the last reading; the last of them began then and ends now."""
-        self.slow = now_ns - began_ns >= READING_NS
+        self.slow = now_ns - began_ns >= self._gap_ns
         cpu_ns, runq_ns = self._account()
         if self._fd < 0:
             return NO_READING
-        self.due_ns = now_ns + READING_NS
-        reading = Reading(cpu_ns - self._cpu_ns, runq_ns - self._runq_ns, self.busy_ns)
+        self.due_ns = now_ns + self._gap_ns
+        reading = _within(cpu_ns - self._cpu_ns, runq_ns - self._runq_ns, self.busy_ns)
         self._cpu_ns, self._runq_ns, self.busy_ns = cpu_ns, runq_ns, 0
         row, sums = self._row, self._sums
         for place, ns in enumerate(reading):
@@ -94,6 +95,15 @@ class Meter:
         ):  # closed by the dataset, or another kernel's words: there are no readings then
             self._fd, self.due_ns, self.slow = -1, _NEVER, False
             return self._cpu_ns, self._runq_ns
+
+
+def _within(cpu_ns: int, runq_ns: int, busy_ns: int) -> Reading:
+    """A reading of quick tasks has the pauses between them too, when a worker wakes up: no more than the tasks took is theirs."""
+    spent_ns = cpu_ns + runq_ns
+    if spent_ns > busy_ns:
+        cpu_ns = cpu_ns * busy_ns // spent_ns
+        runq_ns = busy_ns - cpu_ns
+    return Reading(cpu_ns, runq_ns, busy_ns)
 
 
 def _open() -> int:

@@ -120,13 +120,13 @@ class InlineWatch(Watch):
         self.clock = TaskClock(
             iterator._dataset, self.collate_fn, batched=getattr(self.fetcher, "auto_collation", True)
         )
-        self._meter = Meter()
+        self._meter = Meter(always=True)
         self._thread = threading.get_ident()
 
     def asked(self) -> None:
         if self._thread != threading.get_ident():  # the account is that of the thread that opened it
             self._meter.close()
-            self._meter, self._thread = Meter(), threading.get_ident()
+            self._meter, self._thread = Meter(always=True), threading.get_ident()
         self._asked_ns = now_ns = _clock()
         self.clock.begin(now_ns)
         if self._meter.slow:
