@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -73,7 +74,10 @@ def test_parts_add_up_and_the_slow_sample_is_named(executor: str) -> None:
     path, _, line = (found.site or "").rpartition(":")
     assert path.endswith("test_record.py")
     assert "stoker.DataLoader(" in Path(__file__).read_text().splitlines()[int(line) - 1]
-    assert found.options["num_workers"].value == workers
+    assert (found.options["num_workers"].value, found.options["batch_size"].why) == (workers, "given")
+    if executor == "process":
+        start = found.options["start_method"]
+        assert (start.value, start.why) == (multiprocessing.get_start_method(), "the platform's default")
     assert sum(one.rows for one in found.workers) == 192
     assert {one.worker for one in found.workers} <= ({-1} if executor == "inline" else {0, 1})
     by_cause = {

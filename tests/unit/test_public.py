@@ -16,6 +16,7 @@ import torch.utils.data
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 
 import stoker
+from stoker._engine import recording
 from stoker.options import LeftOpen
 
 OURS = [
@@ -190,3 +191,9 @@ def test_windows_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "win32")
     with pytest.raises(ImportError, match="needs Linux"):
         stoker.__getattr__("DataLoader")
+
+
+def test_a_record_knows_the_defaults() -> None:
+    parameters = inspect.signature(stoker.DataLoader).parameters
+    told = {name: parameters[name].default for name in recording._DEFAULTS}
+    assert told == recording._DEFAULTS

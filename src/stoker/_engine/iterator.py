@@ -21,6 +21,7 @@ from stoker._engine.engine import Iteration
 from stoker._engine.ledger import Ledger
 from stoker._engine.opening import Opening, snapshot_every
 from stoker._engine.pool import Pool, PoolPlan
+from stoker._engine.recording import note_start
 from stoker._engine.relay import Lap, Relay
 from stoker._executors import hazards
 from stoker._metrics.recorder import Recorder
@@ -127,7 +128,10 @@ class StokerIter(_Base):  # type: ignore[misc]
             pool.close()  # its workers know nothing of the state that was loaded, or of what changed on the dataset
             pool = None
         if pool is None:
-            pool = Pool(_pool_plan(self, loader, options, iterable, bound), lasting=keep is not None)
+            plan, reason = _pool_plan(self, loader, options, iterable, bound)
+            if self._recorder is not None:
+                note_start(self._recorder, plan.context, loader.multiprocessing_context, reason)
+            pool = Pool(plan, lasting=keep is not None)
             pool.reserve()
             if keep is not None:
                 keep(pool)
@@ -266,7 +270,8 @@ class _CpuDraws:
             return next(self._sampler)
 
 
-def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bool) -> PoolPlan:
+def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bool) -> tuple[PoolPlan, str]:
+    """How to build the pool, and why its workers do not start as asked for, if they do not."""
     dataset = it._dataset
     init = loader.worker_init_fn
     workers = max(1, it._num_workers)
@@ -302,7 +307,8 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
         choice = hazards.choose(loader.multiprocessing_context, spec, name=options.name)
         hazards.tell_once(choice, loader)
     budget_bytes = options.memory_budget_bytes
-    return PoolPlan(spec, options.executor, workers, bound, choice.context, budget_bytes, choice.shipment)  # type: ignore[arg-type]
+    plan = PoolPlan(spec, options.executor, workers, bound, choice.context, budget_bytes, choice.shipment)  # type: ignore[arg-type]
+    return plan, choice.reason
 
 
 def _follow(loader: weakref.ref[Any], relay: Relay) -> Lap | None:

@@ -27,6 +27,11 @@ _clock = time.monotonic_ns
 _TORCHS = (
     "num_workers", "batch_size", "pin_memory", "drop_last", "timeout", "persistent_workers", "in_order", "prefetch_epochs",
 )  # fmt: skip
+_DEFAULTS: dict[str, Any] = {
+    "num_workers": 0, "batch_size": 1, "pin_memory": False, "drop_last": False, "timeout": 0, "persistent_workers": False,
+    "in_order": True, "prefetch_epochs": False, "rng": "batch", "restarts": 2, "on_bad_sample": "raise", "split_batches": None,
+    "memory_budget": None,
+}  # fmt: skip
 _OURS = ("rng", "restarts", "on_bad_sample", "split_batches", "memory_budget")
 
 
@@ -75,24 +80,34 @@ def _size(weight: Any) -> Size:
 
 def _options(loader: Any, options: opts.Options) -> dict[str, Option]:
     """Every option that matters for speed, and why it is what it is."""
-    found = {name: Option(_plain(getattr(loader, name)), "as the loader has it") for name in _TORCHS}
+    found = {name: _option(loader, name) for name in (*_TORCHS, *_OURS)}
     open_factor = isinstance(loader.prefetch_factor, opts.LeftOpen)
     why = "left open: the window deepens where that helps" if open_factor else "given"
     factor = loader.prefetch_factor
     found["prefetch_factor"] = Option(None if factor is None else int(factor), why)
     found["executor"] = Option(options.executor, options.reasons.get("executor", "given"))
-    found["sampler"] = Option(type(loader.sampler).__name__, "as the loader has it")
+    sampler = type(loader.sampler).__name__
+    usual = sampler in ("SequentialSampler", "RandomSampler", "_InfiniteConstantSampler")
+    found["sampler"] = Option(sampler, "torch's, by shuffle and the dataset" if usual else "given")
     collate = loader.collate_fn
-    found["collate_fn"] = Option(
-        getattr(collate, "__qualname__", type(collate).__name__), "as the loader has it"
-    )
-    context = loader.multiprocessing_context
-    if loader.num_workers and options.executor == "process":
-        method = context.get_start_method() if context is not None else None
-        found["start_method"] = Option(method, "given" if method else "the platform's default")
+    name = getattr(collate, "__qualname__", type(collate).__name__)
+    found["collate_fn"] = Option(name, "default" if name.startswith("default_") else "given")
     for name in _OURS:
-        found[name] = Option(_plain(getattr(loader, name)), options.reasons.get(name, "as the loader has it"))
+        found[name].why = options.reasons.get(name, found[name].why)
     return found
+
+
+def _option(loader: Any, name: str) -> Option:
+    """A value that is the default may have been given all the same: nobody can tell."""
+    value = getattr(loader, name)
+    return Option(_plain(value), "default" if value == _DEFAULTS[name] else "given")
+
+
+def note_start(recorder: Recorder, context: Any, asked: Any, reason: str) -> None:
+    """How workers start is known when a pool is made; ``reason`` is why it is not as asked for, if it is not."""
+    if context is not None:
+        why = reason or ("given" if asked is not None else "the platform's default")
+        recorder.options["start_method"] = Option(context.get_start_method(), why)
 
 
 def _plain(value: Any) -> Any:
