@@ -2,8 +2,9 @@
 
 Every run is a fork of this process, which has imported torch and done nothing else. Rounds go over all workloads in turn, so
 that a disturbance of a minute touches one run of several and not all runs of one. A run during which other programs had more than
-half of the machine (``--most``) has the cause that they gave it: it is set aside, whatever its verdict, and repeated. It prints which cause was
-named how often for each expected one, and how far the parts of the blame are from the wait that the loop measured by its own clock.
+half of the machine (``--most``) has the cause that they gave it: it is set aside, whatever its verdict, and repeated. It prints
+which cause was named how often for each expected one, and how far the parts of the blame are from the wait that the loop measured
+by its own clock.
 """
 
 from __future__ import annotations
@@ -217,26 +218,24 @@ def render(chosen: list[Workload], outcomes: list[Outcome]) -> str:
     if not outcomes:
         return "nothing was run"
     columns = sorted({each.expected for each in outcomes} | {each.named for each in outcomes})
-    width = max(map(len, columns)) + 2
-    head = f"{'workload':10}{'expected':20}" + "".join(f"{each:>{width}}" for each in columns)
+    head = f"{'workload':10}" + "".join(f"  {_short(each)}" for each in columns) + "  by the clock"
     lines = [head, "-" * len(head)]
     for workload in chosen:
         mine = [each for each in outcomes if each.name == workload.name]
         if not mine:
             continue
         counts = Counter(each.named for each in mine)
-        cells = "".join(f"{counts[each] or '·':>{width}}" for each in columns)
-        mark = "" if all(each.right for each in mine) else "   WRONG"
-        lines.append(f"{workload.name:10}{mine[0].expected:20}{cells}{mark}")
+        cells = "".join(
+            f"  {_cell(counts[each], each == mine[0].expected):>{len(_short(each))}}" for each in columns
+        )
+        apart = max(abs(each.blame_over_clock - 1) for each in mine)
+        mark = "" if all(each.right for each in mine) else f"   WRONG: {mine[0].expected}"
+        lines.append(f"{workload.name:10}{cells}  {apart:12.2%}{mark}")
     right = sum(each.right for each in outcomes)
     record = max(abs(each.blame_over_wait - 1) for each in outcomes)
-    # Where next() returns at once, what calling it costs is more than the wait.
-    stalled = [each for each in outcomes if each.named != "none"] or outcomes
-    clock = max(stalled, key=lambda each: abs(each.blame_over_clock - 1))
-    lines.append(f"{right} of {len(outcomes)} verdicts are right")
-    lines.append(f"blame against the record's wait: at most {record:.3%} apart")
+    lines.append(f"{right} of {len(outcomes)} verdicts are right (*: the expected one)")
     lines.append(
-        f"blame against the loop's own clock: at most {abs(clock.blame_over_clock - 1):.2%} apart ({clock.name})"
+        f"the parts of the blame are at most {record:.3%} from the wait of the record; by the clock: from what the loop measured"
     )
     lines += [
         f"{each.name}: {each.describe}; run in: {_where(outcomes, each)}"
@@ -244,6 +243,15 @@ def render(chosen: list[Workload], outcomes: list[Outcome]) -> str:
         if each.surroundings != "alone"
     ]
     return "\n".join(lines)
+
+
+def _cell(count: int, expected: bool) -> str:
+    return f"{count or '·'}{'*' if expected else ' '}"
+
+
+def _short(named: str) -> str:
+    """Who had the CPU says it all."""
+    return named.rpartition("/")[2]
 
 
 def _where(outcomes: list[Outcome], workload: Workload) -> str:

@@ -123,9 +123,17 @@ def test_compute_that_costs_more_beside_others_is_memory_bandwidth():
         [Concurrency(4, 400, 6000 * MS)],
         [Concurrency(1, 5, 50 * MS), Concurrency(4, 400, 6000 * MS)],
         [Concurrency(3, 400, 4000 * MS), Concurrency(4, 400, 6000 * MS)],
+        [Concurrency(1, 100, 100 * MS), Concurrency(2, 100, 900 * MS)],
         [Concurrency(1, 100, 1000 * MS), Concurrency(16, 400, 6000 * MS)],
     ],
-    ids=["nothing", "one side", "few rows", "too near", "more workers than CPUs"],
+    ids=[
+        "nothing",
+        "one side",
+        "few rows",
+        "too near",
+        "more than two workers can take from each other",
+        "more workers than CPUs",
+    ],
 )
 def test_what_cannot_be_separated_is_called_compute_and_said(concurrency):
     found = _settled({("fetch", 0, "compute"): 0.5}, concurrency=concurrency)
@@ -261,3 +269,21 @@ def test_waits_for_a_few_slow_samples_are_theirs():
     assert found.wait_ns == 900 * MS
     usual = [replace(each, ns=1 * MS) for each in slow]
     assert _settled(waits_s, slowest=usual).cause == "io"
+
+
+def test_torchs_loop_that_waits_for_threads_of_computing_workers_waits_for_compute():
+    waits_s = {("open", -1, "parent"): 0.6, ("fetch", 0, "compute"): 0.3}
+    load = {"loop_cpu_ns": 50 * MS, "loop_runq_ns": 5 * MS}
+    busy = [worker(place, cpu=0.8, runq=0.2) for place in range(2)]
+    found = _settled(waits_s, engine="torch", workers=busy, load=load)
+    assert found.cause == "compute"
+    parts = [found.share(cause) for cause in ("parent", "compute", "starved")]
+    assert parts[0] < 0.12
+    assert parts[1] == pytest.approx(0.7 / 0.9, abs=0.05)
+    assert found.wait_ns == 900 * MS
+    assert _settled(waits_s, engine="stoker", workers=busy, load=load).cause == "parent"
+    assert _settled(waits_s, engine="torch", load=load).cause == "parent"
+    assert (
+        _settled(waits_s, engine="torch", workers=busy, load={**load, "loop_cpu_ns": 700 * MS}).cause
+        == "parent"
+    )

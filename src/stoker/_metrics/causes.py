@@ -76,6 +76,7 @@ def settle(loader: LoaderRecord, machine: Machine) -> Causes:
     missing: list[str] = []
     sums = settling.sums_of(loader)
     sums = settling.gil(sums, loader, machine, evidence)
+    sums = settling.helpers(sums, loader, evidence)
     sums = settling.own_threads(sums, loader, evidence)
     sums = settling.slow_samples(sums, loader, evidence)
     sums = settling.bandwidth(sums, loader, machine, evidence, missing)

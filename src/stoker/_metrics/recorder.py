@@ -49,9 +49,10 @@ _JOURNAL_NS = 5_000_000_000
 _JOURNAL_ROWS = 512
 """Rows that one line of a journal has at most."""
 _LOAD_NS = 1_000_000_000
-_WEIGH_NS = 1_000_000_000
+_WEIGH_NS = 5_000_000_000
 _WEIGH_COST = 100
-"""Workers are weighed for the file after a second, and then for no more than this part of the time."""
+"""Workers are weighed for the file after five seconds, and then for no more than this part of the time: a forked worker of torch's
+takes up to 60 ms, for which the training loop waits."""
 
 _live: Roster[Recorder] = Roster()
 _numbers = iter(range(1 << 62))

@@ -12,6 +12,7 @@ from stoker._metrics.contention import Evidence, active_threads
 from stoker._metrics.record import STAGES, Concurrency, LoaderRecord, Machine, WorkerRecord
 from stoker._metrics.thresholds import (
     BANDWIDTH,
+    BUSY,
     CROWDED,
     HELD,
     LATE_WAKE_US,
@@ -81,6 +82,29 @@ def gil(sums: Sums, loader: LoaderRecord, machine: Machine, evidence: list[Evide
     return moved(moved(sums, "io", "gil"), "parent", "gil", stages=("wake",))
 
 
+def helpers(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> Sums:
+    """torch's workers send batches, and descriptors when they are opened, from threads of their own. While a worker computes in
+    Python they wait for its GIL, or a CPU: a parent that is off the CPU meanwhile is not slow, it waits for a worker that computes.
+    """
+    load, parent_ns = loader.load, total(sums, "parent")
+    if loader.engine != "torch" or loader.executor != "process" or load.loop_cpu_ns is None or not parent_ns:
+        return sums
+    cpu_ns, runq_ns, metered_ns = (
+        sum(getattr(each, name) for each in loader.workers) for name in ("cpu_ns", "runq_ns", "metered_ns")
+    )
+    off_ns = parent_ns - load.loop_cpu_ns - (load.loop_runq_ns or 0)
+    if cpu_ns + runq_ns <= BUSY * metered_ns or off_ns <= CROWDED * parent_ns:
+        return sums
+    share = off_ns / sum(sums.values())
+    text = (
+        f"for {share:.0%} of it torch's loop waits, off the CPU, for helper threads of workers that compute"
+    )
+    evidence.append(Evidence("helpers_share", share, None, text))
+    starved_ns = off_ns * runq_ns // (cpu_ns + runq_ns)
+    sums = part_moved(sums, "parent", "starved", starved_ns / parent_ns)
+    return part_moved(sums, "parent", "compute", (off_ns - starved_ns) / (parent_ns - starved_ns))
+
+
 def own_threads(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> Sums:
     """A worker that computes with several threads is off the CPU while it waits for the last of them: that is no I/O."""
     busy_ns = sum(each.busy_ns for each in loader.workers)
@@ -122,18 +146,23 @@ def bandwidth(
     if not total(sums, "compute") or len(loader.workers) < 2:
         return sums
     pair = _low_and_high(loader.concurrency, machine.usable)
-    if pair is None:
+    ratio = 0.0 if pair is None else _cost(pair[1]) / _cost(pair[0])
+    # Workers that share a bus slow each other down by no more than their number: beyond it, other rows were made then.
+    if pair is None or ratio > pair[1].workers / pair[0].workers * BANDWIDTH:
         if 2 * total(sums, "compute") > sum(sums.values()):
             missing.append(
                 "CPU per row with few and with many workers: compute and memory bandwidth not separated"
             )
         return sums
     low, high = pair
-    ratio = (high.cpu_ns / high.rows) / (low.cpu_ns / low.rows)
     text = f"a row costs {ratio:.2f} × as much CPU with {high.workers} workers at work as with {low.workers}"
     text += f" (memory bandwidth from {BANDWIDTH} on)"
     evidence.append(Evidence("cpu_per_row_ratio", ratio, BANDWIDTH, text))
     return moved(sums, "compute", "bandwidth") if ratio > BANDWIDTH else sums
+
+
+def _cost(each: Concurrency) -> float:
+    return each.cpu_ns / each.rows
 
 
 def _low_and_high(

@@ -18,6 +18,8 @@ LATE_WAKE_US = 2000.0
 an idle one is woken within 0.2 ms."""
 OFF_FOR_GIL = 0.30
 """Share of a thread's time off the CPU that makes late wake-ups the GIL's: a single thread that computes is never off it."""
+BUSY = 0.5
+"""Share of their time on a CPU, or waiting for one, that makes workers ones that compute."""
 SLOW = 5
 """How many times the usual a sample has to take to be called slow."""
 HELD = 0.5

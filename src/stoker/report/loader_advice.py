@@ -104,11 +104,16 @@ def start_up(case: Case) -> list[Finding]:
 def switch(case: Case) -> Finding:
     """stoker's loader in place of torch's, with what may be expected of it."""
     own = ("parent", "start_up", "head_of_line")
-    share = case.causes.share(*own)
+    helpers = case.causes.told("helpers_share")
+    share = case.causes.share(*own) + (0.0 if helpers is None else helpers.value or 0.0)
     if share < 0.1:
         gain = Gain(None, "the samples' own work stays what it is: no gain is promised")
     else:
-        gain = case.at_most(*own)
+        gain = Gain(
+            (case.causes.stall or 0.0) * share,
+            "what torch's loader adds to the samples' own work",
+            at_most=True,
+        )
     return case.finding(
         "stoker-loader",
         f"{share:.0%} of the waiting is the loader's own: parent, start-up, order",

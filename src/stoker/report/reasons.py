@@ -24,7 +24,7 @@ TAKERS = {
 }
 _ABOUT = {
     "io": ("iowait_share",),
-    "compute": ("runq_share", "threads_per_worker", "cpu_per_row_ratio"),
+    "compute": ("helpers_share", "runq_share", "threads_per_worker", "cpu_per_row_ratio"),
     "bandwidth": ("cpu_per_row_ratio", "runq_share"),
     "starved": (
         "throttled_share",
