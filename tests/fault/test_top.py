@@ -51,7 +51,7 @@ def look(pid: int) -> dict[str, Any] | None:
     """The one loader of a process, as a script would read it."""
     result = CliRunner().invoke(command, ["--once", "--json", "--pid", str(pid)])
     found = json.loads(result.output)["loaders"]
-    assert len(found) <= 1
+    assert len(found) <= 1, "a loader and its pool are one"
     assert result.exit_code == (0 if found else 1)
     return found[0] if found else None
 
@@ -89,6 +89,21 @@ def test_a_hanging_script_is_seen_from_outside(gate: Gate, tmp_path: Path) -> No
         assert job.stdout.read() == "400\n"
         assert job.wait() == 0
     assert job.pid not in {loader.pid for loader in scan().loaders}
+
+
+def test_threads_are_seen_too(gate: Gate, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    with warm.Popen([str(script), gate.path, "thread"], stdout=subprocess.PIPE) as job:
+        try:
+            told = wait_for(job.pid, lambda loader: loader["cause"] == "io" and loader["stall"] > 0.5)
+            assert (told["executor"], told["num_workers"], len(told["workers"])) == ("thread", 2, 2)
+            [awaited] = [worker for worker in told["workers"] if worker["awaited"]]
+            assert (awaited["index"], awaited["batch"], awaited["phase"]) == (123, 30, "fetch")
+            assert os.path.exists(f"/proc/{job.pid}/task/{awaited['pid']}")
+        finally:
+            gate.open()
+        assert job.wait() == 0
 
 
 def on_a_terminal(pid: int) -> str:

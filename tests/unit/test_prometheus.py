@@ -88,7 +88,7 @@ def test_what_was_not_measured_has_no_sample() -> None:
 
 def test_the_queue_is_that_of_the_last_batch() -> None:
     one = fixed()
-    one.latest = summary_of(one.given, Recently(), at_ns=1, depth=3, undelivered_bytes=77)
+    one.shown.latest = summary_of(one.given, Recently(), at_ns=1, depth=3, undelivered_bytes=77)
     found = scraped(one)
     assert (found["stoker_queue_depth", "loader"], found["stoker_undelivered_bytes", "loader"]) == (3, 77)
 

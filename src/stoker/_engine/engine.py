@@ -224,7 +224,7 @@ class Iteration:
             if not self._ready:
                 self._torn = False
                 if vigil.check():
-                    self._ledger.note_stall(self._scheduler.head)
+                    self._ledger.note_stall(vigil.told)
         self._torn = False
 
     def _fill(self) -> None:

@@ -60,10 +60,12 @@ class Ledger:
             if len(self.bad) == _KEPT:
                 self.warn(f"{_KEPT} samples are bad; further ones are only counted")
 
-    def note_stall(self, seq: int) -> None:
-        """A wait has become odd; the warning is out."""
+    def note_stall(self, told: str) -> None:
+        """A wait has become odd; the warning is out, and whoever reads logs has it in one line."""
         self.stalls += 1
-        self.event("stall", f"batch {seq} takes far longer than batches took so far")
+        self.event("stall", told)
+        with suppress(Exception):
+            _log.info("%s", told)
 
     def event(self, kind: str, reason: str) -> None:
         """Something happened that a record should have."""

@@ -29,6 +29,8 @@ class Vigil:
         self._timeout_s = timeout_s
         self._began = monotonic()
         self._patience_s = 0.0
+        self.told = ""
+        """The last warning, in one line."""
 
     def left_s(self) -> float | None:
         """How long to wait before asking ``check`` again. Who makes batches himself has to keep the timeout himself."""
@@ -59,12 +61,9 @@ class Vigil:
         whereabouts = self._whereabouts() or "; no worker is at work"
         # Whoever hangs in an epoch that is over keeps nobody waiting: it is replaced.
         self._executor.dismiss(self._epoch)
-        warnings.warn(
-            f"DataLoader {self._name!r} has waited {waited_s:.1f} s for batch {self._scheduler.head} ({usual})"
-            + whereabouts,
-            WorkerStalled,
-            stacklevel=7,
-        )
+        text = f"DataLoader {self._name!r} has waited {waited_s:.1f} s for batch {self._scheduler.head} ({usual}){whereabouts}"
+        self.told = "; ".join(line.strip() for line in text.splitlines()[:2])
+        warnings.warn(text, WorkerStalled, stacklevel=7)
         return True
 
     def _whereabouts(self) -> str:

@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -23,7 +24,26 @@ from stoker._worker import collate, context, trim
 from stoker._worker.maker import Maker, Watch
 from stoker._worker.meter import Meter
 from stoker._worker.spec import Resume, WorkerSpec
-from stoker._worker.status import COLLATING, EPOCH, NO_ROW, PHASE, ROW, WORDS
+from stoker._worker.status import (
+    COLLATING,
+    EPOCH,
+    IDLE,
+    INDEX,
+    MAX_WORKERS,
+    NO_INDEX,
+    NO_ROW,
+    PART,
+    PHASE,
+    PID,
+    ROW,
+    RUN,
+    SEQ,
+    SINCE_NS,
+    W_EPOCH,
+    WORDS,
+    WORKING,
+    StatusPage,
+)  # fmt: skip
 
 CLOSE_S = 1.5
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
@@ -70,7 +90,8 @@ class ThreadExecutor:
         self._handles: dict[int, ThreadHandle] = {}
         self._start = Start(0, 0)
         self._epoch = [0] * WORDS
-        self._pages: dict[int, list[int]] = {}
+        self._status = _page() if spec.metered else None
+        self._pages: dict[int, Any] = {}
         self._at_work: dict[int, tuple[Task, int]] = {}
         self._resumes: dict[int, Resume] = {}
         self._closed = False
@@ -82,13 +103,17 @@ class ThreadExecutor:
     def begin(self, start: Start) -> None:
         self._start = start
         self._epoch[EPOCH] = start.epoch
+        if self._status is not None:
+            self._status.control[EPOCH] = start.epoch
+            self._status.control[RUN] = start.run
 
     def agree(self, layout: int) -> None:
         return None
 
     def spawn(self, worker: int) -> None:
         queue = self._queue(worker)
-        self._pages[worker] = [0] * WORDS
+        on_page = self._status is not None and worker < MAX_WORKERS
+        self._pages[worker] = self._status.row(worker) if self._status and on_page else [0] * WORDS
         thread = threading.Thread(
             target=self._run, args=(worker, queue), name=f"stoker-worker-{worker}", daemon=True
         )
@@ -183,6 +208,12 @@ class ThreadExecutor:
         deadline = time.monotonic() + CLOSE_S
         for handle in self._handles.values():
             handle.join(max(0.0, deadline - time.monotonic()))
+        if self._status is not None:
+            for worker, page in self._pages.items():
+                thread = self._handles.get(worker)
+                if isinstance(page, memoryview) and (thread is None or not thread.is_alive()):
+                    page.release()  # frames of an exception that somebody keeps may refer to it
+            self._status.close()
 
     def _queue(self, worker: int | None) -> SimpleQueue[tuple[Task, int] | None]:
         if not self._bound or worker is None:
@@ -202,7 +233,9 @@ class ThreadExecutor:
                 spec.worker_init_fn(worker)
         except BaseException as error:
             failed = error
-        meter = Meter(self._pages[worker]) if spec.metered else None
+        page = self._pages[worker]
+        page[PID] = threading.get_native_id()  # what the system's accounts know it by
+        meter = Meter(page) if spec.metered else None
         while True:
             found = queue.get()
             if found is None or self._closed:
@@ -222,15 +255,23 @@ class ThreadExecutor:
             del task, found
         if meter is not None:
             meter.close()
+        page[PID] = 0
         if not self._closed:
             self._arrivals.put(Arrival(-1, m.WorkerLost(worker, expected=True)))
 
     def _carry_out(
         self, maker: Maker, task: Task, worker: int, meter: Meter | None, dispatched_ns: int
     ) -> Arrival:
-        page = self._pages[worker]
-        page[ROW], page[PHASE] = NO_ROW, 0
-        self._at_work[worker] = (task, time.monotonic_ns())
+        page, ticket, now_ns = self._pages[worker], task.ticket, time.monotonic_ns()
+        page[ROW], page[INDEX] = NO_ROW, NO_INDEX
+        page[W_EPOCH], page[SEQ], page[PART], page[SINCE_NS] = (
+            ticket.epoch,
+            ticket.seq,
+            task.part.number,
+            now_ns,
+        )
+        page[PHASE] = WORKING
+        self._at_work[worker] = (task, now_ns)
         try:
             return carry_out(
                 maker, task, self._start, worker, weigh=True, meter=meter, dispatched_ns=dispatched_ns
@@ -238,6 +279,7 @@ class ThreadExecutor:
         except BaseException as error:  # SystemExit, say: for the consumer to see, as without workers; a dead thread tells nobody
             return self._refuse(task, worker, error)
         finally:
+            page[PHASE] = IDLE
             del self._at_work[worker]
 
     @staticmethod
@@ -245,3 +287,10 @@ class ThreadExecutor:
         key = (task.ticket.seq, task.attempt, task.part.number)
         receipt = Receipt(flags=HEAP, heap=error)
         return Arrival(task.ticket.epoch, m.BatchFailed(*key, worker, None, None, receipt, Spans()))
+
+
+def _page() -> StatusPage | None:
+    """For tools that look on: what each thread is on. Nothing else reads it, so one that cannot be had is done without."""
+    with suppress(OSError):
+        return StatusPage.create()
+    return None

@@ -279,6 +279,11 @@ def table(rows: Array, began_ns: int) -> dict[str, list[int]]:
     return {name: shifted[:, place].tolist() for name, place in _AT.items()}
 
 
+def named(row: Array) -> dict[str, int]:
+    """One row of steps, by the names of its columns."""
+    return dict(zip(STEP_COLUMNS, row.tolist(), strict=True))
+
+
 def _counted(histogram: list[int], values_ns: Array) -> list[int]:
     """Add to a histogram: entry n counts values below 2**n microseconds and not below half of that."""
     if not len(values_ns):

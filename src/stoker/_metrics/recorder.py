@@ -9,6 +9,7 @@ Everything happens on the thread that iterates, but for ``record``, which any th
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 import threading
@@ -16,31 +17,23 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from stoker._core.roster import Roster
 from stoker._metrics import machine, page
-from stoker._metrics.accounts import Accounts, table
+from stoker._metrics.accounts import Accounts, named, table
 from stoker._metrics.blame import Folder
 from stoker._metrics.instrument import is_ours
 from stoker._metrics.journal import Journal
 from stoker._metrics.processes import footprint
-from stoker._metrics.record import (
-    STEP_COLUMNS,
-    Event,
-    LoaderRecord,
-    Machine,
-    Option,
-    Run,
-    RunRecord,
-    Slow,
-    WorkerRecord,
-)
-from stoker._metrics.summary import Recently, Summary, summary_of
+from stoker._metrics.record import Event, LoaderRecord, Machine, Option, Run, RunRecord, Slow, WorkerRecord
+from stoker._metrics.shown import Shown
 from stoker._metrics.tape import Tape
 
+_log = logging.getLogger("stoker")
 ENVIRONMENT = "STOKER_RECORD"
 """Names the folder to which every loader of a process appends its record."""
 
@@ -118,9 +111,7 @@ class Recorder:
         """The same without sizes, but with threads and their CPU time: that costs next to nothing."""
         self.idle: Idle | None = None
         """Tells how much of the waiting left the accelerator at work, where there is one."""
-        self.page: page.RunPage | None = None
-        self.latest: Summary | None = None
-        """What the page says; None before the first batch. Any thread may read it."""
+        self.shown = Shown()
         self._sink = sink
         self._lock = threading.RLock()
         self._tapes: list[Tape] = []
@@ -145,7 +136,7 @@ class Recorder:
         self._dropped = 0
         self.slow_floor_ns = 0
         """How slow a sample has to be to be one of the slowest."""
-        self._recently = Recently()
+        self._deepest = 0
         self._dials: machine.Dials | None = None
         self._began: machine.Counters | None = None
         self._now: machine.Counters | None = None
@@ -172,15 +163,13 @@ class Recorder:
 
     def _begin(self) -> None:
         self._read_load()
-        self.page = page.RunPage.create()
-        self.page.write(
-            self._summary(None, time.monotonic_ns())
-        )  # who it is: the first batch may be long in coming
+        self.shown.begin()
+        self._show(None, time.monotonic_ns())  # who it is: the first batch may be long in coming
 
     def reborn(self) -> None:
         """In a forked child: begin with nothing. Locks may be held by threads that are not here."""
         self._lock = threading.RLock()
-        self.page = self.latest = None
+        self.shown = Shown()
         self._tapes.clear()
         self._pids.clear()
         self._born()
@@ -239,6 +228,11 @@ class Recorder:
             self.slow_floor_ns = self._accounts.note_slow(slow)
 
     @property
+    def page(self) -> page.RunPage | None:
+        """What others see; None: there is none."""
+        return self.shown.page
+
+    @property
     def page_inode(self) -> int:
         """What others know its run page by; 0: there is none."""
         return 0 if self.page is None else self.page.inode
@@ -248,8 +242,19 @@ class Recorder:
         with self._lock:
             if len(self._events) == _EVENTS:
                 self._dropped += 1
-            at_ns = max(0, time.monotonic_ns() - self.run.began_ns)
-            self._events.append(Event(at_ns, kind, reason))
+            now_ns = time.monotonic_ns()
+            self._events.append(Event(max(0, now_ns - self.run.began_ns), kind, reason))
+            counts = self.counts() if self.counts is not None else {}
+            self._guarded(partial(self.shown.event, self._events[-1], self.run, counts, now_ns))
+
+    def _note_window(self, before: int | None, now: int | None) -> None:
+        """A window that is deeper than ever is an action of ours: it has a reason, and is told once."""
+        if before is not None and now is not None and now > max(before, self._deepest):
+            self._deepest = now
+            reason = f"the window deepened from {before} to {now} batches: the consumer waited while a worker had nothing to do"
+            self.event("window", reason)
+            with suppress(Exception):  # of a handler of the user's
+                _log.info("%s: %s", self.name, reason)
 
     def worker(self, worker: int, *, pid: int) -> None:
         """Make a worker known by its pid."""
@@ -292,8 +297,7 @@ class Recorder:
         if self.run.pid == os.getpid():
             self.run.ended = True
             self._guarded(self._last_words)
-        if self.page is not None:
-            self.page.close()
+        self.shown.close()
 
     def _last_words(self) -> None:
         with self._lock:
@@ -329,34 +333,20 @@ class Recorder:
             if now_ns >= self._load_due_ns:
                 self._load_due_ns = now_ns + _LOAD_NS
                 self._read_load()
-            if self.page is not None:
-                self.latest = self._summary(tape, now_ns)
-                self.page.words[page.GIVEN_NS] = now_ns
-                self.page.words[page.STEPS] = self.latest["whole"]["steps"]
-                self.page.write(self.latest)
+            self._show(tape, now_ns)
             if self._journal is not None and now_ns >= self._journal_due_ns:
                 self._journal_due_ns = now_ns + self._journal_gap_ns
                 self._journal_gap_ns = min(2 * self._journal_gap_ns, _JOURNAL_NS)
                 self._append(self._journal)
 
-    def _summary(self, tape: Tape | None, now_ns: int) -> Summary:
-        run, last = self.run, dict[str, int]()
-        loader = self._loader(self._accounts)
+    def _show(self, tape: Tape | None, now_ns: int) -> None:
+        """Rows that are held back count too, for those who look now."""
+        loader, last = self._loader(self._accounts), dict[str, int]()
         if tape is not None and tape.rows:
             pending = tape.pending()
             loader.totals = self._accounts.totals_with(pending, tape.last)
-            last = dict(zip(STEP_COLUMNS, pending[-1].tolist(), strict=True))
-        return summary_of(
-            loader,
-            self._recently,
-            at_ns=now_ns,
-            began_ns=run.began_ns,
-            workers=_workers(self.options),
-            depth=last.get("depth"),
-            undelivered_bytes=last.get("undelivered_bytes"),
-            rank=run.rank,
-            world_size=run.world_size,
-        )
+            last = named(pending[-1])
+        self.shown.write(loader, self.run, last, at_ns=now_ns, workers=_workers(self.options))
 
     def _write_down(self) -> None:
         with self._lock:
@@ -390,7 +380,8 @@ class Recorder:
         """All but the steps."""
         totals = accounts.totals
         if self.window is not None:
-            totals.window = self.window() or totals.window
+            before, totals.window = totals.window, self.window() or totals.window
+            self._note_window(before, totals.window)
         if self.idle is not None and self.idle.timed_ns:
             totals.hidden_ns = self.idle.hidden_ns
         if self.counts is not None:

@@ -7,7 +7,7 @@ Shares are left to readers: stall = ``wait_ns`` / (``wait_ns`` + ``step_ns``), r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from stoker._metrics.record import Blame, Event, LoaderRecord, Slow
@@ -178,6 +178,16 @@ def summary_of(
 
 def _less(now: int | None, before: int | None) -> int | None:
     return None if now is None else now - (before or 0)
+
+
+def with_event(summary: Summary, event: Event, counts: Mapping[str, int], began_ns: int) -> Summary:
+    """The same, after something happened. ``counts`` are by their names in ``Totals``."""
+    changed = summary.copy()
+    changed["event"] = _happened(event, began_ns)
+    changed["restarts"] = counts.get("worker_deaths", summary["restarts"])
+    changed["stalls"] = counts.get("stalls", summary["stalls"])
+    changed["bad_samples"] = counts.get("bad_samples", summary["bad_samples"])
+    return changed
 
 
 def sums_of(loader: LoaderRecord) -> Sums:

@@ -215,7 +215,7 @@ def _workers(families: _Families, label: str, loader: LoaderRecord, weights: dic
 
 
 def _queue(families: _Families, label: str, recorder: Recorder) -> None:
-    summary = recorder.latest
+    summary = recorder.shown.latest
     if summary is not None:
         about = "Batches that were made and not taken when the last one was asked for."
         families.gauge("queue_depth", about, summary["depth"], loader=label)

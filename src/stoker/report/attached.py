@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from stoker._metrics import page
@@ -77,6 +77,8 @@ class LoaderSeen:
     command: str
     reading: page.Reading | None
     pools: tuple[PoolSeen, ...] = ()
+    meter: Meter | None = None
+    """Of the process' main thread, which makes the batches where there are no workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,14 @@ def scan(proc: str = "/proc") -> Scan:
                         reading = page.read(fd)
                         owner = _owner(reading.owner_pid, pids, proc, reading.owner_start)
                         if owner is not None:
-                            runs[inode] = LoaderSeen((device, inode), owner, _command(owner, proc), reading)
+                            runs[inode] = LoaderSeen(
+                                (device, inode),
+                                owner,
+                                _command(owner, proc),
+                                reading,
+                                (),
+                                _meter(owner, proc),
+                            )
             except RecordError as error:
                 found.skipped.append(f"process {pids[0]}: {error}")
             except OSError:  # this process is gone, or has closed it: perhaps another one has not
@@ -292,4 +301,4 @@ def _joined(
             runs[-key[1]] = LoaderSeen(key, pool.owner_pid, _command(pool.owner_pid, proc), None)
             of_run[-key[1]].append(pool)
     for inode, seen in sorted(runs.items(), key=lambda item: (item[1].pid, item[1].key)):
-        yield LoaderSeen(seen.key, seen.pid, seen.command, seen.reading, tuple(of_run[inode]))
+        yield replace(seen, pools=tuple(of_run[inode]))

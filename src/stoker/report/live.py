@@ -135,7 +135,9 @@ def _loader(seen: LoaderSeen, before: LoaderSeen | None, at_ns: int, span_ns: in
             told.idle_s = max(0, at_ns - reading.given_ns) / 1e9
         if reading.summary is not None:
             _describe(told, reading.summary, at_ns)
-            _measure(told, reading.summary, reading.steps, reading.asked_ns, at_ns)
+            _measure(
+                told, reading.summary, reading.steps, reading.asked_ns, at_ns, _inline(seen, before, span_ns)
+            )
     _sum_up_workers(told)
     return told
 
@@ -151,7 +153,9 @@ def _describe(told: LoaderLive, summary: Summary, at_ns: int) -> None:
         told.event_ago_s = max(0, at_ns - told.event["at_ns"]) / 1e9
 
 
-def _measure(told: LoaderLive, summary: Summary, steps: int, asked_ns: int, at_ns: int) -> None:
+def _measure(
+    told: LoaderLive, summary: Summary, steps: int, asked_ns: int, at_ns: int, inline: Mapping[str, float]
+) -> None:
     """Shares and rates of the last seconds up to now: what the page says of them, and what came after it."""
     recent, whole = summary["recent"], summary["whole"]
     late_ns = max(0, at_ns - summary["at_ns"])
@@ -172,7 +176,7 @@ def _measure(told: LoaderLive, summary: Summary, steps: int, asked_ns: int, at_n
     told.busy = _ratio(recent["busy_ns"], recent["ns"] * (told.num_workers or 0))
     told.cpu, told.runq, told.off = _shares(recent)
     causes = {cause: ns * weight for cause, ns in recent["causes"].items()}
-    for cause, share in _now(told.workers).items():
+    for cause, share in (inline or _now(told.workers)).items():
         causes[cause] = causes.get(cause, 0.0) + share * waiting_ns
     total = sum(causes.values())
     ranked = sorted(causes.items(), key=lambda item: -item[1])
@@ -195,6 +199,24 @@ def _now(workers: list[WorkerLive]) -> Mapping[str, float]:
         if worker.awaited and worker.cpu is not None and worker.runq is not None and worker.off is not None:
             return {"compute": worker.cpu, "starved": worker.runq, "io": worker.off}
     return {"unknown": 1.0}
+
+
+def _inline(seen: LoaderSeen, before: LoaderSeen | None, span_ns: int) -> Mapping[str, float]:
+    """The same where the consumer makes the batch itself: its own shares, if it was at it all the time."""
+    now, then = seen.reading, before.reading if before is not None else None
+    if now is None or then is None or now.summary is None or now.summary["executor"] != "inline":
+        return {}
+    if (
+        before is None
+        or seen.meter is None
+        or before.meter is None
+        or now.asked_ns != then.asked_ns
+        or span_ns <= 0
+    ):
+        return {}
+    cpu = min(1.0, (seen.meter.cpu_ns - before.meter.cpu_ns) / span_ns)
+    runq = min(1.0 - cpu, (seen.meter.runq_ns - before.meter.runq_ns) / span_ns)
+    return {"compute": cpu, "starved": runq, "io": 1.0 - cpu - runq}
 
 
 def _worker(
