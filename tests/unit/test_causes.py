@@ -245,6 +245,7 @@ def test_a_worker_that_waits_for_its_own_threads_computes():
         worker(0, **{**busy, "cpu": 0.01}, threads=4, process_cpu_ns=60 * MS),
         worker(0, **{**busy, "tasks": 20_000}, threads=4, process_cpu_ns=2 * SECOND),
         worker(0, **busy, threads=None, process_cpu_ns=None),
+        worker(0, **{**busy, "cpu": 0.1}, threads=4, process_cpu_ns=500 * MS),
     ):
         assert _settled(waits_s, workers=[alone], num_workers=1).cause == "io"
 

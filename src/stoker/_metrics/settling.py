@@ -14,6 +14,7 @@ from stoker._metrics.thresholds import (
     BANDWIDTH,
     BUSY,
     CROWDED,
+    EXPLAINED,
     HELD,
     LATE_WAKE_US,
     LEAST_CPU_NS,
@@ -111,7 +112,9 @@ def own_threads(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> S
     if not busy_ns or loader.executor != "process":
         return sums
     threads = sum(active_threads(each) * each.busy_ns for each in loader.workers) / busy_ns
-    if threads < MORE_THAN_ONE:
+    off_ns, cpu_ns = (sum(getattr(each, name) for each in loader.workers) for name in ("off_ns", "cpu_ns"))
+    others_ns = sum(each.process_cpu_ns or 0 for each in loader.workers) - cpu_ns
+    if threads < MORE_THAN_ONE or others_ns < EXPLAINED * off_ns:
         return sums
     text = f"a worker computes with {threads:.1f} threads at once"
     evidence.append(Evidence("threads_per_worker", threads, MORE_THAN_ONE, text))

@@ -36,6 +36,8 @@ THROTTLED = 0.05
 """Share of the quota's periods with throttling; below it the quota was met by chance."""
 MORE_THAN_ONE = 1.5
 """CPU time of a worker process over that of its batch-making thread, from which on it is several threads that compute."""
+EXPLAINED = 0.25
+"""Share of the time that workers are off the CPU, which CPU time of their other threads has to explain, to be waiting for these."""
 LEAST_SHARE = 0.1
 LEAST_TASK_NS = 2_000_000
 """What the other threads used has to be this much of the time at work, and a task this long: between tasks a worker uses
