@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sysconfig
 
 import numpy as np
 
@@ -11,7 +10,7 @@ _OURS = tuple(
     os.path.join(os.path.dirname(os.path.abspath(path)), "")
     for path in (os.path.dirname(__file__), np.__file__)
 )
-_STANDARD = tuple({os.path.join(sysconfig.get_path(kind), "") for kind in ("stdlib", "platstdlib")})
+_STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
 
 
 def is_ours(error: BaseException) -> bool:

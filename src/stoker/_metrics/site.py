@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from types import FrameType
 
 _STOKER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-_LIBRARIES = tuple(
-    {os.path.join(sysconfig.get_path(kind), "") for kind in ("purelib", "platlib", "stdlib", "platstdlib")}
-)
+_STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
+_PACKAGES = f"-packages{os.sep}"
 _TORCH = f"{os.sep}torch{os.sep}"
 _MOST_FRAMES = 64
 
@@ -29,9 +27,9 @@ def site(depth: int = 1) -> str | None:
         path = frame.f_code.co_filename
         if path.startswith((_STOKER, "<frozen")):
             pass
-        elif not path.startswith(_LIBRARIES):
+        elif _PACKAGES not in path and not path.startswith(_STANDARD):
             return f"{_short(path)}:{frame.f_lineno}"
-        elif library is None and "-packages" in path and _TORCH not in path:
+        elif library is None and _PACKAGES in path and _TORCH not in path:
             library = f"{os.path.basename(path)}:{frame.f_lineno}"
         frame = frame.f_back
     return library
