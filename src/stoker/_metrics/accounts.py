@@ -46,15 +46,15 @@ class Accounts:
     """Rows so far, kept or not."""
 
     def copy(self) -> Accounts:
-        """For a look ahead that changes nothing here. Arrays are shared: nobody writes to them."""
+        """For a look ahead that changes nothing here. Arrays, periods and histograms are shared: nobody changes one."""
         return Accounts(
             self.began_ns,
-            copy.deepcopy(self.totals),
+            copy.copy(self.totals),
             defaultdict(float, self.sums),
-            copy.deepcopy(self.workers),
-            copy.deepcopy(self.concurrency),
-            copy.deepcopy(self.slowest),
-            copy.deepcopy(self.periods),
+            {number: copy.copy(each) for number, each in self.workers.items()},
+            {number: list(each) for number, each in self.concurrency.items()},
+            [copy.copy(each) for each in self.slowest],
+            list(self.periods),
             self.first_rows,
             list(self.last_rows),
             dict(self.until),

@@ -26,8 +26,8 @@ _before: weakref.WeakKeyDictionary[Recorder, dict[str, Sums]] = weakref.WeakKeyD
 def log(writer: Any, loader: DataLoader[Any], step: int, *, prefix: str = "stoker") -> None:
     """Write one scalar for each figure, under ``prefix/name of the loader/``, about the time since the call before.
 
-    Called by the training loop, at any rate: it takes a fraction of a millisecond. Without a record (``record=False``), and
-    before the first batch, nothing is written.
+    Called by the training loop, every hundred steps say: it takes two or three milliseconds. Without a record
+    (``record=False``), and before the first batch, nothing is written.
     """
     add = getattr(writer, "add_scalar", None)
     if add is None:
