@@ -166,7 +166,7 @@ def workloads() -> list[Workload]:
                  {"num_workers": 2, "worker_init_fn": slow_init}, step_s=0.01),
         Workload("threads", "gil", "samples of 2 ms in pure Python, 4 threads", Counting(40_000),
                  {"num_workers": 4, "executor": "thread"}, step_s=0.0, stoker_only=True),
-        Workload("step", "none", "ready samples and a step of 150 ms", Ready(), {"num_workers": 2}, step_s=0.15, seconds=3.0),
+        Workload("step", "none", "ready samples and a step of 200 ms", Ready(), {"num_workers": 2}, step_s=0.2, seconds=5.0),
     ]  # fmt: skip
 
 

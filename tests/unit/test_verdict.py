@@ -53,6 +53,16 @@ def test_compute_goes_up_to_the_cpus_and_then_has_to_become_cheaper():
     assert full[0].gain.at_most
 
 
+def test_cpus_that_others_use_are_not_promised_to_workers():
+    busy = [worker(place, busy_s=2.0, cpu=1.0) for place in range(2)]
+    crowd = {"busy_cpu_ns": 10 * SECOND, "own_cpu_ns": 4 * SECOND}
+    found = judge(run(loader({("fetch", 0, "compute"): 1.0}, workers=busy, load=crowd))).loaders[0].findings
+    assert "more-workers" in [each.code for each in found]
+    crowd["busy_cpu_ns"] = 16 * SECOND
+    found = judge(run(loader({("fetch", 0, "compute"): 1.0}, workers=busy, load=crowd))).loaders[0].findings
+    assert "more-workers" not in [each.code for each in found]
+
+
 def test_without_workers_the_first_thing_is_to_have_some():
     waits_s = {("fetch", -1, "compute"): 1.0}
     found = _first(loader(waits_s, executor="inline", num_workers=0, workers=[]))

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from stoker._metrics.causes import Causes
-from stoker._metrics.contention import active_threads
+from stoker._metrics.contention import active_threads, foreign_cpus
 from stoker._metrics.record import LoaderRecord, Machine
 from stoker.report.finding import Gain
 
@@ -58,7 +58,13 @@ def pace(loader: LoaderRecord, machine: Machine, causes: Causes) -> Pace | None:
     used_ns = sum(each.cpu_ns * active_threads(each) for each in loader.workers)
     cpu_share = used_ns / metered_ns if metered_ns else causes.share("compute", "bandwidth")
     parent = (loader.load.parent_cpu_ns or 0) / loader.load.wall_ns if loader.load.wall_ns else 0.0
-    cpus = None if machine.usable is None else max(0.5, machine.usable - parent)
+    # What others have now they may have tomorrow: nothing is promised of it.
+    taken = parent + (foreign_cpus(loader.load) or 0.0)
+    cpus = (
+        None
+        if machine.usable is None
+        else max(0.5, min(machine.usable - parent, (machine.cpus or machine.usable) - taken))
+    )
     return Pace(
         workers=count,
         batch_s=busy_ns / scale,
