@@ -10,13 +10,16 @@ from stoker._device.idle import IdleMeter, idle_meter
 from stoker._metrics.blame import PARENT
 from stoker._metrics.page import ASKED_NS, GIVEN_NS, STEPS
 from stoker._metrics.record import Slow
-from stoker._worker.meter import Meter
+from stoker._worker.meter import NO_READING, Meter
 from stoker.measure.torch_account import Account
 from stoker.measure.torch_task import TaskClock
 
 _clock = time.monotonic_ns
 AT_ONCE_NS = 200_000
 """A batch that came within this time had been ready, where the worker does not tell."""
+
+_BETWEEN_READINGS_NS = 500_000
+"""Without workers each reading is of one batch, and takes two looks: some of the quick ones speak for the others."""
 
 
 class Watch:
@@ -121,6 +124,8 @@ class InlineWatch(Watch):
             iterator._dataset, self.collate_fn, batched=getattr(self.fetcher, "auto_collation", True)
         )
         self._meter = Meter(always=True)
+        self._metered = False
+        self._due_ns = 0
         self._thread = threading.get_ident()
 
     def asked(self) -> None:
@@ -129,7 +134,8 @@ class InlineWatch(Watch):
             self._meter, self._thread = Meter(always=True), threading.get_ident()
         self._asked_ns = now_ns = _clock()
         self.clock.begin(now_ns)
-        if self._meter.slow:
+        self._metered = now_ns >= self._due_ns
+        if self._metered:
             self._meter.began(now_ns)
         self._waits(now_ns)
 
@@ -149,13 +155,16 @@ class InlineWatch(Watch):
         self._waited(now_ns - self._asked_ns, now_ns)
         got_ns = clock.collated_ns or now_ns
         received_ns = clock.received_ns
-        cpu_ns, runq_ns, metered_ns = self._meter.ended(self._asked_ns, got_ns)
+        reading = NO_READING
+        if self._metered:
+            self._metered, self._due_ns = False, got_ns + _BETWEEN_READINGS_NS
+            reading = self._meter.ended(self._asked_ns, got_ns)
         if clock.slow_ns:
             self._slow(clock.slow_index, clock.slow_ns, PARENT, self._seq, clock.slow_row)
         self._tape.write(
             self._asked_ns, got_ns, got_ns, now_ns, self._epoch, self._seq, 0, 0, PARENT, clock.rows, 0, 0, 0, 0,
             received_ns, received_ns, clock.fetched_ns, clock.collated_ns, got_ns,
-            cpu_ns, runq_ns, metered_ns, clock.slow_row, clock.slow_ns,
+            *reading, clock.slow_row, clock.slow_ns,
         )  # fmt: skip
         self._seq += 1
 
