@@ -47,7 +47,7 @@ class Proc:
         page.words[pages.OWNER_PID], page.words[pages.OWNER_START] = pid, start
         for name, value in words.items():
             page.words[getattr(pages, name)] = value
-        page.write(summary_of(records.loader(name=f"of {pid}"), Recently(), at_ns=1))
+        page.write(summary_of(records.loader(name=f"of {pid}"), Recently(), workers=2, at_ns=1))
         assert page._map is not None
         return self._file("memfd:stoker-run (deleted)", page._map[:])
 

@@ -95,6 +95,14 @@ def test_importing_stoker_touches_no_process_state(tmp_path: Path) -> None:
     assert ask(STATE_TOUCHED, folder=tmp_path) == []
 
 
+def test_watching_needs_no_torch(tmp_path: Path) -> None:
+    modules = packages_of(
+        ask(IMPORTED.replace("import stoker\n", "import stoker.cli.top\n"), folder=tmp_path)
+    )
+    assert "stoker.report" in modules
+    assert not modules & (HEAVY | {"rich"})
+
+
 def test_every_public_name_resolves_and_is_listed(tmp_path: Path) -> None:
     answer = ask(PUBLIC, folder=tmp_path)
     assert isinstance(answer, dict)

@@ -18,7 +18,7 @@ AT = 1000 * SECOND
 
 
 def summary(waits_s: Waits | None = None, *, at_ns: int = AT, **changed: Any) -> Summary:
-    return summary_of(loader(waits_s, **changed), Recently(), at_ns=at_ns, depth=3)
+    return summary_of(loader(waits_s, **changed), Recently(), workers=2, at_ns=at_ns, depth=3)
 
 
 def worker(number: int, **changed: Any) -> WorkerSeen:
@@ -110,6 +110,15 @@ def test_what_the_awaited_worker_does_is_the_cause(cpu_ms: int, runq_ms: int, ca
     before = at(now_ns - SECOND, seen(page, worker(0, meter=Meter(0, 0)), asked_ns=AT))
     now = at(now_ns, seen(page, worker(0, meter=Meter(cpu_ms * MS, runq_ms * MS)), asked_ns=AT))
     assert only(now, before).cause == cause
+
+
+def test_who_makes_batches_himself_is_the_cause_himself() -> None:
+    page = summary(executor="inline", workers=[])
+    before, now = (
+        replace(seen(page, asked_ns=AT), meter=meter) for meter in (Meter(0, 0), Meter(100 * MS, 850 * MS))
+    )
+    told = only(at(AT + 30 * SECOND, now), at(AT + 29 * SECOND, before))
+    assert told.causes == {"starved": 0.85, "compute": 0.1, "io": 0.05}
 
 
 def test_busy_shares_count_the_task_under_way() -> None:

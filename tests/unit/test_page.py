@@ -16,7 +16,9 @@ from tests.unit import records
 
 
 def told(**changed: object) -> Summary:
-    summary = summary_of(records.loader({("fetch", 1, "io"): 0.5}), Recently(), at_ns=9 * records.SECOND)
+    summary = summary_of(
+        records.loader({("fetch", 1, "io"): 0.5}), Recently(), workers=2, at_ns=9 * records.SECOND
+    )
     summary.update(changed)  # type: ignore[typeddict-item]
     return summary
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
+import sys
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,7 +91,7 @@ def test_what_was_not_measured_has_no_sample() -> None:
 
 def test_the_queue_is_that_of_the_last_batch() -> None:
     one = fixed()
-    one.shown.latest = summary_of(one.given, Recently(), at_ns=1, depth=3, undelivered_bytes=77)
+    one.shown.latest = summary_of(one.given, Recently(), workers=2, at_ns=1, depth=3, undelivered_bytes=77)
     found = scraped(one)
     assert (found["stoker_queue_depth", "loader"], found["stoker_undelivered_bytes", "loader"]) == (3, 77)
 
@@ -149,3 +152,17 @@ def test_it_is_served_until_it_is_closed_and_forked_children_let_go_of_the_port(
         taken.bind(("127.0.0.1", server.port))
         taken.listen()  # refused as long as anybody else listens there
     one.close()
+
+
+def test_without_the_client_the_way_to_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "stoker.exports.prometheus")
+    with pytest.raises(ImportError, match=r"pip install 'stoker\[prometheus\]'"):
+        importlib.import_module("stoker.exports.prometheus")
+
+
+def test_every_metric_is_in_the_documentation() -> None:
+    one = fixed({("fetch", 0, "io"): 1.0})
+    one.shown.latest = summary_of(one.given, Recently(), workers=2, at_ns=1, depth=3, undelivered_bytes=77)
+    text = (Path(__file__).parents[2] / "docs" / "exports.md").read_text()
+    assert [name for name in sorted({key[0] for key in scraped(one)}) if f"`{name}`" not in text] == []

@@ -23,7 +23,7 @@ SECOND = records.SECOND
 
 def seen(pid: int, workers: int = 2, **words: int) -> LoaderSeen:
     """A loader whose consumer has been waiting for two seconds at second 100, for worker 1."""
-    summary = summary_of(records.loader(name=f"of {pid}"), Recently(), at_ns=98 * SECOND)
+    summary = summary_of(records.loader(name=f"of {pid}"), Recently(), workers=2, at_ns=98 * SECOND)
     reading = Reading(pid, 1, words.get("asked_ns", 98 * SECOND), 97 * SECOND, 100, summary)
     rows = tuple(
         WorkerSeen(
@@ -117,6 +117,13 @@ def test_one_process_of_many(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> N
     result = stage.run("--once", "--pid", str(1 << 25))
     assert result.exit_code == 1
     assert f"there is no process {1 << 25}" in result.output
+
+
+def test_without_proc_it_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "exists", lambda path: False)
+    result = stage.run("--once")
+    assert result.exit_code == 1
+    assert "which this system does not have" in result.output
 
 
 def test_it_ends_with_the_process_that_was_asked_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,8 @@ class _Moment:
 )
 def command(once: bool, as_json: bool, pid: int | None, interval: float, verbose: bool) -> None:
     """Watch the loaders that are running now: what they wait for, and what every worker is on."""
+    if not os.path.exists("/proc/self/fd"):
+        raise click.ClickException("running loaders are found through /proc, which this system does not have")
     if pid is not None and not os.path.exists(f"/proc/{pid}"):
         raise click.ClickException(f"there is no process {pid}")
     try:

@@ -202,7 +202,7 @@ def _now(workers: list[WorkerLive]) -> Mapping[str, float]:
 
 
 def _inline(seen: LoaderSeen, before: LoaderSeen | None, span_ns: int) -> Mapping[str, float]:
-    """The same where the consumer makes the batch itself: its own shares, if it was at it all the time."""
+    """The same where the consumer makes the batch itself: its own shares."""
     now, then = seen.reading, before.reading if before is not None else None
     if now is None or then is None or now.summary is None or now.summary["executor"] != "inline":
         return {}
