@@ -67,19 +67,21 @@ class InlineExecutor:
         task = self._tasks.popleft()
         if task.ticket.epoch != self._start.epoch:
             return [_withdrawn(task)]
+        if self._metered:
+            self._open_meter()
         if timeout_s is None:
             return [self._carry_out(task)]
         return [self._carry_out_within(task, timeout_s)]
 
     def _carry_out(self, task: Task) -> Arrival:
-        if self._metered:
-            here = (os.getpid(), threading.get_ident())
-            if (
-                here != self._meter_of
-            ):  # forked, or handed to another thread: the account is the calling thread's
-                self._close_meter()
-                self._meter, self._meter_of = Meter(always=True), here
         return carry_out(self._maker, task, self._start, 0, meter=self._meter)
+
+    def _open_meter(self) -> None:
+        """Of the calling thread: it may have changed, or forked. Not within a limit, whose end would leave a descriptor open."""
+        here = (os.getpid(), threading.get_ident())
+        if here != self._meter_of:
+            self._close_meter()
+            self._meter, self._meter_of = Meter(always=True), here
 
     def _close_meter(self) -> None:
         if self._meter is not None:
