@@ -11,6 +11,7 @@ import pytest
 from stoker._metrics.page import Reading
 from stoker._metrics.summary import Recently, Summary, summary_of
 from stoker.report.attached import LoaderSeen, Meter, PoolSeen, Scan, WorkerSeen
+from stoker.report.board import board
 from stoker.report.live import LoaderLive, document, live
 from tests.unit.records import MS, SECOND, Waits, loader
 
@@ -95,8 +96,7 @@ def test_a_wait_longer_than_what_is_recent_is_all_there_is() -> None:
 
 def test_a_loader_at_rest_does_not_stall() -> None:
     told = only(at(AT + 60 * SECOND, seen(summary({("fetch", 0, "io"): 1.0}), given_ns=AT)))
-    assert told.stall is None
-    assert told.cause is None
+    assert (told.stall, told.cause, told.ready, told.rate, told.cpu) == (None,) * 5
     assert told.idle_s == pytest.approx(60)
     assert told.stall_whole == pytest.approx(0.5)
 
@@ -162,6 +162,20 @@ def test_a_page_without_a_summary_still_tells_of_the_wait() -> None:
     assert told.waiting_s == pytest.approx(2)
     assert told.num_workers == 1
     assert (told.stall, told.rate, told.name) == (None, None, None)
+
+
+@pytest.mark.parametrize("part", ["recent", "whole", "at_ns", "event", "executor"])
+@pytest.mark.parametrize("value", [None, 3, "x", [], {}], ids=repr)
+def test_a_summary_that_is_not_one_costs_its_figures_only(part: str, value: Any) -> None:
+    odd: Any = {**summary({("fetch", 0, "io"): 1.0}), part: value}
+    told = only(
+        at(
+            AT + SECOND,
+            replace(seen(summary(), worker(0), asked_ns=AT), reading=Reading(40, 1, AT, AT, 7, odd)),
+        )
+    )
+    assert (told.steps, len(told.workers)) == (7, 1)
+    assert board(told)
 
 
 def test_a_loader_without_a_record_shows_its_workers() -> None:

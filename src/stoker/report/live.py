@@ -8,16 +8,16 @@ What cannot be told is None.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from stoker._metrics.summary import RECENT_NS, Blamed, Happened, SlowSample, Summary, Sums
+from stoker._metrics.thresholds import NOT_DATA
 from stoker.report.attached import LoaderSeen, PoolSeen, Scan, WorkerSeen
 
 FORMAT = "stoker-top"
 VERSION = 1
-NOT_DATA = 0.02
-"""A stall below this has no cause worth a name."""
 
 
 @dataclass(slots=True)
@@ -134,10 +134,10 @@ def _loader(seen: LoaderSeen, before: LoaderSeen | None, at_ns: int, span_ns: in
         elif reading.given_ns:
             told.idle_s = max(0, at_ns - reading.given_ns) / 1e9
         if reading.summary is not None:
-            _describe(told, reading.summary, at_ns)
-            _measure(
-                told, reading.summary, reading.steps, reading.asked_ns, at_ns, _inline(seen, before, span_ns)
-            )
+            with suppress(KeyError, TypeError, ValueError):  # it is another process' word: what fits is shown
+                _describe(told, reading.summary, at_ns)
+                inline = _inline(seen, before, span_ns)
+                _measure(told, reading.summary, reading.steps, reading.asked_ns, at_ns, inline)
     _sum_up_workers(told)
     return told
 
@@ -166,11 +166,12 @@ def _measure(
     wait_ns = recent["wait_ns"] * weight + waiting_ns
     step_ns = recent["step_ns"] * weight + late_ns - waiting_ns
     ns = recent["ns"] * weight + late_ns
-    at_rest = told.idle_s is not None and told.idle_s * 1e9 >= RECENT_NS
-    told.stall = _ratio(wait_ns, wait_ns + step_ns) if not at_rest else None
     told.stall_whole = _ratio(whole["wait_ns"] + waiting_ns, whole["wait_ns"] + waiting_ns + whole["step_ns"])
-    told.ready = _ratio(recent["ready"], recent["steps"])
     told.ready_whole = _ratio(whole["ready"], whole["steps"])
+    if told.idle_s is not None and told.idle_s * 1e9 >= RECENT_NS:
+        return  # nobody asks for batches: nothing recent is left to tell
+    told.stall = _ratio(wait_ns, wait_ns + step_ns)
+    told.ready = _ratio(recent["ready"], recent["steps"])
     told.rate = _ratio(1e9 * (recent["steps"] * weight + new_steps), ns)
     told.rows_rate = None if told.rate is None else _ratio(told.rate * recent["rows"], recent["steps"])
     told.busy = _ratio(recent["busy_ns"], recent["ns"] * (told.num_workers or 0))
