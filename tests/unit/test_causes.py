@@ -288,3 +288,11 @@ def test_torchs_loop_that_waits_for_threads_of_computing_workers_waits_for_compu
         _settled(waits_s, engine="torch", workers=busy, load={**load, "loop_cpu_ns": 700 * MS}).cause
         == "parent"
     )
+
+
+def test_what_recording_takes_is_waited_for_and_no_cause():
+    found = _settled({("record", -1, "parent"): 0.3, ("fetch", 0, "io"): 0.2}, step_s=0.5)
+    assert found.cause == "io"
+    assert found.stall == pytest.approx(0.2)
+    assert found.wait_ns == 500 * MS
+    assert _settled({("record", -1, "parent"): 0.3}).severity == "none"

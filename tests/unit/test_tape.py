@@ -43,6 +43,7 @@ def test_the_time_that_a_tick_takes_is_the_batchs_it_came_with():
     first, second = tape.pending()[:, GIVEN].tolist()
     assert first == 4
     assert second > 6, "the clock's own time"
+    assert tape.record_ns == second - 6
     tape.write(*_row(2, 7))
     assert tape.pending()[-1, GIVEN] == 7
 

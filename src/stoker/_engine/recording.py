@@ -169,7 +169,7 @@ class Pen:
             if spans.slow_ns > self._recorder.slow_floor_ns:
                 self._note_slow(ticket, spans.slow_row, spans.slow_ns, worker)
         if late:
-            tape.gave(_clock())
+            tape.recorded(given_ns, _clock())
 
     def _note_slow(self, ticket: Ticket, row: int, ns: int, worker: int) -> None:
         indices = ticket.indices

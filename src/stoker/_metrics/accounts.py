@@ -79,10 +79,11 @@ class Accounts:
         totals.wall_ns = max(totals.wall_ns, ended_ns - self.began_ns)
         self.sums["start", -1, "start_up"] += ended_ns - began_ns
 
-    def pinned(self, ns: int) -> None:
-        """Of the rows' last stage, ``open``, this much was copying into pinned memory."""
-        self.sums["open", -1, "parent"] -= ns
-        self.sums["pin", -1, "parent"] += ns
+    def told_apart(self, pin_ns: int, record_ns: int) -> None:
+        """Of the rows' last stage, ``open``, this much was copying into pinned memory, and this much recording."""
+        self.sums["open", -1, "parent"] -= pin_ns + record_ns
+        self.sums["pin", -1, "parent"] += pin_ns
+        self.sums["record", -1, "parent"] += record_ns
 
     def add(self, rows: Array, folder: Folder, last: tuple[int, int]) -> tuple[int, int]:
         """Rows of one tape. ``last`` is the batch before them: its epoch, and when it was given; returns the last of these."""

@@ -49,8 +49,9 @@ class Causes:
 
     @property
     def exposed_ns(self) -> int:
-        """The waiting that cost time."""
-        return self.wait_ns - (self.hidden_ns or 0)
+        """The waiting that cost time, and was not for this record."""
+        record_ns = sum(each.ns for each in self.parts if each.stage == "record")
+        return max(0, self.wait_ns - (self.hidden_ns or 0) - record_ns)
 
     def share(self, *causes: str) -> float:
         """Of the wait, what these causes have."""
@@ -86,7 +87,9 @@ def settle(loader: LoaderRecord, machine: Machine) -> Causes:
     if starved:
         # The consumer was woken late for the same want of a CPU.
         sums = moved(sums, "parent", "starved", stages=("wake",))
-    cause = _leading(_without_start(sums, loader), starved=starved) or _leading(sums, starved=starved)
+    cause = _leading(_without_start(_without_recording(sums), loader), starved=starved) or _leading(
+        sums, starved=starved
+    )
     hidden_ns = None if totals.hidden_ns is None else min(totals.hidden_ns, totals.wait_ns)
     if cause == "io":
         _storage(loader, evidence, missing)
@@ -95,7 +98,8 @@ def settle(loader: LoaderRecord, machine: Machine) -> Causes:
     if hidden_ns is None and machine.accelerators:
         missing.append("whether the accelerator was idle meanwhile: all waiting is counted as lost")
     time_ns = totals.wait_ns + totals.step_ns
-    stall = (totals.wait_ns - (hidden_ns or 0)) / time_ns if time_ns else None
+    record_ns = sum(ns for (stage, _), ns in sums.items() if stage == "record")
+    stall = max(0, totals.wait_ns - (hidden_ns or 0) - record_ns) / time_ns if time_ns else None
     parts = [Part(stage, each, ns) for (stage, each), ns in sums.items() if ns]
     found = Causes(
         wait_ns=sum(part.ns for part in parts),
@@ -122,6 +126,11 @@ def _is_starved(sums: Sums, taker: str | None, evidence: list[Evidence]) -> bool
     text = f"workers that wanted a CPU waited for one {share:.0%} of that time (starved from {limit:.0%} on)"
     evidence.append(Evidence("runq_share", share, limit, text))
     return share > limit
+
+
+def _without_recording(sums: Sums) -> Sums:
+    """What the record itself costs is gone when nobody makes one: no cause to name."""
+    return {key: ns for key, ns in sums.items() if key[0] != "record"}
 
 
 def _without_start(sums: Sums, loader: LoaderRecord) -> Sums:

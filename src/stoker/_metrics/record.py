@@ -16,11 +16,12 @@ from stoker.errors import RecordError
 FORMAT = "stoker-run"
 VERSION = 1
 
-STAGES = ("start", "plan", "queue", "fetch", "collate", "hand_over", "wake", "open", "pin")
+STAGES = ("start", "plan", "queue", "fetch", "collate", "hand_over", "wake", "open", "pin", "record")
 """Where a wait was spent. ``start``: ``iter()`` and workers that come up. ``plan``: the sampler, in the parent. ``queue``: a
 ticket that no worker had taken although one was free. ``fetch`` and ``collate``: in a worker, or in the parent without
 workers. ``hand_over``: writing the batch into its slot, or pickling it. ``wake``: the batch was there and the consumer had
-not heard of it. ``open``: building the tensors. ``pin``: copying into pinned memory.
+not heard of it. ``open``: building the tensors. ``pin``: copying into pinned memory. ``record``: making this
+record, a few times a second.
 """
 
 CAUSES = ("io", "compute", "gil", "starved", "bandwidth", "parent", "start_up", "head_of_line", "unknown")

@@ -270,7 +270,7 @@ class Recorder:
             accounts = self._accounts.copy()
             for tape in self._tapes:
                 accounts.add(tape.pending(), tape.folder.copy(), tape.last)
-                accounts.pinned(tape.pin_ns)
+                accounts.told_apart(tape.pin_ns, tape.record_ns)
             self._read_load()
             self._tally(accounts)
             if weigh:
@@ -321,9 +321,10 @@ class Recorder:
     def _fold(self, tape: Tape, *, final: bool) -> None:
         with self._lock:
             rows = tape.take(final=final)
-            pin_ns, tape.pin_ns = tape.pin_ns, 0
+            pin_ns, record_ns = tape.pin_ns, tape.record_ns
+            tape.pin_ns = tape.record_ns = 0
             tape.last = self._accounts.add(rows, tape.folder, tape.last)
-            self._accounts.pinned(pin_ns)
+            self._accounts.told_apart(pin_ns, record_ns)
 
     def _tick(self, tape: Tape, now_ns: int) -> None:
         tape.due_ns = now_ns + page.PERIOD_NS
@@ -362,7 +363,7 @@ class Recorder:
         accounts = self._accounts.copy()
         for tape in self._tapes:  # what is held back counts: the next line may never come
             accounts.add(tape.pending(), tape.folder.copy(), tape.last)
-            accounts.pinned(tape.pin_ns)
+            accounts.told_apart(tape.pin_ns, tape.record_ns)
         loader = self._loader(accounts)
         rows = self._accounts.rows()
         if journal.full:

@@ -42,6 +42,8 @@ class Tape:
     def __init__(self, owner: Owner, folder: Folder) -> None:
         self.folder = folder
         self.pin_ns = 0
+        self.record_ns = 0
+        """What the recorder itself took."""
         self.last = (0, 0)
         """Epoch of the last batch that was folded, and when it was given; zeros: none was."""
         self.due_ns = 0
@@ -60,12 +62,12 @@ class Tape:
         """One row: STEP_COLUMNS' values in their order, moments as they are on the clock."""
         pack_row(self.buffer, self.end, *values)
         if self.wrote(values[3]):
-            self.gave(time.monotonic_ns())
+            self.recorded(values[3], time.monotonic_ns())
 
     def wrote(self, given_ns: int) -> bool:
         """A row was packed at ``end``: what is to be done now. For those who cannot afford the call of ``write``.
 
-        Whether that took time, for which the consumer waited too: after the ticket's last row, say when it is over (``gave``).
+        Whether that took time, for which the consumer waited too: after the ticket's last row, say when it is over (``recorded``).
         """
         self.end += _ROW_BYTES
         if given_ns >= self.due_ns:
@@ -85,6 +87,12 @@ class Tape:
         ):
             end -= _ROW_BYTES
             _GIVEN.pack_into(self.buffer, end + _GIVEN_AT, given_ns)
+
+    def recorded(self, began_ns: int, ended_ns: int) -> None:
+        """The batch written last had to wait for the recorder before it was given."""
+        if self.end:  # some rows always stay, unless the recorder was unplugged
+            self.record_ns += ended_ns - began_ns
+            self.gave(ended_ns)
 
     def pinned(self, began_ns: int, ended_ns: int) -> None:
         """The batch written last was copied into pinned memory before it was given."""

@@ -49,7 +49,7 @@ def head_of_line(case: Case) -> list[Finding]:
 
 def parent(case: Case) -> list[Finding]:
     """What the training process does itself, by stage."""
-    stage = next(iter(case.causes.stages("parent")), "open")
+    stage = next((each for each in case.causes.stages("parent") if each != "record"), "open")
     code, advice = _PARENT[stage if stage in _PARENT else "open"]
     share = case.causes.stages("parent").get(stage, 0) / max(1, case.causes.wait_ns)
     evidence = f"{share:.0%} of the waiting is the training process itself, in {stage}"
