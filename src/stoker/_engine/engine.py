@@ -75,7 +75,10 @@ class Iteration:
         if recorder is not None:
             inline = pool.plan.kind == "inline"
             tape = recorder.tape(pool.folder)
-            self.pen = Pen(recorder, tape, self._scheduler, parent=inline, rows=rows, lasting=pool.lasting)
+            self.pen = Pen(
+                recorder, tape, self._scheduler, parent=inline, batched=pool.plan.spec.auto_collation, rows=rows,
+                lasting=pool.lasting,
+            )  # fmt: skip
         run = 0 if recorder is None else recorder.page_inode
         self.epoch = pool.begin(self._scheduler, seed, pipe_seed, run)
         for worker, resume in progress.resumes(self.epoch):
@@ -130,6 +133,9 @@ class Iteration:
                     pen.idle.asked()
                 try:
                     self._advance()
+                except BaseException as error:
+                    pen.gave_up(asked_ns, ended=type(error) is StopIteration and not scheduler.policy.streams)
+                    raise
                 finally:
                     pen.page.words[ASKED_NS] = 0
                 got_ns = _clock()
@@ -147,7 +153,7 @@ class Iteration:
             batch = handoff.open(deliver)
         except BaseException as error:
             if pen is not None:
-                pen.write(deliver, asked_ns, got_ns, planned_ns, depth, nbytes)
+                pen.failed(deliver, asked_ns, got_ns, planned_ns, depth, nbytes)
             # What the worker raised costs its batch only. An interrupt of ours has lost one: that must not go unnoticed.
             self._torn = not isinstance(error, Exception) and not _failed(deliver)
             if not self._torn and (isinstance(error, Exception) or self._pool.executor.eager):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 import time
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,9 @@ from stoker._metrics.recorder import Recorder, Size, sink_from_environment
 from stoker._metrics.tape import Tape, pack_row
 
 _clock = time.monotonic_ns
+_TEXT = 200
+"""Characters that are kept of what users name things by."""
+
 _TORCHS = (
     "num_workers", "batch_size", "pin_memory", "drop_last", "timeout", "persistent_workers", "in_order", "prefetch_epochs",
 )  # fmt: skip
@@ -112,29 +118,34 @@ def note_start(recorder: Recorder, context: Any, asked: Any, reason: str) -> Non
 
 def _plain(value: Any) -> Any:
     """As JSON has it."""
-    if value is None or isinstance(value, bool | str):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return str(value[:_TEXT])
     if isinstance(value, int):
         return int(value)
-    return float(value) if isinstance(value, float) else repr(value)[:200]
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    return repr(value)[:_TEXT]
 
 
 class Pen:
     """Writes one iteration's rows. On the thread that iterates; ``close`` is idempotent.
 
-    ``parent``: the consumer makes the batches itself. ``rows``: how many a batch has whose ticket does not say. ``lasting``: its
-    workers stay.
+    ``parent``: the consumer makes the batches itself. ``batched``: a ticket has several indices. ``rows``: how many a batch has
+    whose ticket does not say. ``lasting``: its workers stay.
     """
 
     def __init__(
-        self, recorder: Recorder, tape: Tape, scheduler: Scheduler, *, parent: bool, rows: int, lasting: bool
-    ) -> None:
+        self, recorder: Recorder, tape: Tape, scheduler: Scheduler, *, parent: bool, batched: bool, rows: int, lasting: bool,
+    ) -> None:  # fmt: skip
         self._recorder = recorder
         self._tape = tape
         self._lasting = lasting
         self.laps = 0
         """Epochs that this iteration has gone through before (``prefetch_epochs``)."""
         self._parent = parent
+        self._batched = batched
         self._rows = rows
         self.page = recorder.page or _NO_PAGE
         """Its words tell others since when the consumer waits."""
@@ -147,21 +158,19 @@ class Pen:
     def write(
         self, deliver: m.Deliver, asked_ns: int, got_ns: int, planned_ns: int, depth: int, nbytes: int
     ) -> None:
-        """A batch is handed over, or its error is: now."""
+        """A batch is handed over, or its error is: now. No part of it is ``Lost``."""
         ticket, results = deliver
         rows = ticket.rows or self._rows
         tape = self._tape
         given_ns = _clock()
         late = False
         for result in results:
-            if type(result) is m.Lost:
-                continue
             spans: Spans = result.spans  # type: ignore[union-attr]
             worker = -1 if self._parent else result.worker
             pack_row(
                 tape.buffer, tape.end,
                 asked_ns, got_ns, planned_ns, given_ns, ticket.epoch + self.laps, ticket.seq, result.part, result.attempt, worker,  # type: ignore[union-attr]
-                rows if len(results) == 1 else rows // len(results), got_ns == asked_ns, depth, nbytes,
+                rows if len(results) == 1 else (rows + result.part) // len(results), got_ns == asked_ns, depth, nbytes,
                 result.receipt.nbytes, *spans,  # type: ignore[union-attr]
             )  # fmt: skip
             if tape.wrote(given_ns):
@@ -171,12 +180,24 @@ class Pen:
         if late:
             tape.recorded(given_ns, _clock())
 
+    def failed(self, deliver: m.Deliver, asked_ns: int, *known: int) -> None:
+        """An error is handed over. What is to be said of a ticket whose worker died too often died with it."""
+        if any(type(result) is m.Lost for result in deliver.results):
+            self.gave_up(asked_ns, ended=False)
+        else:
+            self.write(deliver, asked_ns, *known)
+
+    def gave_up(self, asked_ns: int, *, ended: bool) -> None:
+        """No batch came of a wait: there are no more (``ended``), or workers looked for more in vain, or an exception came."""
+        if ended:
+            self._recorder.stopped(asked_ns, _clock())
+        else:
+            self._recorder.stopped(asked_ns, _clock(), stage="fetch", cause="unknown")
+
     def _note_slow(self, ticket: Ticket, row: int, ns: int, worker: int) -> None:
-        indices = ticket.indices
+        indices = ticket.indices if self._batched else [ticket.indices]
         index = indices[row] if isinstance(indices, list | tuple) and 0 <= row < len(indices) else None
-        if index is not None and type(index) is not int:
-            index = index if isinstance(index, str) else repr(index)[:200]
-        self._recorder.slow(Slow(index, ns, worker, ticket.epoch + self.laps, ticket.seq, row))
+        self._recorder.slow(Slow(_told(index), ns, worker, ticket.epoch + self.laps, ticket.seq, row))
 
     def pinned(self, began_ns: int, ended_ns: int) -> None:
         """The batch written last was then copied into pinned memory."""
@@ -185,6 +206,21 @@ class Pen:
     def close(self) -> None:
         """The iteration is over."""
         self._recorder.end(self._tape, lasting=self._lasting)
+
+
+def _told(index: Any) -> int | str | None:
+    """A dataset index as JSON can have it; the user's own kinds of index by their texts."""
+    if index is None:
+        return None
+    try:
+        if isinstance(index, str):
+            return str(index[:_TEXT])
+        number = operator.index(index)
+        return int(number) if abs(number) < 1 << 63 else repr(number)[:_TEXT]
+    except Exception:  # it is no number, or one of thousands of digits
+        with suppress(Exception):  # of the user's own code
+            return repr(index)[:_TEXT]
+    return type(index).__name__
 
 
 class _NoPage:

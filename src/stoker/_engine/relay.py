@@ -100,9 +100,16 @@ class Relay(Iteration):
             else:
                 self.parked = True
             raise StopIteration
-        if not (self._scheduler.policy.in_order or self._torn):
+        if not self._torn:
             self._set_aside()
         return super()._next()
+
+    def _advance(self) -> None:
+        super()._advance()
+        self._set_aside()
+        while not self._ready:
+            super()._advance()
+            self._set_aside()
 
     def _over(self) -> bool:
         """Whether all batches of this epoch are taken. Those of the next one are open tickets too, and none of them is taken."""
@@ -112,12 +119,10 @@ class Relay(Iteration):
 
     def _set_aside(self) -> None:
         """In any order, a batch of the next epoch may be ready before the last of this one."""
+        if self._scheduler.policy.in_order or not self._lap.ended:
+            return
         ready = self._ready
-        while True:
-            self._torn = True
-            while ready and self._lap.ended and ready[0].ticket.seq >= self._border:
-                self._aside.append(ready.popleft())
-            self._torn = False
-            if ready or self._closed or self._pool.closed:
-                return
-            self._advance()
+        self._torn = True
+        while ready and ready[0].ticket.seq >= self._border:
+            self._aside.append(ready.popleft())
+        self._torn = False

@@ -62,13 +62,5 @@ def _spans(maker: Maker, meter: Meter | None, dispatched_ns: int, began_ns: int,
     if meter is None:
         return Spans(dispatched_ns, began_ns, 0, 0, sent_ns)
     reading = meter.ended(began_ns, sent_ns)
-    return Spans(
-        dispatched_ns,
-        began_ns,
-        maker.fetched_ns,
-        collated_ns,
-        sent_ns,
-        *reading,
-        maker.slow_row,
-        maker.slow_ns,
-    )
+    fetched_ns, slow_row, slow_ns = maker.measured(began_ns)
+    return Spans(dispatched_ns, began_ns, fetched_ns, collated_ns, sent_ns, *reading, slow_row, slow_ns)

@@ -71,13 +71,14 @@ class Accounts:
         totals.wall_ns = max(totals.wall_ns, ended_ns - self.began_ns)
         self.sums["start", -1, "start_up"] += ended_ns - began_ns
 
-    def stopped(self, began_ns: int, ended_ns: int) -> None:
-        """The end of an epoch: the consumer waited for it."""
+    def stopped(self, began_ns: int, ended_ns: int, stage: str, cause: str) -> None:
+        """The consumer waited, and no batch came: the end of an epoch, or an exception."""
         totals = self.totals
-        totals.open_ns += ended_ns - began_ns
+        if stage == "start":
+            totals.open_ns += ended_ns - began_ns
         totals.wait_ns += ended_ns - began_ns
         totals.wall_ns = max(totals.wall_ns, ended_ns - self.began_ns)
-        self.sums["start", -1, "start_up"] += ended_ns - began_ns
+        self.sums[stage, -1, cause] += ended_ns - began_ns
 
     def told_apart(self, pin_ns: int, record_ns: int) -> None:
         """Of the rows' last stage, ``open``, this much was copying into pinned memory, and this much recording."""

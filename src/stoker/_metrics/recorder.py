@@ -174,10 +174,10 @@ class Recorder:
         self._pids.clear()
         self._born()
 
-    def stopped(self, began_ns: int, ended_ns: int) -> None:
-        """An epoch's end, workers' too where they do not stay: the consumer waited for it. On the thread that iterates."""
+    def stopped(self, began_ns: int, ended_ns: int, *, stage: str = "start", cause: str = "start_up") -> None:
+        """A wait that no batch came of; an epoch's end, workers' too where they do not stay. On the thread that iterates."""
         with self._lock:
-            self._accounts.stopped(began_ns, ended_ns)
+            self._accounts.stopped(began_ns, ended_ns, stage, cause)
 
     def tape(self, folder: Folder | None = None) -> Tape:
         """For one iteration. ``folder`` knows its pool's workers; a new one for new workers."""

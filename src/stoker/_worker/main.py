@@ -278,9 +278,7 @@ class _Loop:
         sent_ns = _clock()
         reading = NO_READING if meter is None else meter.ended(received_ns, sent_ns)
         made = self._maker
-        fetched_ns, slow_row, slow_ns = (
-            (0, -1, 0) if made is None else (made.fetched_ns, made.slow_row, made.slow_ns)
-        )
+        fetched_ns, slow_row, slow_ns = (0, -1, 0) if made is None else made.measured(received_ns)
         spans = (task.sent_ns, received_ns, fetched_ns, collated_ns, sent_ns, *reading, slow_row, slow_ns)
         self._send(kind, task, flags=flags, receipt=receipt, shared_bytes=shared_bytes, spans=spans)
 

@@ -81,11 +81,11 @@ class Maker:
             )
         self._tells = self._stream is not None or self._sifter is not None
         self._metered = spec.metered
-        self.fetched_ns = 0
-        """When the rows of the batch made last were there; 0: not measured."""
-        self.slow_row = -1
-        self.slow_ns = 0
-        """The row of it that took longest, where rows are slow enough to be timed."""
+        self._fetched_ns = 0
+        self._slow_row = -1
+        self._slow_ns = 0
+        self._row_began = (NO_ROW, 0)
+        """Of rows that are sifted: the one in the making, and since when."""
         self.dataset = spec.dataset
 
     @property
@@ -102,6 +102,12 @@ class Maker:
         """The stream of an iterable dataset begins the epoch that ``resume`` names where it says."""
         if self._stream is not None:
             self._stream.take_up(resume)
+
+    def measured(self, began_ns: int) -> tuple[int, int, int]:
+        """Of the task begun then: when its rows were there, which of them took longest, and how long. (0, -1, 0): not measured."""
+        if self._fetched_ns < began_ns:  # it failed before, and these are of another
+            return 0, -1, 0
+        return self._fetched_ns, self._slow_row, self._slow_ns
 
     def make(self, order: Order, slot: SlotMemory | None) -> Any:
         """The batch of a whole ticket, in an envelope if there is something to tell. Tensors are stacked in ``slot`` if given."""
@@ -156,7 +162,7 @@ class Maker:
     def _rows(self, order: Order, indices: Sequence[Any], start: int, stop: int) -> list[Any]:
         """Fetch rows of the batch. ``indices`` holds those of ``start`` to ``stop`` only."""
         rows = order.rows or len(indices)
-        self.slow_row, self.slow_ns = -1, 0
+        self._slow_row, self._slow_ns = -1, 0
         if self._sifter is not None:
             return self._sifted(order, self._sifter, indices, start, stop)
         if self._getitems is not None:
@@ -212,8 +218,8 @@ class Maker:
             samples.append(dataset[index])
             if metered:
                 now_ns = _clock()
-                if now_ns - before_ns > self.slow_ns:
-                    self.slow_row, self.slow_ns = row, now_ns - before_ns
+                if now_ns - before_ns > self._slow_ns:
+                    self._slow_row, self._slow_ns = row, now_ns - before_ns
                 before_ns = now_ns
             row += 1
 
@@ -221,6 +227,7 @@ class Maker:
         self, order: Order, sifter: Sifter, indices: Sequence[Any], start: int, stop: int
     ) -> list[Any]:
         """Fetch rows one at a time without the bad ones. What is left of a batch is returned; nothing left raises Empty."""
+        self._row_began = NO_ROW, 0
         if self._getitems is not None:
             self.seeder.range(order, 0)
             found = sifter.rows(order, indices, 0)
@@ -232,16 +239,27 @@ class Maker:
             if last > start and first < stop:
                 self.seeder.range(order, number)
                 samples += sifter.rows(order, indices[first - start : last - start], first)
+                if self._metered:
+                    self._time_row(NO_ROW)
         if not samples and order.parts == 1:
             raise Empty
         return samples
 
     def _before_row(self, order: Order, row: int, at: int, index: Any) -> None:
         self._at_row(order, at)
+        if self._metered:
+            self._time_row(at if at == row else NO_ROW)
         self._watch.here[INDEX] = _told(index)
         self._keyring.at_row(None if at == TOGETHER else row)
         if self._by_sample:
             self.seeder.row(order, row)
+
+    def _time_row(self, row: int) -> None:
+        """A row that is sifted begins, and the one before it is over. NO_ROW: what comes now is no row of the ticket's own."""
+        (before, began_ns), now_ns = self._row_began, _clock()
+        self._row_began = row, now_ns
+        if before != NO_ROW and now_ns - began_ns > max(self._slow_ns, _SLOW_ROW_NS):
+            self._slow_row, self._slow_ns = before, now_ns - began_ns
 
     def _reseed(self, order: Order) -> None:
         self.seeder.range(order, 0)
@@ -260,6 +278,7 @@ class Maker:
             raise Abandoned
 
     def _one(self, order: Order) -> Any:
+        self._slow_row, self._slow_ns, self._row_began = NO_ROW, 0, (0, _clock())
         if self._sifter is not None:
             self.seeder.range(order, 0)
             samples = self._sifter.rows(order, [order.indices], 0)
@@ -278,12 +297,14 @@ class Maker:
             raise
 
     def _convert(self, sample: Any) -> Any:
+        if self._metered:
+            self._time_row(NO_ROW)
         self._collating()
         return self.spec.collate_fn(sample)
 
     def _collating(self) -> None:
         if self._metered:
-            self.fetched_ns = _clock()
+            self._fetched_ns = _clock()
         self._watch.here[PHASE] = COLLATING
         self._keyring.collating = True
 
