@@ -48,8 +48,12 @@ def test_what_cannot_be_read_is_one_line_and_code_2(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty.json").write_text("")
     (tmp_path / "damaged.json").write_text('{"format": "stoker-run", "version": 1, "loaders": [{}]}')
+    odd = run(loader(WAITS_S)).as_dict()
+    odd["loaders"][0]["totals"]["wait_ns"] = None
+    (tmp_path / "odd.json").write_text(json.dumps(odd))
     said = {}
     for name in (
+        "odd.json",
         "newer.json",
         "other.json",
         "broken.json",
@@ -64,7 +68,9 @@ def test_what_cannot_be_read_is_one_line_and_code_2(tmp_path):
         assert result.stdout == ""
         assert len(result.stderr.splitlines()) == 1, result.stderr
         said[name] = result.stderr
+        assert name in result.stderr
     assert "version 99" in said["newer.json"]
+    assert "wait_ns of a Totals is None" in said["odd.json"]
     assert "upgrade stoker" in said["newer.json"]
     assert "no format 'stoker-run'" in said["other.json"]
     assert "damaged" in said["damaged.json"]

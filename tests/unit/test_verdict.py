@@ -34,6 +34,59 @@ def test_samples_that_wait_get_more_workers_with_the_edit_and_the_gain():
     assert "40 ms per batch over 5 workers" in found.gain.how
 
 
+def test_what_several_workers_wait_for_may_be_one_lock_so_their_gain_is_a_bound():
+    found = _first(loader(IO))
+    assert found.gain is not None
+    assert found.gain.at_most
+    alone = _first(loader(IO, num_workers=1, workers=[worker(0, busy_s=2.0)]))
+    assert alone.gain is not None
+    assert not alone.gain.at_most
+    assert alone.evidence.startswith("1 worker takes ")
+
+
+def test_a_worker_that_is_slower_than_all_others_is_named_and_few_slow_samples_are_not_taken_for_one():
+    waits_s = {("fetch", 0, "head_of_line"): 1.0, ("fetch", 1, "io"): 0.1}
+    crew = [worker(0, busy_s=1.9), worker(1, busy_s=0.2), worker(2, busy_s=0.3)]
+    found = _first(loader(waits_s, workers=crew))
+    assert found.code == "slow-worker"
+    assert "worker 0 takes 6.3 times as long" in found.evidence
+    assert found.gain is not None
+    assert found.gain.share == pytest.approx(1.0 / 2.1)
+    slow = [Slow(place, 800 * MS, 0, 0, place, 0, 400 * MS) for place in range(2)]
+    assert _first(loader(waits_s, workers=crew, slowest=slow)).code == "slow-samples"
+    assert _first(loader({("fetch", 1, "io"): 1.0}, workers=crew)).code != "slow-worker"
+
+
+def test_without_workers_no_worker_is_spoken_of():
+    parent = worker(-1, busy_s=1.0, cpu=0.2, runq=0.8)
+    waits_s = {("fetch", -1, "starved"): 0.8, ("fetch", -1, "compute"): 0.2}
+    starved = loader(
+        waits_s, num_workers=0, executor="inline", workers=[parent], slowest=[Slow(7, 1190 * MS, -1, 0, 0, 0)]
+    )
+    text = screen.render(judge(run(starved, machine=machine(usable=2))))
+    assert "the training process gets no CPU" in text.replace("\n          ", " ")
+    assert "7 (1.19 s)" in text
+    assert "ready when asked for" not in text
+    busy = loader(
+        {("fetch", -1, "compute"): 1.0}, num_workers=0, executor="inline", workers=[worker(-1, busy_s=1.0)]
+    )
+    assert "the training process makes every sample itself" in judge(run(busy)).headline
+    assert "orkers" not in judge(run(busy)).headline.replace("without workers", "")
+
+
+def test_samples_of_a_stream_have_no_index_to_show():
+    stream = [Slow(None, 8 * MS, 1, 0, 3, 2)]
+    assert "Slowest" not in screen.render(judge(run(loader(IO, slowest=stream))))
+
+
+def test_why_and_the_table_under_it_say_the_same():
+    waits_s = {(stage, 0, "io"): 0.1449 for stage in ("fetch", "collate", "hand_over", "queue")}
+    waits_s |= {(stage, 0, "compute"): 0.105 for stage in ("fetch", "collate", "hand_over", "queue")}
+    text = screen.render(judge(run(loader(waits_s))))
+    assert "Of all waiting, 58% is io" in text
+    assert next(line for line in text.splitlines() if line.split()[:1] == ["all"]).split()[1] == "58"
+
+
 def test_a_gain_that_the_numbers_do_not_support_is_not_given():
     lazy = [worker(0, busy_s=0.2), worker(1, busy_s=0.2), worker(2, busy_s=2.0, cpu=0.0)]
     found = _first(loader(IO, workers=lazy, totals={"step_ns": 700 * MS}))

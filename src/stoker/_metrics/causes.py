@@ -80,6 +80,7 @@ def settle(loader: LoaderRecord, machine: Machine) -> Causes:
     sums = settling.helpers(sums, loader, evidence)
     sums = settling.own_threads(sums, loader, evidence)
     sums = settling.slow_samples(sums, loader, evidence)
+    settling.slow_worker(sums, loader, evidence)
     sums = settling.bandwidth(sums, loader, machine, evidence, missing)
     sums = settling.starved_parent(sums, loader, evidence)
     taker = culprit(loader, machine, evidence, missing) if total(sums, "starved") else None
@@ -123,7 +124,7 @@ def _is_starved(sums: Sums, taker: str | None, evidence: list[Evidence]) -> bool
         return False
     share = total(sums, "starved") / wanted_ns
     limit = STARVED.get(taker or "", STARVED["neighbours"])
-    text = f"workers that wanted a CPU waited for one {share:.0%} of that time (starved from {limit:.0%} on)"
+    text = f"work that wanted a CPU waited for one {share:.0%} of that time (starved from {limit:.0%} on)"
     evidence.append(Evidence("runq_share", share, limit, text))
     return share > limit
 

@@ -132,8 +132,11 @@ def _read_one(path: Path) -> RunRecord:
             raise RecordError(f"{path} is no run record: {error}") from error
     if not isinstance(found[-1], dict) or found[-1].get("format") != FORMAT:
         raise RecordError(f"{path} is no run record of stoker: it has no format {FORMAT!r}")
-    record = RunRecord.from_dict(found[-1])
-    earlier = [RunRecord.from_dict(each) for each in found[:-1]]
+    try:
+        record = RunRecord.from_dict(found[-1])
+        earlier = [RunRecord.from_dict(each) for each in found[:-1]]
+    except RecordError as error:
+        raise RecordError(f"{path}: {error}") from error
     for place, loader in enumerate(record.loaders):
         _prepend(loader, [each.loaders[place] for each in earlier if len(each.loaders) > place])
     return record

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields
+from types import NoneType
 from typing import Any
 
 from stoker.errors import RecordError
@@ -296,10 +297,21 @@ def dumps(record: RunRecord) -> str:
     return json.dumps(record.as_dict(), separators=(",", ":"), default=repr, allow_nan=False)
 
 
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "int": int, "int | None": (int, NoneType), "float | None": (int, float, NoneType), "str": str,
+    "str | None": (str, NoneType), "bool": bool, "list[int]": list, "dict[str, int]": dict,
+}  # fmt: skip
+"""What a field that is declared so may be in a file: a reader is not to fail on it later."""
+
+
 def _made(kind: Any, data: dict[str, Any]) -> Any:
     """A dataclass from a dict; entries that a later minor change added are left out."""
-    names = {each.name for each in fields(kind)}
-    return kind(**{key: value for key, value in data.items() if key in names})
+    found = {each.name: data[each.name] for each in fields(kind) if each.name in data}
+    for each in fields(kind):
+        allowed = _TYPES.get(str(each.type))
+        if allowed is not None and each.name in found and not isinstance(found[each.name], allowed):
+            raise ValueError(f"{each.name} of a {kind.__name__} is {found[each.name]!r:.40}")
+    return kind(**found)
 
 
 def _loader(data: dict[str, Any]) -> LoaderRecord:

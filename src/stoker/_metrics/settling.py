@@ -17,11 +17,14 @@ from stoker._metrics.thresholds import (
     EXPLAINED,
     HELD,
     LATE_WAKE_US,
+    LEAST_BLAMED,
     LEAST_CPU_NS,
     LEAST_ROWS,
+    LEAST_WORKER_ROWS,
     MORE_THAN_ONE,
     OFF_FOR_GIL,
     SLOW,
+    SLOW_WORKER,
 )  # fmt: skip
 
 Sums = dict[tuple[str, str], int]
@@ -135,6 +138,27 @@ def slow_samples(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> 
     text = f"{len(slow)} samples that took over {SLOW} times the usual are to blame for {blamed_ns / sum(sums.values()):.0%} of it"
     evidence.append(Evidence("slow_samples", blamed_ns / sum(sums.values()), None, text))
     return part_moved(sums, "io", "head_of_line", moved_ns / total(sums, "io"))
+
+
+def slow_worker(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> None:
+    """One worker whose samples all take many times those of the others: what differs is the worker. A few slow samples of its
+    own do not count."""
+    paces_ns = {}
+    for each in loader.workers:
+        slow = [one.ns for one in loader.slowest if one.worker == each.worker]
+        rows = each.rows - len(slow)
+        if rows >= LEAST_WORKER_ROWS:
+            paces_ns[each.worker] = max(1.0, (each.busy_ns - sum(slow)) / rows)
+    if len(paces_ns) < 2 or len(paces_ns) < len(loader.workers):
+        return
+    worst = max(paces_ns, key=paces_ns.__getitem__)
+    next_ns = max(ns for worker, ns in paces_ns.items() if worker != worst)
+    share = sum(each.ns for each in loader.blame if each.worker == worst) / max(1, sum(sums.values()))
+    if paces_ns[worst] < SLOW_WORKER * next_ns or share < LEAST_BLAMED:
+        return
+    ratio = paces_ns[worst] / next_ns
+    text = f"worker {worst} takes {ratio:.1f} times as long for a sample as any other, and has {share:.0%} of the waiting"
+    evidence.append(Evidence("slow_worker", share, LEAST_BLAMED, text))
 
 
 def _off_share(workers: list[WorkerRecord]) -> float | None:

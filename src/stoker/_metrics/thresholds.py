@@ -22,6 +22,11 @@ BUSY = 0.5
 """Share of their time on a CPU, or waiting for one, that makes workers ones that compute."""
 SLOW = 5
 """How many times the usual a sample has to take to be called slow."""
+SLOW_WORKER = 3.0
+LEAST_BLAMED = 0.3
+LEAST_WORKER_ROWS = 16
+"""How many times as long as any other a worker has to take for a sample, with so many samples, and how much of the waiting it
+has to have, to be named itself: workers that share their CPUs badly differ by less."""
 HELD = 0.5
 """CPU time of threads that are off the CPU as well, over the time of the run, beyond which the training loop's own Python waits
 for them too: all of them together can use one CPU."""

@@ -12,7 +12,7 @@ from stoker._metrics.record import LoaderRecord, Machine
 from stoker.report.case import Case, more_workers
 from stoker.report.cpu_advice import bandwidth, compute, gil, starved
 from stoker.report.finding import Finding, Gain
-from stoker.report.loader_advice import head_of_line, parent, start_up, switch
+from stoker.report.loader_advice import head_of_line, parent, slow_worker, start_up, switch
 
 
 def findings(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[Finding, ...]:
@@ -21,6 +21,8 @@ def findings(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[Fi
     if causes.severity == "none" or causes.cause is None:
         return tuple(_fine(case))
     found_all = _BY_CAUSE[causes.cause](case)
+    if causes.cause in ("io", "compute", "head_of_line") and causes.told("slow_worker") is not None:
+        found_all.insert(0, slow_worker(case))
     if loader.engine == "torch":
         other = switch(case)
         # Where the loader's own doing is part of it, that is the second thing to try, else the last.

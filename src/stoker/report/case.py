@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stoker._metrics.causes import Causes
 from stoker._metrics.record import LoaderRecord, Machine
-from stoker.report.finding import Edit, Finding, Gain
+from stoker.report.finding import Edit, Finding, Gain, counted, duration
 from stoker.report.forecast import gain_of_workers, most_workers, pace, wanted_workers
 
 
@@ -64,9 +64,19 @@ def more_workers(case: Case, *, waiting: bool) -> list[Finding]:
     if count <= now.workers:
         return []
     gain = gain_of_workers(now, count, case.causes.share("io", "compute", "unknown"))
-    doing = f"{now.workers} workers take" if now.workers else "the training process takes"
-    evidence = f"{doing} {now.batch_s * 1000:.3g} ms for a batch, a step takes {now.step_s * 1000:.3g} ms"
-    why = "waiting scales past the cores" if waiting else "computing scales up to the cores"
+    # What several wait for may be one thing, a lock or a disk at its limit: then more of them wait longer.
+    gain = replace(gain, at_most=waiting and now.workers > 1 and gain.share is not None)
+    doing = (
+        f"{counted(now.workers, 'worker')} take{'s' * (now.workers == 1)}"
+        if now.workers
+        else "the training process takes"
+    )
+    evidence = f"{doing} {duration(now.batch_s)} for a batch, a step takes {duration(now.step_s)}"
+    why = (
+        "waiting scales past the cores, unless all wait for one lock or a disk at its limit"
+        if waiting
+        else "computing scales up to the cores"
+    )
     return [
         case.finding("more-workers", evidence, f"More workers: {why}.", case.edit("num_workers", count), gain)
     ]

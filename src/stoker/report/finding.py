@@ -16,6 +16,7 @@ CODES = {
     "memory-bandwidth": "workers wait for memory",
     "cpu-quota": "the cgroup's quota is used up",
     "cpu-neighbours": "other processes have the CPUs",
+    "slow-worker": "one worker takes much longer than the others",
     "slow-samples": "few samples take much longer than the others",
     "deeper-window": "batches are made too few ahead for how much their times differ",
     "any-order": "finished batches wait for an earlier one",
@@ -37,6 +38,22 @@ CODES = {
     "memory-growing": "more memory is allocated from step to step",
 }
 """Every code that a verdict may use, and what it says."""
+
+
+def duration(seconds: float) -> str:
+    """As one reads it: "0.25 ms", "1.19 s"."""
+    return (
+        f"{seconds * 1000:.3g} ms"
+        if seconds < 0.9995
+        else f"{seconds:.3g} s"
+        if seconds < 999
+        else f"{seconds:,.0f} s"
+    )
+
+
+def counted(number: int, noun: str, nouns: str | None = None) -> str:
+    """ "1 worker", "2 workers", "3 batches"."""
+    return f"{number} {noun if number == 1 else nouns or noun + 's'}"
 
 
 @dataclass(frozen=True, slots=True)

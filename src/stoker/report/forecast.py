@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from stoker._metrics.causes import Causes
 from stoker._metrics.contention import active_threads, foreign_cpus
 from stoker._metrics.record import LoaderRecord, Machine
-from stoker.report.finding import Gain
+from stoker.report.finding import Gain, duration
 
 _HEADROOM = 0.85
 """How busy workers may be before chance alone makes batches late."""
@@ -103,11 +103,7 @@ def gain_of_workers(now: Pace, workers: int, share: float) -> Gain:
     left_s = max(0.0, now.bound_s(workers) - now.step_s) * min(1.0, open_s / short_s)
     saved = max(0.0, open_s - left_s) / whole_s
     how = (
-        f"{_ms(now.batch_s)} per batch over {workers} workers is one every {_ms(now.bound_s(workers))}, "
-        f"and a step takes {_ms(now.step_s)}"
+        f"{duration(now.batch_s)} per batch over {workers} workers is one every {duration(now.bound_s(workers))}, "
+        f"and a step takes {duration(now.step_s)}"
     )
     return Gain(saved, how)
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms"

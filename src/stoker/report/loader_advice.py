@@ -47,6 +47,19 @@ def head_of_line(case: Case) -> list[Finding]:
     return found
 
 
+def slow_worker(case: Case) -> Finding:
+    """The one that differs from the others."""
+    told = case.causes.told("slow_worker")
+    share = (case.causes.stall or 0.0) * (0.0 if told is None else told.value or 0.0)
+    return case.finding(
+        "slow-worker",
+        case.told("slow_worker"),
+        "Look at what differs in this worker: worker_init_fn, its shard of the data, the CPU or the disk that it is bound to.",
+        None,
+        Gain(share, "what is blamed on this worker", at_most=True),
+    )
+
+
 def parent(case: Case) -> list[Finding]:
     """What the training process does itself, by stage."""
     stage = next((each for each in case.causes.stages("parent") if each != "record"), "open")
@@ -103,9 +116,12 @@ def start_up(case: Case) -> list[Finding]:
 
 def switch(case: Case) -> Finding:
     """stoker's loader in place of torch's, with what may be expected of it."""
-    own = ("parent", "start_up", "head_of_line")
+    # The sampler takes its time in any loader, and so does what a dataset does when it starts.
+    own_ns = case.causes.stages("parent")
+    share = (sum(own_ns.values()) - own_ns.get("plan", 0)) / max(1, case.causes.wait_ns)
+    share += case.causes.share("head_of_line")
     helpers = case.causes.told("helpers_share")
-    share = case.causes.share(*own) + (0.0 if helpers is None else helpers.value or 0.0)
+    share += 0.0 if helpers is None else helpers.value or 0.0
     if share < 0.1:
         gain = Gain(None, "the samples' own work stays what it is: no gain is promised")
     else:
@@ -116,7 +132,7 @@ def switch(case: Case) -> Finding:
         )
     return case.finding(
         "stoker-loader",
-        f"{share:.0%} of the waiting is the loader's own: parent, start-up, order",
+        f"{share:.0%} of the waiting is the loader's own: opening batches, hearing of them, order",
         "Try stoker's DataLoader, without an edit: stoker run in place of python.",
         Edit("from stoker import DataLoader", "from torch.utils.data import DataLoader"),
         gain,

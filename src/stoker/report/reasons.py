@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from stoker._metrics.causes import Causes
 from stoker._metrics.record import LoaderRecord, Machine
+from stoker.report.finding import duration
 from stoker.report.forecast import pace
+from stoker.report.table import percents
 
 NAMES = {
     "io": "samples wait for storage, network, a lock or a sleep",
@@ -23,8 +25,8 @@ TAKERS = {
     "neighbours": "other processes use the CPUs",
 }
 _ABOUT = {
-    "io": ("iowait_share",),
-    "compute": ("helpers_share", "runq_share", "threads_per_worker", "cpu_per_row_ratio"),
+    "io": ("slow_worker", "iowait_share"),
+    "compute": ("slow_worker", "helpers_share", "runq_share", "threads_per_worker", "cpu_per_row_ratio"),
     "bandwidth": ("cpu_per_row_ratio", "runq_share"),
     "starved": (
         "throttled_share",
@@ -36,7 +38,7 @@ _ABOUT = {
         "cpu_pressure",
     ),
     "gil": ("late_wake_us", "off_share"),
-    "head_of_line": ("slow_samples",),
+    "head_of_line": ("slow_worker", "slow_samples"),
 }
 """By cause: the measured quantities that speak for it, the weightiest first."""
 _MOST_NAME = 40
@@ -60,9 +62,19 @@ def sentence(loader: LoaderRecord, causes: Causes) -> str:
         return f"{text}, but shares Python's lock with it." if causes.told("gil_held") else f"{text}."
     assert causes.cause is not None
     name = NAMES[causes.cause]
-    if causes.culprit is not None:
-        name = f"workers get no CPU: {TAKERS[causes.culprit]}"
+    if causes.cause == "starved":
+        who = "the training process gets" if _is_parents(loader, causes) else "workers get"
+        name = f"{who} no CPU: {TAKERS.get(causes.culprit or '', 'who has them was not measured')}"
+    elif causes.cause == "compute" and loader.executor == "inline":
+        name = "without workers, the training process makes every sample itself"
     return f"The training loop waits {causes.stall:.0%} of the time for {title(loader)}: {name} ({label(causes)})."
+
+
+def _is_parents(loader: LoaderRecord, causes: Causes) -> bool:
+    """Whether it is the training process, and not its workers, that lacks a CPU while the loop waits."""
+    stages = causes.stages("starved")
+    own_ns = sum(ns for stage, ns in stages.items() if stage in ("plan", "wake", "open", "pin"))
+    return loader.executor == "inline" or 2 * own_ns > sum(stages.values())
 
 
 def label(causes: Causes) -> str:
@@ -77,11 +89,11 @@ def why(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[str, ..
     """Two or three lines."""
     lines = []
     if causes.wait_ns and causes.cause is not None:
-        share = causes.share(causes.cause)
+        whole = _whole(causes)
         stage = next(iter(causes.stages(causes.cause)), None)
         where = "" if stage is None else f", most of it in {stage.replace('_', '-')}"
         lines.append(
-            f"Of all waiting, {share:.0%} is {causes.cause.replace('_', '-')}{where}{_second(causes)}."
+            f"Of all waiting, {whole[causes.cause]}% is {causes.cause.replace('_', '-')}{where}{_second(causes.cause, whole)}."
         )
     line = _arithmetic(loader, machine, causes)
     if line:
@@ -103,7 +115,7 @@ def evidence(loader: LoaderRecord, causes: Causes) -> tuple[str, ...]:
         lines.append(
             f"The first batch came {totals.first_batch_ns / 1e9:.2f} s after iter(); epochs: {totals.epochs}"
         )
-    if totals.steps:
+    if totals.steps and loader.executor != "inline":
         ready = f"{totals.ready / totals.steps:.0%} of batches were ready when asked for"
         depth = f"; {totals.depth / totals.steps:.1f} lay ready on average"
         window = "" if totals.window is None else f", in a window of {totals.window}"
@@ -128,25 +140,32 @@ def _arithmetic(loader: LoaderRecord, machine: Machine, causes: Causes) -> str |
         return None
     if now.workers == 0:
         return (
-            f"Without workers the training process makes each batch itself, {_ms(now.batch_s)} of every "
-            f"{_ms(now.batch_s + now.step_s)}."
+            f"Without workers the training process makes each batch itself, {duration(now.batch_s)} of every "
+            f"{duration(now.batch_s + now.step_s)}."
         )
-    return (
-        f"A batch takes {_ms(now.batch_s)} of a worker's time, so {now.workers} make one every "
-        f"{_ms(now.batch_s / now.workers)}; the training loop takes one every {_ms(now.step_s)}."
+    if now.batch_s < now.workers * now.step_s:
+        return None  # they would be fast enough: it is not their pace that is waited for
+    supply = (
+        f"A batch takes {duration(now.batch_s)} of the worker's time"
+        if now.workers == 1
+        else f"A batch takes {duration(now.batch_s)} of a worker's time, so {now.workers} make one every "
+        f"{duration(now.batch_s / now.workers)}"
     )
+    return f"{supply}; the training loop takes one every {duration(now.step_s)}."
 
 
-def _second(causes: Causes) -> str:
-    shares = {each.cause: causes.share(each.cause) for each in causes.parts if each.cause != causes.cause}
-    if not shares:
-        return ""
-    cause = max(shares, key=shares.__getitem__)
-    return f"; {shares[cause]:.0%} is {cause.replace('_', '-')}" if shares[cause] >= 0.1 else ""
+def _whole(causes: Causes) -> dict[str, int]:
+    """Percent of the wait by cause, as the table under it has them."""
+    sums: dict[str, int] = {causes.cause or "unknown": 0}
+    for each in causes.parts:
+        sums[each.cause] = sums.get(each.cause, 0) + each.ns
+    return dict(zip(sums, percents(list(sums.values())), strict=True))
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms"
+def _second(first: str, whole: dict[str, int]) -> str:
+    others = {cause: percent for cause, percent in whole.items() if cause != first}
+    cause = max(others, key=others.__getitem__, default=first)
+    return f"; {whole[cause]}% is {cause.replace('_', '-')}" if others and whole[cause] >= 10 else ""
 
 
 def _first_upper(text: str) -> str:

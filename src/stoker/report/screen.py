@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from stoker.report import layout, table
+from stoker.report.finding import counted, duration
 from stoker.report.layout import COLOURS, WIDEST, Line, fitted, indented, next_lines, section
 from stoker.report.verdict import Cost, Crew, LoaderVerdict, Verdict
 
@@ -68,7 +69,7 @@ def _measured(loader: LoaderVerdict) -> list[Line]:
     if lines:
         lines[0] = lines[0]._replace(rank=2)
     lines.insert(0, Line(_crew(loader.crew, loader), 3))
-    if loader.slowest:
+    if any(each.index is not None for each in loader.slowest):
         lines.append(Line(_slowest(loader), 5))
     if loader.events:
         lines.append(Line(_events(loader), 4))
@@ -79,20 +80,21 @@ def _crew(crew: Crew, loader: LoaderVerdict) -> str:
     rate = "" if loader.rows_per_s is None else f"{_count(loader.rows_per_s)} samples/s, "
     if loader.executor == "inline":
         return f"{rate}no workers"
-    who = "threads" if loader.executor == "thread" else "workers"
+    who = "thread" if loader.executor == "thread" else "worker"
     busy = "" if crew.busy is None else f" {crew.busy:.0%} busy"
     if crew.cpu is None or crew.runq is None or crew.off is None:
-        return f"{rate}{crew.count} {who}{busy}; their CPU times were not measured"
+        return f"{rate}{counted(crew.count, who)}{busy}; their CPU times were not measured"
     shares = f": cpu {crew.cpu:.2f}, run-queue {crew.runq:.2f}, off {crew.off:.2f}"
     grown = crew.growth_bytes
     growth = f"; grew by {grown / 1e6:.0f} MB" if grown is not None and grown > 50e6 else ""
-    return f"{rate}{crew.count} {who}{busy}{shares}{growth}"
+    return f"{rate}{counted(crew.count, who)}{busy}{shares}{growth}"
 
 
 def _slowest(loader: LoaderVerdict) -> str:
+    known = [each for each in loader.slowest if each.index is not None]
     names = [
-        f"{str(each.index)[:24]} ({each.ns / 1e6:.3g} ms, worker {each.worker})"
-        for each in loader.slowest[:3]
+        f"{str(each.index)[:24]} ({duration(each.ns / 1e9)}{f', worker {each.worker}' if each.worker >= 0 else ''})"
+        for each in known[:3]
     ]
     return f"Slowest samples by index: {', '.join(names)}"
 

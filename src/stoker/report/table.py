@@ -27,7 +27,7 @@ def rows(parts: Sequence[Part]) -> list[list[str]]:
             each.cause if each.cause in causes else "other",
         )
         cells[key] = cells.get(key, 0) + each.ns
-    percent = dict(zip(cells, percents(list(cells.values())), strict=True))
+    percent = _apportioned(cells)
     names = [each for each in (*stages, "other") if any(percent[key] for key in percent if key[0] == each)]
     heads = [each for each in (*causes, "other") if any(percent[key] for key in percent if key[1] == each)]
     names, heads = list(dict.fromkeys(names)), list(dict.fromkeys(heads))
@@ -41,14 +41,26 @@ def rows(parts: Sequence[Part]) -> list[list[str]]:
     return lines
 
 
-def percents(values: Sequence[int]) -> list[int]:
-    """Whole percent that add up to 100: the largest remainders are rounded up."""
+def _apportioned(cells: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """Whole percent of every cell: first of the causes, which are read most, then of the stages within each."""
+    sums: dict[str, int] = {}
+    for (_, cause), ns in cells.items():
+        sums[cause] = sums.get(cause, 0) + ns
+    found: dict[tuple[str, str], int] = {}
+    for cause, whole in zip(sums, percents(list(sums.values())), strict=True):
+        column = [key for key in cells if key[1] == cause]
+        found.update(zip(column, percents([cells[key] for key in column], whole), strict=True))
+    return found
+
+
+def percents(values: Sequence[int], whole: int = 100) -> list[int]:
+    """Whole percent that add up to ``whole``: the largest remainders are rounded up."""
     total = sum(values)
     if total <= 0:
         return [0] * len(values)
-    found = [100 * each // total for each in values]
-    order = sorted(range(len(values)), key=lambda place: -(100 * values[place] % total))
-    for place in order[: 100 - sum(found)]:
+    found = [whole * each // total for each in values]
+    order = sorted(range(len(values)), key=lambda place: -(whole * values[place] % total))
+    for place in order[: whole - sum(found)]:
         found[place] += 1
     return found
 

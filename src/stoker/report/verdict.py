@@ -8,9 +8,10 @@ from stoker._metrics.causes import Causes, settle
 from stoker._metrics.record import Event, LoaderRecord, Machine, RunRecord, Slow
 from stoker.report import reasons
 from stoker.report.advice import findings
-from stoker.report.finding import Finding
+from stoker.report.finding import Finding, counted
 
 HOURS_PER_MONTH = 730
+_FEW_STEPS = 16
 _MOST_SLOW = 5
 _MOST_EVENTS = 50
 
@@ -82,7 +83,10 @@ def judge(record: RunRecord, *, price_per_hour: float | None = None, watts: floa
         if found
         else "No DataLoader handed out a batch: there is nothing to say about data."
     )
-    return Verdict(headline, tuple(found), _cost(found, price_per_hour, watts), tuple(_notes(record)))
+    notes = _notes(record)
+    if found and found[0].steps < _FEW_STEPS:
+        notes.append(f"That is of {counted(found[0].steps, 'batch', 'batches')}: too few to count on.")
+    return Verdict(headline, tuple(found), _cost(found, price_per_hour, watts), tuple(notes))
 
 
 def _loader(loader: LoaderRecord, machine: Machine) -> LoaderVerdict:
