@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -158,3 +159,28 @@ def test_it_never_rings_after_the_work() -> None:
             int("no number")  # a place to ring too late
         assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
     assert 0 < rung < 20_000
+
+
+def test_a_finalizer_is_let_finish_before_it_rings() -> None:
+    finished: list[str] = []
+
+    def finalize(name: str) -> None:
+        until = time.monotonic() + 0.01
+        while time.monotonic() < until:
+            pass
+        finished.append(name)
+
+    class Thing:
+        def __del__(self) -> None:
+            finalize("method")
+
+    def work() -> None:
+        thing = Thing()
+        weakref.finalize(thing, finalize, "callback")
+        del thing
+        while True:
+            pass
+
+    with pytest.raises(TimeUp):
+        within(0.001, work)
+    assert sorted(finished) == ["callback", "method"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from stoker._device import idle
 from stoker._device.idle import IdleMeter
@@ -84,5 +85,5 @@ def test_a_broken_device_is_left_alone() -> None:
 
 
 def test_there_is_none_without_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle.torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     assert idle.idle_meter() is None

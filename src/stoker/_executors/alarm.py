@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import signal
 import threading
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import TypeVar
 
 T = TypeVar("T")
+_FINALIZE = weakref.finalize.__call__.__code__
 
 _AGAIN_S = 1.0
-"""It rings again: what is raised in a finalizer or a weak reference's callback goes nowhere. Code that cleans up has this long."""
+"""It rings again: what is raised in a weak reference's callback written in C goes nowhere. Code that cleans up has this long."""
+
+_SOON_S = 0.001
+"""In a finalizer it would go nowhere and leave half of the work undone: it rings again after this long, up to a second."""
 
 
 class TimeUp(BaseException):
@@ -34,10 +39,17 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     One function and no context manager: an alarm at the door of ``__exit__`` would keep its end from being reached.
     """
     armed = True
+    patience = int(_AGAIN_S / _SOON_S)
 
     def ring(number: int, frame: FrameType | None) -> None:
-        if armed:  # the signal may be handled only after the work has ended
-            raise TimeUp
+        nonlocal patience
+        if not armed:  # the signal may be handled only after the work has ended
+            return
+        if patience > 0 and _cleaning_up(frame):
+            patience -= 1
+            signal.setitimer(signal.ITIMER_REAL, _SOON_S, max(seconds, _AGAIN_S))
+            return
+        raise TimeUp
 
     previous = signal.signal(signal.SIGALRM, ring)
     try:
@@ -47,3 +59,12 @@ def within(seconds: float, work: Callable[[], T]) -> T:
         armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+
+
+def _cleaning_up(frame: FrameType | None) -> bool:
+    """Whether a finalizer is at work: the collector may have called it in the middle of anything."""
+    while frame is not None:
+        if frame.f_code is _FINALIZE or frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
