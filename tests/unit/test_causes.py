@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stoker._metrics.causes import Causes, settle
+from stoker._metrics.contention import Evidence, culprit, parent_cpu_ns
 from stoker._metrics.record import Concurrency, Slow
 from stoker._metrics.settling import median_us
 from stoker._metrics.thresholds import BANDWIDTH
@@ -177,6 +178,18 @@ def test_more_of_our_own_than_cpus_is_our_own_doing():
     (told,) = [each for each in threads.evidence if each.code == "wanted_cpus"]
     assert told.value == pytest.approx(32)
     assert told.limit == 4
+
+
+def test_what_threads_use_is_the_training_process_s_time_already():
+    crew = [worker(place, busy_s=2.0, cpu=0.25, runq=0.05) for place in range(4)]
+    crowd = {"wall_ns": 2 * SECOND, "parent_cpu_ns": 2 * SECOND, "loop_runq_ns": 0}
+    threads = loader({}, executor="thread", workers=crew, load=crowd)
+    evidence: list[Evidence] = []
+    culprit(threads, machine(), evidence, [])
+    (told,) = [each for each in evidence if each.code == "wanted_cpus"]
+    assert told.value == pytest.approx(4 * 0.3)
+    alone = loader({}, executor="inline", workers=[worker(-1, busy_s=1.0, cpu=0.5)], load=crowd)
+    assert parent_cpu_ns(alone) == 1500 * MS
 
 
 def test_workers_that_crowd_only_now_and_then_are_still_our_own():

@@ -16,3 +16,13 @@ def test_cpu_time_of_a_worker_goes_on_when_another_process_takes_its_place():
         seen.append((worker.pid, worker.threads, worker.process_cpu_ns))
     assert seen == [(7, 3, 100), (7, 3, 300), (8, 3, None), (8, 3, 350), (8, 3, 360)]
     recorder.close()
+
+
+def test_cpu_time_of_threads_is_counted_once():
+    for executor, apart_ns in (("process", 300), ("thread", 0)):
+        recorder = Recorder(name="a", engine="stoker", executor=executor, dataset="b")
+        recorder.tallies = lambda: [Size(0, 7, None, None, None, threads=3, cpu_ns=300)]
+        recorder.record(steps=False, weigh=False)
+        load = recorder.record(steps=False, weigh=False).loaders[0].load
+        assert (load.own_cpu_ns or 0) - (load.parent_cpu_ns or 0) == apart_ns
+        recorder.close()

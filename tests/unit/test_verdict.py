@@ -65,6 +65,7 @@ def test_without_workers_no_worker_is_spoken_of():
     )
     text = screen.render(judge(run(starved, machine=machine(usable=2))))
     assert "the training process gets no CPU" in text.replace("\n          ", " ")
+    assert "num_workers=0  →  num_workers=2" in text
     assert "7 (1.19 s)" in text
     assert "ready when asked for" not in text
     busy = loader(

@@ -80,7 +80,10 @@ def _wanted_cpus(loader: LoaderRecord, usable: int) -> tuple[float, float]:
     """CPUs that the job would use if all were free, while its workers are busy; and by how much that exceeds those there are,
     averaged over the whole time."""
     wall_ns = loader.load.wall_ns
-    peak = ((loader.load.parent_cpu_ns or 0) + (loader.load.loop_runq_ns or 0)) / wall_ns
+    peak = float(parent_cpu_ns(loader))
+    if loader.executor != "inline":  # there the loop is the worker
+        peak += loader.load.loop_runq_ns or 0
+    peak /= wall_ns
     busy = 0.0
     for each in loader.workers:
         if each.metered_ns:
@@ -90,7 +93,13 @@ def _wanted_cpus(loader: LoaderRecord, usable: int) -> tuple[float, float]:
     return peak, max(0.0, peak - usable) * busy / max(1, len(loader.workers))
 
 
+def parent_cpu_ns(loader: LoaderRecord) -> int:
+    """What the training process used beside making batches, which threads, or the loop itself without workers, do in it too."""
+    used_ns = loader.load.parent_cpu_ns or 0
+    if loader.executor != "process":
+        used_ns -= sum(each.cpu_ns for each in loader.workers)
+    return max(0, used_ns)
+
+
 def _job_cpu_ns(loader: LoaderRecord) -> int:
-    return sum(each.process_cpu_ns or each.cpu_ns for each in loader.workers) + (
-        loader.load.parent_cpu_ns or 0
-    )
+    return sum(each.process_cpu_ns or each.cpu_ns for each in loader.workers) + parent_cpu_ns(loader)

@@ -393,7 +393,8 @@ class Recorder:
         workers = [accounts.workers[number] for number in sorted(accounts.workers)]
         loader.workers = workers
         if self._began is not None and self._now is not None:
-            loader.load = self._now.since(self._began, sum(_cpu_ns(each) for each in workers))
+            apart = workers if self.executor == "process" else []  # threads' time is the parent's already
+            loader.load = self._now.since(self._began, sum(_cpu_ns(each) for each in apart))
         loader.blame = accounts.blame()
         loader.concurrency = accounts.by_concurrency()
         loader.slowest = accounts.slowest

@@ -63,9 +63,12 @@ def more_workers(case: Case, *, waiting: bool) -> list[Finding]:
     count = wanted_workers(now, most=most)
     if count <= now.workers:
         return []
-    gain = gain_of_workers(now, count, case.causes.share("io", "compute", "unknown"))
-    # What several wait for may be one thing, a lock or a disk at its limit: then more of them wait longer.
-    gain = replace(gain, at_most=waiting and now.workers > 1 and gain.share is not None)
+    # What several wait for may be one thing, a lock or a disk at its limit: then more of them wait longer. And if not, order
+    # and turns at the CPU cost less as well. So it is a bound, of all that is not the training process's own.
+    bound = waiting and now.workers > 1
+    share = 1.0 - case.causes.share("parent", "start_up")
+    gain = gain_of_workers(now, count, share if bound else case.causes.share("io", "compute", "unknown"))
+    gain = replace(gain, at_most=bound and gain.share is not None)
     doing = (
         f"{counted(now.workers, 'worker')} take{'s' * (now.workers == 1)}"
         if now.workers

@@ -67,7 +67,9 @@ def starved(case: Case) -> list[Finding]:
         ]
     if case.causes.culprit == "own":
         return _oversubscribed(case)
-    return [_neighbours(case)]
+    # Without workers the loop cannot even use the time of its own steps to make the next batch.
+    alone = case.loader.executor == "inline"
+    return [_neighbours(case), *(more_workers(case, waiting=False) if alone else [])]
 
 
 def _neighbours(case: Case) -> Finding:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from stoker._metrics.causes import Causes
-from stoker._metrics.contention import active_threads, foreign_cpus
+from stoker._metrics.contention import active_threads, foreign_cpus, parent_cpu_ns
 from stoker._metrics.record import LoaderRecord, Machine
 from stoker.report.finding import Gain, duration
 
@@ -57,7 +57,7 @@ def pace(loader: LoaderRecord, machine: Machine, causes: Causes) -> Pace | None:
     metered_ns = sum(each.metered_ns for each in loader.workers)
     used_ns = sum(each.cpu_ns * active_threads(each) for each in loader.workers)
     cpu_share = used_ns / metered_ns if metered_ns else causes.share("compute", "bandwidth")
-    parent = (loader.load.parent_cpu_ns or 0) / loader.load.wall_ns if loader.load.wall_ns else 0.0
+    parent = parent_cpu_ns(loader) / loader.load.wall_ns if loader.load.wall_ns else 0.0
     # What others have now they may have tomorrow: nothing is promised of it.
     taken = parent + (foreign_cpus(loader.load) or 0.0)
     cpus = (
