@@ -59,6 +59,25 @@ def test_a_long_gap_is_no_step() -> None:
     assert accounts.totals.idle_ns == 60 * SECOND + 6 * MS
 
 
+def test_rows_that_are_only_skimmed_add_up_too() -> None:
+    accounts, folder = Accounts(5 * MS), Folder(workers=2)
+    last = accounts.add(steps(40), folder, (0, 0))
+    before = accounts.blame()
+    last = accounts.skim(steps(40, 40), last, 0)
+    totals = accounts.totals
+    assert (totals.steps, totals.estimated_steps, totals.rows) == (80, 40, 1280)
+    assert totals.step_ns == 79 * 6 * MS
+    assert sum(each.ns for each in accounts.blame()) == pytest.approx(totals.wait_ns)
+    assert [(each.stage, each.cause) for each in accounts.blame()] == [
+        (each.stage, each.cause) for each in before
+    ]
+    assert sum(one.tasks for one in accounts.workers.values()) == 80
+    accounts.skim(steps(40, 80), last, 10 * MS)  # of which pinning took some
+    accounts.told_apart(10 * MS, 0)
+    assert sum(each.ns for each in accounts.blame()) == pytest.approx(accounts.totals.wait_ns)
+    assert {each.stage: each.ns for each in accounts.blame()}["pin"] == 10 * MS
+
+
 def test_between_two_epochs_is_no_step() -> None:
     rows = steps(6)
     rows[3:, STEP_COLUMNS.index("epoch")] = 2

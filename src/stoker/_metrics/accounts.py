@@ -44,6 +44,8 @@ class Accounts:
     dropped: int = 0
     added: int = 0
     """Rows so far, kept or not."""
+    usual: Sums = field(default_factory=dict)
+    """How the wait of the rows folded last divides; shares, their sum is 1."""
 
     def copy(self) -> Accounts:
         """For a look ahead that changes nothing here. Arrays, periods and histograms are shared: nobody changes one."""
@@ -60,6 +62,7 @@ class Accounts:
             dict(self.until),
             self.dropped,
             self.added,
+            self.usual,
         )
 
     def opened(self, began_ns: int, ended_ns: int) -> None:
@@ -80,6 +83,20 @@ class Accounts:
         totals.wall_ns = max(totals.wall_ns, ended_ns - self.began_ns)
         self.sums[stage, -1, cause] += ended_ns - began_ns
 
+    def skim(self, rows: Array, last: tuple[int, int], apart_ns: int) -> tuple[int, int]:
+        """As ``add``, for rows of a very fast loader: their wait is counted, and divided like that of the rows folded last.
+
+        ``apart_ns`` of it are told apart from the rest already.
+        """
+        steps, wait_ns, step_ns = self._count(rows, last)
+        sums = {key: share * max(0, wait_ns - apart_ns) for key, share in self.usual.items()}
+        for key, ns in sums.items():
+            self.sums[key] += ns
+        self.sums["open", -1, "parent"] += min(apart_ns, wait_ns)  # from which it is taken
+        self.totals.estimated_steps += len(steps)
+        self._by_worker(rows)
+        return self._close(rows, steps, wait_ns, step_ns, sums, last)
+
     def told_apart(self, pin_ns: int, record_ns: int) -> None:
         """Of the rows' last stage, ``open``, this much was copying into pinned memory, and this much recording."""
         self.sums["open", -1, "parent"] -= pin_ns + record_ns
@@ -93,10 +110,18 @@ class Accounts:
         sums, blamed = folder.fold(rows)
         for key, ns in sums.items():
             self.sums[key] += ns
+        whole = sum(sums.values())
+        if whole > 0:
+            self.usual = {key: ns / whole for key, ns in sums.items()}
         steps, wait_ns, step_ns = self._count(rows, last)
         self._by_worker(rows)
         self._by_concurrency(rows)
         self._slow(rows, blamed)
+        return self._close(rows, steps, wait_ns, step_ns, sums, last)
+
+    def _close(
+        self, rows: Array, steps: Array, wait_ns: int, step_ns: int, sums: Sums, last: tuple[int, int]
+    ) -> tuple[int, int]:
         self._curve(steps, wait_ns, step_ns, sums)
         self._keep(rows)
         self.added += len(rows)

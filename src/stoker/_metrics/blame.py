@@ -84,6 +84,12 @@ class Folder:
         """For a look ahead that changes nothing here."""
         return Folder(self.workers, self.inline, self.usual_ns, self.tail)
 
+    def knows(self, rows: Array) -> bool:
+        """Whether all workers of these rows had tasks before."""
+        return self.tail is not None and bool(
+            np.isin(np.unique(rows[:, _AT["worker"]]), self.tail.worker).all()
+        )
+
     def fold(self, rows: Array) -> tuple[Sums, Array]:
         """The sums of these rows (STEP_COLUMNS, in the order of delivery), and by row the time its task is to blame for."""
         sums: Sums = defaultdict(float)

@@ -122,6 +122,8 @@ class Totals:
 
     epochs: int = 0
     steps: int = 0
+    estimated_steps: int = 0
+    """Of ``steps``: those of a loader that makes hundreds a second whose waits were divided like the ones before, not each by itself."""
     rows: int = 0
     bytes: int | None = None
     wall_ns: int = 0

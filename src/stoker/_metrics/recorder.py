@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol
 from stoker._core.roster import Roster
 from stoker._metrics import machine, page
 from stoker._metrics.accounts import Accounts, named, table
-from stoker._metrics.blame import Folder
+from stoker._metrics.blame import Array, Folder
 from stoker._metrics.instrument import is_ours
 from stoker._metrics.journal import Journal
 from stoker._metrics.processes import footprint
@@ -42,6 +42,10 @@ _JOURNAL_NS = 5_000_000_000
 _JOURNAL_ROWS = 512
 """Rows that one line of a journal has at most."""
 _LOAD_NS = 1_000_000_000
+_MANY_ROWS = 256
+_FOLD_NS = 1_000_000_000
+"""More rows than this within this time are not all folded: it takes a microsecond a row, which a loader of 500 batches a second and
+less can spare."""
 _WEIGH_NS = 5_000_000_000
 _WEIGH_COST = 100
 """Workers are weighed for the file after five seconds, and then for no more than this part of the time: a forked worker of torch's
@@ -140,7 +144,7 @@ class Recorder:
         self._dials: machine.Dials | None = None
         self._began: machine.Counters | None = None
         self._now: machine.Counters | None = None
-        self._load_due_ns = self._journal_due_ns = 0
+        self._load_due_ns = self._journal_due_ns = self._folded_ns = 0
         self._weigh_due_ns = now_ns + _WEIGH_NS
         self._journal_gap_ns = 500_000_000
         self._journal = _journal(self._sink)
@@ -323,8 +327,21 @@ class Recorder:
             rows = tape.take(final=final)
             pin_ns, record_ns = tape.pin_ns, tape.record_ns
             tape.pin_ns = tape.record_ns = 0
-            tape.last = self._accounts.add(rows, tape.folder, tape.last)
+            if self._skims(tape, rows) and not final:
+                tape.last = self._accounts.skim(rows, tape.last, pin_ns + record_ns)
+            else:
+                self._folded_ns = time.monotonic_ns()
+                tape.last = self._accounts.add(rows, tape.folder, tape.last)
             self._accounts.told_apart(pin_ns, record_ns)
+
+    def _skims(self, tape: Tape, rows: Array) -> bool:
+        """Whether these rows need not be looked at closely: there are very many, of workers that are known, and some just were."""
+        return (
+            len(rows) >= _MANY_ROWS
+            and time.monotonic_ns() < self._folded_ns + _FOLD_NS
+            and bool(self._accounts.usual)
+            and tape.folder.knows(rows)
+        )
 
     def _tick(self, tape: Tape, now_ns: int) -> None:
         tape.due_ns = now_ns + page.PERIOD_NS
