@@ -123,7 +123,7 @@ class Totals:
     epochs: int = 0
     steps: int = 0
     estimated_steps: int = 0
-    """Of ``steps``: those of a loader that makes hundreds a second whose waits were divided like the ones before, not each by itself."""
+    """Of ``steps``, in a loader that makes hundreds a second: their waits were divided like the ones before, not each by itself."""
     rows: int = 0
     bytes: int | None = None
     wall_ns: int = 0
