@@ -166,3 +166,14 @@ def test_every_metric_is_in_the_documentation() -> None:
     one.shown.latest = summary_of(one.given, Recently(), workers=2, at_ns=1, depth=3, undelivered_bytes=77)
     text = (Path(__file__).parents[2] / "docs" / "exports.md").read_text()
     assert [name for name in sorted({key[0] for key in scraped(one)}) if f"`{name}`" not in text] == []
+
+
+def test_a_counter_stays_when_the_blame_moves_to_another_cause() -> None:
+    recorder = fixed({("fetch", 0, "unknown"): 0.6})
+    collector = prometheus.Collector(lambda: [recorder])
+    name = "stoker_wait_cause_seconds_total"
+    assert scraped(collector=collector)[name, recorder.name, "unknown"] == pytest.approx(0.6)
+    recorder.given = records.loader({("fetch", 0, "io"): 0.7})
+    found = scraped(collector=collector)
+    assert found[name, recorder.name, "unknown"] == pytest.approx(0.6)
+    assert found[name, recorder.name, "io"] == pytest.approx(0.7)

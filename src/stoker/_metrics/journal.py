@@ -1,8 +1,9 @@
 """Run records in files: appended while the run goes on, and read again, also after the run was killed.
 
 A file is a line of JSON, or several: each is a whole record but for its table of steps, which holds what came since the line
-before. A line that was cut off by the run's death is left out. A file that has grown too large is written anew, with a
-bounded table, under another name and then put in its place: at every moment there is one that can be read.
+before. A line that was cut off, by the run's death or by a full disk, is left out. A file that has grown too large is written
+anew, with a bounded table, under another name and then put in its place: at every moment there is one that can be read. Several
+loaders that were given the same file, or runs one after another, are told apart by their ids.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +34,23 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._size = 0
+        self._cut = False
+        """Whether the last line is not whole."""
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def append(self, record: RunRecord) -> None:
         """One more line. ``record.loaders[0].steps`` holds what is new since the last one."""
-        line = dumps(record) + "\n"
+        line = memoryview(f"{self._cut * chr(10)}{dumps(record)}\n".encode())
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        left = line
         try:
-            os.write(fd, line.encode())
+            while left:
+                written = os.write(fd, left)
+                self._size += written
+                self._cut, left = True, left[written:]
         finally:
             os.close(fd)
-        self._size += len(line)
+        self._cut = False
 
     @property
     def full(self) -> bool:
@@ -67,11 +75,12 @@ def write(record: RunRecord, path: Path) -> None:
 def read(path: Path) -> RunRecord:
     """The record in a file, or of all files in a folder (processes and loaders of one run). Raises RecordError."""
     try:
-        files = (
-            sorted(each for each in path.iterdir() if each.suffix in (".json", ".jsonl"))
-            if path.is_dir()
-            else [path]
-        )
+        files = [path]
+        if path.is_dir():  # a process may have been killed, or found no room, before its first line
+            whole = (
+                each for each in path.iterdir() if each.suffix in (".json", ".jsonl") and _has_line(each)
+            )
+            files = sorted(whole)
         found = [_read_one(each) for each in files]
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror or error}") from error
@@ -118,27 +127,40 @@ def _read_one(path: Path) -> RunRecord:
     except UnicodeDecodeError as error:
         raise RecordError(f"{path} is no run record: it is not text") from error
     found: list[Any] = []
-    for number, line in enumerate(lines):
-        try:
+    for line in lines:
+        with suppress(ValueError):
             found.append(json.loads(line))
-        except ValueError as error:
-            if number == 0 or number < len(lines) - 1:
-                break  # no journal: perhaps one JSON over several lines
-            del error
-    if len(found) < max(1, len(lines) - 1):
+    found = [each for each in found if _is_record(each)]
+    if not found:  # no journal: perhaps one JSON over several lines
         try:
             found = [json.loads("\n".join(lines))]
         except ValueError as error:
             raise RecordError(f"{path} is no run record: {error}") from error
-    if not isinstance(found[-1], dict) or found[-1].get("format") != FORMAT:
-        raise RecordError(f"{path} is no run record of stoker: it has no format {FORMAT!r}")
+        if not _is_record(found[0]):
+            raise RecordError(f"{path} is no run record of stoker: it has no format {FORMAT!r}")
+    runs: dict[str, list[RunRecord]] = {}
     try:
-        record = RunRecord.from_dict(found[-1])
-        earlier = [RunRecord.from_dict(each) for each in found[:-1]]
+        for each in map(RunRecord.from_dict, found):
+            runs.setdefault(each.run.id, []).append(each)
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from error
+    return merged(_joined(each) for each in runs.values())
+
+
+def _has_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.readline().endswith(b"\n") or path.suffix == ".json"
+
+
+def _is_record(data: Any) -> bool:
+    return isinstance(data, dict) and data.get("format") == FORMAT
+
+
+def _joined(records: list[RunRecord]) -> RunRecord:
+    """The lines of one run: the last one, with the steps of all."""
+    record = records[-1]
     for place, loader in enumerate(record.loaders):
-        _prepend(loader, [each.loaders[place] for each in earlier if len(each.loaders) > place])
+        _prepend(loader, [each.loaders[place] for each in records[:-1] if len(each.loaders) > place])
     return record
 
 
@@ -146,6 +168,7 @@ def _prepend(loader: LoaderRecord, earlier: list[LoaderRecord]) -> None:
     """Put the steps of earlier lines before those of the last one."""
     if not earlier:
         return
+    loader.steps_dropped += sum(each.steps_dropped for each in earlier)
     parts = [each.steps for each in (*earlier, loader) if each.steps]
     if not parts:
         return

@@ -11,10 +11,8 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import sys
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -29,7 +27,8 @@ from stoker._metrics.blame import Array, Folder
 from stoker._metrics.instrument import is_ours
 from stoker._metrics.journal import Journal
 from stoker._metrics.processes import footprint
-from stoker._metrics.record import Event, LoaderRecord, Machine, Option, Run, RunRecord, Slow, WorkerRecord
+from stoker._metrics.record import Event, LoaderRecord, Machine, Option, RunRecord, Slow, WorkerRecord
+from stoker._metrics.running import run_here
 from stoker._metrics.shown import Shown
 from stoker._metrics.tape import Tape
 
@@ -38,6 +37,9 @@ ENVIRONMENT = "STOKER_RECORD"
 """Names the folder to which every loader of a process appends its record."""
 
 _EVENTS = 1000
+_REASON = 2000
+"""Events that are kept, and characters of their reasons."""
+
 _JOURNAL_NS = 5_000_000_000
 _JOURNAL_ROWS = 512
 """Rows that one line of a journal has at most."""
@@ -104,7 +106,6 @@ class Recorder:
         self.options = options if options is not None else {}
         self.closed = False
         self._released = False
-        self.unplugged: str | None = None
         self.window: Callable[[], int | None] | None = None
         """Asks the iteration under way how many tickets may be planned and not taken."""
         self.counts: Callable[[], dict[str, int]] | None = None
@@ -125,17 +126,12 @@ class Recorder:
 
     def _born(self) -> None:
         """Begin with nothing, in this process."""
-        now_ns, unix_ns = _now()
-        self.run = Run(
-            id=uuid.uuid4().hex[:16],
-            pid=os.getpid(),
-            argv=list(getattr(sys, "orig_argv", sys.argv)),
-            began_unix_ns=unix_ns,
-            began_ns=now_ns,
-            rank=_number("RANK", 0),
-            world_size=_number("WORLD_SIZE", 1),
-        )
+        self.run = run_here()
+        now_ns = self.run.began_ns
         self._accounts = Accounts(now_ns)
+        self.unplugged: str | None = None
+        """Why a part of the record is missing; None: none is."""
+        self._begun = False
         self._events: deque[Event] = deque(maxlen=_EVENTS)
         self._dropped = 0
         self.slow_floor_ns = 0
@@ -147,16 +143,27 @@ class Recorder:
         self._load_due_ns = self._journal_due_ns = self._folded_ns = 0
         self._weigh_due_ns = now_ns + _WEIGH_NS
         self._journal_gap_ns = 500_000_000
-        self._journal = _journal(self._sink)
+        self._journal: Journal | None = None
+        self._guarded(self._open_journal)
         self._written = self._appended_ns = 0
         self._baselines: dict[int, int] = {}
         self._cpu_ns: dict[int, tuple[int, int, int]] = {}
         """By worker: its pid, what processes before it used of the CPU, and what it has used itself."""
 
+    def _open_journal(self) -> None:
+        """A file of its own for every loader and process, where a folder is given."""
+        sink = self._sink
+        if sink is not None:
+            named = sink.suffix in (".json", ".jsonl")
+            self._journal = Journal(sink if named else sink / f"{os.getpid()}-{next(_numbers)}.jsonl")
+
     # Written down while it goes
 
     def opened(self, began_ns: int, ended_ns: int) -> None:
         """One call of ``iter()``. On the thread that iterates."""
+        self._guarded(partial(self._opened, began_ns, ended_ns))
+
+    def _opened(self, began_ns: int, ended_ns: int) -> None:
         with self._lock:
             accounts = self._accounts
             if not accounts.totals.epochs:
@@ -181,18 +188,19 @@ class Recorder:
     def stopped(self, began_ns: int, ended_ns: int, *, stage: str = "start", cause: str = "start_up") -> None:
         """A wait that no batch came of; an epoch's end, workers' too where they do not stay. On the thread that iterates."""
         with self._lock:
-            self._accounts.stopped(began_ns, ended_ns, stage, cause)
+            self._guarded(partial(self._accounts.stopped, began_ns, ended_ns, stage, cause))
 
     def tape(self, folder: Folder | None = None) -> Tape:
         """For one iteration. ``folder`` knows its pool's workers; a new one for new workers."""
         if folder is None:
             folder = Folder(workers=_workers(self.options), inline=self.executor == "inline")
-        if self.page is None and self.unplugged is None:
+        if not self._begun:
+            self._begun = True
             self._guarded(self._begin)
         with self._lock:
             for tape in self._tapes:
                 if tape.closed:
-                    if tape.folder is not folder:
+                    if tape.folder is not folder and not (tape.folder.inline and folder.inline):
                         self._guarded(partial(self._fold, tape, final=True), tape)
                         tape.folder = folder
                     tape.closed = False
@@ -228,6 +236,9 @@ class Recorder:
 
     def slow(self, slow: Slow) -> None:
         """A sample slower than ``slow_floor_ns``."""
+        self._guarded(partial(self._slow, slow))
+
+    def _slow(self, slow: Slow) -> None:
         with self._lock:
             self.slow_floor_ns = self._accounts.note_slow(slow)
 
@@ -247,7 +258,7 @@ class Recorder:
             if len(self._events) == _EVENTS:
                 self._dropped += 1
             now_ns = time.monotonic_ns()
-            self._events.append(Event(max(0, now_ns - self.run.began_ns), kind, reason))
+            self._events.append(Event(max(0, now_ns - self.run.began_ns), kind, reason[:_REASON]))
             counts = self.counts() if self.counts is not None else {}
             self._guarded(partial(self.shown.event, self._events[-1], self.run, counts, now_ns))
 
@@ -269,23 +280,35 @@ class Recorder:
     # Told to others
 
     def record(self, *, steps: bool = True, weigh: bool = True) -> RunRecord:
-        """The record so far. Any thread. Weighing workers takes some milliseconds for each."""
+        """The record so far. Any thread. Weighing workers takes some milliseconds for each, and holds nobody up but the caller."""
+        found: list[RunRecord] = []
+        self._guarded(lambda: found.append(self._record(steps=steps, weigh=weigh)))
+        if found:
+            return found[0]
+        broken = LoaderRecord(self.name, self.engine, self.executor, self.dataset, self.site)
+        broken.events, broken.events_dropped = list(self._events), self._dropped
+        return RunRecord(self.run, Machine(), [broken])
+
+    def _record(self, *, steps: bool, weigh: bool) -> RunRecord:
+        sizes = self._sizes() if weigh else []
         with self._lock:
-            accounts = self._accounts.copy()
-            for tape in self._tapes:
-                accounts.add(tape.pending(), tape.folder.copy(), tape.last)
-                accounts.told_apart(tape.pin_ns, tape.record_ns)
+            accounts = self._ahead()
             self._read_load()
             self._tally(accounts)
-            if weigh:
-                self._weigh(accounts)
+            _weigh(accounts, sizes)
             loader = self._loader(accounts)
             if steps:
-                loader.steps, loader.steps_dropped = (
-                    table(accounts.rows(), accounts.began_ns),
-                    accounts.dropped,
-                )
+                loader.steps = table(accounts.rows(), accounts.began_ns)
+                loader.steps_dropped = accounts.dropped
             return RunRecord(self.run, _machine(), [loader])
+
+    def _ahead(self) -> Accounts:
+        """The sums as they will be when the rows are added that are held back."""
+        accounts = self._accounts.copy()
+        for tape in self._tapes:
+            accounts.add(tape.pending(), tape.folder.copy(), tape.last)
+            accounts.told_apart(tape.pin_ns, tape.record_ns)
+        return accounts
 
     def release(self) -> None:
         """The loader is gone. An iterator may be left that somebody loops over: then its end is the recorder's as well."""
@@ -302,6 +325,9 @@ class Recorder:
             self.run.ended = True
             self._guarded(self._last_words)
         self.shown.close()
+        # Nothing asks others any more, nor they it: without a cycle it goes without a garbage collection.
+        self.window = self.counts = self.sizes = self.tallies = None
+        self._tapes.clear()
 
     def _last_words(self) -> None:
         with self._lock:
@@ -317,10 +343,19 @@ class Recorder:
         except Exception as error:
             if not is_ours(error):
                 raise  # a signal handler's, for the script
-            self.unplugged = self.unplugged or f"{type(error).__name__}: {error}"
             if tape is not None:
                 tape.end = 0
                 tape.due_ns = 1 << 62
+            self._unplug(f"{type(error).__name__}: {error}")
+
+    def _unplug(self, why: str) -> None:
+        """The first failure is told: in the record, and in the log."""
+        if self.unplugged is None:
+            self.unplugged = why
+            reason = f"a part of this record is missing from here on: {why}"
+            self._events.append(Event(max(0, time.monotonic_ns() - self.run.began_ns), "unplugged", reason))
+            with suppress(Exception):  # of a handler of the user's
+                _log.warning("%s: %s", self.name, reason)
 
     def _fold(self, tape: Tape, *, final: bool) -> None:
         with self._lock:
@@ -351,11 +386,13 @@ class Recorder:
             if now_ns >= self._load_due_ns:
                 self._load_due_ns = now_ns + _LOAD_NS
                 self._read_load()
-            self._show(tape, now_ns)
+            self._guarded(partial(self._show, tape, now_ns))
             if self._journal is not None and now_ns >= self._journal_due_ns:
                 self._journal_due_ns = now_ns + self._journal_gap_ns
                 self._journal_gap_ns = min(2 * self._journal_gap_ns, _JOURNAL_NS)
-                self._append(self._journal)
+                self._guarded(
+                    partial(self._append, self._journal)
+                )  # the disk may have room again at the next
 
     def _show(self, tape: Tape | None, now_ns: int) -> None:
         """Rows that are held back count too, for those who look now."""
@@ -375,13 +412,9 @@ class Recorder:
         """One more line, or the whole anew when there are too many. Workers are weighed with it, for a small share of the time."""
         began_ns = time.monotonic_ns()
         if began_ns >= self._weigh_due_ns:
-            self._weigh(self._accounts)
+            _weigh(self._accounts, self._sizes())
             self._weigh_due_ns = began_ns + _WEIGH_COST * (time.monotonic_ns() - began_ns)
-        accounts = self._accounts.copy()
-        for tape in self._tapes:  # what is held back counts: the next line may never come
-            accounts.add(tape.pending(), tape.folder.copy(), tape.last)
-            accounts.told_apart(tape.pin_ns, tape.record_ns)
-        loader = self._loader(accounts)
+        loader = self._loader(self._ahead())  # what is held back counts: the next line may never come
         rows = self._accounts.rows()
         if journal.full:
             loader.steps, loader.steps_dropped = table(rows, self._accounts.began_ns), self._accounts.dropped
@@ -439,12 +472,8 @@ class Recorder:
                 self._cpu_ns[size.worker] = size.pid, ended_ns, size.cpu_ns
                 one.process_cpu_ns = ended_ns + size.cpu_ns
 
-    def _weigh(self, accounts: Accounts) -> None:
-        """What the workers occupy, into their records."""
-        for size in self.sizes() if self.sizes is not None else self._by_pid():
-            one = accounts.worker(size.worker)
-            one.pid, one.pss_bytes, one.private_bytes = size.pid, size.pss_bytes, size.private_bytes
-            one.private_growth_bytes = size.growth_bytes
+    def _sizes(self) -> list[Size]:
+        return list(self.sizes() if self.sizes is not None else self._by_pid())
 
     def _by_pid(self) -> Iterable[Size]:
         for worker, pid in list(self._pids.items()):
@@ -455,28 +484,17 @@ class Recorder:
                 yield Size(worker, pid, found.pss_bytes, found.private_bytes, growth)
 
 
+def _weigh(accounts: Accounts, sizes: Iterable[Size]) -> None:
+    """What the workers occupy, into their records."""
+    for size in sizes:
+        one = accounts.worker(size.worker)
+        one.pid, one.pss_bytes, one.private_bytes = size.pid, size.pss_bytes, size.private_bytes
+        one.private_growth_bytes = size.growth_bytes
+
+
 def _cpu_ns(worker: WorkerRecord) -> int:
     """What a worker used of the CPU while it was at work; 0 for the parent, whose time is counted with it."""
     return max(worker.cpu_ns, worker.process_cpu_ns or 0) if worker.worker >= 0 else 0
-
-
-def _journal(sink: Path | None) -> Journal | None:
-    """A file of its own for every loader and process, where a folder is given."""
-    if sink is None:
-        return None
-    if sink.suffix not in (".json", ".jsonl"):
-        sink = sink / f"{os.getpid()}-{next(_numbers)}.jsonl"
-    return Journal(sink)
-
-
-def _now() -> tuple[int, int]:
-    """One moment on the monotonic clock and on the calendar: of a few readings the one that was interrupted least."""
-    readings = []
-    for _ in range(5):
-        before_ns, unix_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-        readings.append((after_ns - before_ns, (before_ns + after_ns) // 2, unix_ns))
-    _, now_ns, unix_ns = min(readings)
-    return now_ns, unix_ns
 
 
 def _machine() -> Machine:
@@ -488,11 +506,6 @@ def _machine() -> Machine:
 def _workers(options: dict[str, Option]) -> int:
     found = options.get("num_workers")
     return found.value if found is not None and isinstance(found.value, int) else 0
-
-
-def _number(name: str, default: int) -> int:
-    value = os.environ.get(name, "")
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 8 else default
 
 
 def _reborn() -> None:

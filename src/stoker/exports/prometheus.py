@@ -49,6 +49,9 @@ class Collector(_Base):
         self._live = live
         self._lock = threading.Lock()
         self._labels: weakref.WeakKeyDictionary[Recorder, str] = weakref.WeakKeyDictionary()
+        self._told: weakref.WeakKeyDictionary[Recorder, dict[tuple[str, str], int]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._weights: dict[int, int] = {}
         self._weighed_s = -_WEIGH_S
 
@@ -61,7 +64,7 @@ class Collector(_Base):
         families = _Families()
         for label, recorder, loader in told:
             _totals(families, label, loader)
-            _blame(families, label, loader)
+            _blame(families, label, loader, self._told.setdefault(recorder, {}))
             _workers(families, label, loader, self._weights)
             _queue(families, label, recorder)
         yield from families.all()
@@ -184,7 +187,8 @@ def _totals(families: _Families, label: str, loader: LoaderRecord) -> None:
     families.gauge("window", "Batches that may be planned and not taken.", totals.window, **one)
 
 
-def _blame(families: _Families, label: str, loader: LoaderRecord) -> None:
+def _blame(families: _Families, label: str, loader: LoaderRecord, told: dict[tuple[str, str], int]) -> None:
+    """Of the last batches another cause may be found when more is known: a counter stays then, until it is overtaken."""
     for what, name, about in (
         ("stage", "wait_seconds", "Time the consumer waited, by the stage it was spent in."),
         ("cause", "wait_cause_seconds", "The same time, by its cause."),
@@ -194,7 +198,10 @@ def _blame(families: _Families, label: str, loader: LoaderRecord) -> None:
             key = getattr(part, what)
             sums[key] = sums.get(key, 0) + part.ns
         for key, ns in sums.items():
-            families.counter(name, about, ns / 1e9, loader=label, **{what: key})
+            told[what, key] = max(ns, told.get((what, key), 0))
+        for kind, key in told:
+            if kind == what:
+                families.counter(name, about, told[kind, key] / 1e9, loader=label, **{what: key})
 
 
 def _workers(families: _Families, label: str, loader: LoaderRecord, weights: dict[int, int]) -> None:
