@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from stoker._metrics import journal
 from stoker._metrics.journal import Journal
 from stoker._metrics.record import STEP_COLUMNS, VERSION, RunRecord
 from stoker.errors import RecordError
+from stoker.report import trace
 from tests.unit.records import loader, run
 
 
@@ -115,3 +117,22 @@ def test_entries_of_a_later_version_of_the_same_format_are_left_out(tmp_path: Pa
     path = tmp_path / "run.json"
     path.write_text(json.dumps(data, indent=1))
     assert journal.read(path).as_dict() == record(0, 1).as_dict()
+
+
+def test_a_pipe_is_written_to_and_the_file_behind_a_link_replaced(tmp_path: Path) -> None:
+    """Whoever writes to /dev/null as root is not to put a file in its place."""
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link.json", tmp_path / "target.json"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    link.symlink_to(target)
+    try:
+        journal.write(record(1), pipe)
+        assert json.loads(os.read(reader, 1 << 16))["format"] == "stoker-run"
+        assert trace.write(record(1), pipe, force=True) > 0
+        assert "traceEvents" in json.loads(os.read(reader, 1 << 16))
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    journal.write(record(2), link)
+    assert link.is_symlink()
+    assert journal.read(target).loaders[0].steps["seq"] == [2]

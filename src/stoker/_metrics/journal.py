@@ -64,7 +64,15 @@ class Journal:
 
 
 def write(record: RunRecord, path: Path) -> None:
-    """A file with this record alone, private to the user; whoever reads meanwhile sees the old one or the new one, whole."""
+    """A file with this record alone, private to the user; whoever reads meanwhile sees the old one or the new one, whole.
+
+    What is no file, a pipe or /dev/null, is written to and not replaced; behind a link it is the file that is replaced.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        with open(path, "w") as file:
+            file.write(dumps(record) + "\n")
+        return
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w") as file:

@@ -64,8 +64,8 @@ def options(function: Function) -> Function:
         click.option("--force", is_flag=True, help="Overwrite files that exist."),
         click.option("--json", type=file, help="Write the verdict here, as JSON."),
         click.option("--trace", type=file, help="Write a Chrome trace here, for Perfetto."),
-        click.option("--price-per-hour", type=click.FloatRange(min=0), help="What the machine costs: idle time becomes money."),
-        click.option("--watts", type=click.FloatRange(min=0), help="What the accelerator draws: idle time becomes energy."),
+        click.option("--price-per-hour", type=click.FloatRange(min=0), metavar="PRICE", help="Of the job: idle time as money."),
+        click.option("--watts", type=click.FloatRange(min=0), metavar="WATTS", help="Of its accelerators: idle time as energy."),
         click.option("-q", "--quiet", is_flag=True, help="Print nothing at the end; still write the record."),
         click.argument("script"),
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
@@ -111,9 +111,13 @@ def _check(order: Order, flags: Sequence[str]) -> None:
         raise click.UsageError(
             f"under python {flag} nothing can be put into the script's interpreter. Start stoker without {flag}."
         )
-    for path in (order.output, order.json, order.trace):
-        if path is None:
-            continue
+    files = [path for path in (order.output, order.json, order.trace) if path is not None]
+    taken = {Path(order.script).resolve()} if not order.module else set()
+    for path in files:
+        if path.is_file() or not path.exists():
+            if path.resolve() in taken:
+                raise click.UsageError(f"{path} is named twice: every file needs a name of its own.")
+            taken.add(path.resolve())
         if path.exists() and not order.force:
             raise click.UsageError(f"{path} exists. Give another name, or --force to overwrite it.")
         if not os.access(path.absolute().parent, os.W_OK | os.X_OK):

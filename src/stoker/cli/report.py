@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     help="What an hour of this job costs: idle time as money.",
 )
 @click.option(
-    "--watts", type=click.FloatRange(min=0), help="What this job's accelerators draw: idle time as energy."
+    "--watts",
+    type=click.FloatRange(min=0),
+    metavar="WATTS",
+    help="What this job's accelerators draw: idle time as energy.",
 )
 @click.option(
     "--trace",

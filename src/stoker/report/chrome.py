@@ -124,13 +124,17 @@ def write(found: Iterable[Event], entries: dict[str, Any], path: Path, *, force:
     """A file of these events, packed when its name ends in ``.gz``; the number of events. It appears whole or not at all.
 
     ``entries`` stand beside the events, and are read when the last of them has come. Raises FileExistsError when there is such
-    a file and ``force`` is not given.
+    a file and ``force`` is not given. What is no file, a pipe or /dev/null, is written to and not replaced.
     """
     if not force and path.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    packed, path = path.suffix == ".gz", path.resolve()
+    if path.exists() and not path.is_file():
+        with _opened(path, packed=packed) as file:
+            return _write(found, entries, file)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with _opened(fresh, packed=path.suffix == ".gz") as file:
+        with _opened(fresh, packed=packed) as file:
             written = _write(found, entries, file)
         if not force:
             path.open("x").close()  # refuses one that came meanwhile
