@@ -73,6 +73,25 @@ def test_without_workers_no_worker_is_spoken_of():
     )
     assert "the training process makes every sample itself" in judge(run(busy)).headline
     assert "orkers" not in judge(run(busy)).headline.replace("without workers", "")
+    late = loader(
+        {("start", -1, "start_up"): 1.0}, num_workers=0, executor="inline", workers=[], totals={"epochs": 9}
+    )
+    assert judge(run(late)).headline.endswith("it takes long to begin an epoch (start-up).")
+
+
+def test_workers_that_would_save_nothing_are_not_advised():
+    waits_s = {("fetch", 0, "starved"): 0.9, ("fetch", 0, "compute"): 0.001, ("fetch", 0, "io"): 0.1}
+    codes = [
+        each.code
+        for each in judge(run(loader(waits_s, executor="inline", num_workers=0))).loaders[0].findings
+    ]
+    assert codes == ["cpu-neighbours", "more-workers"]
+    waits_s[("fetch", 0, "io")] = 0.001
+    codes = [
+        each.code
+        for each in judge(run(loader(waits_s, executor="inline", num_workers=0))).loaders[0].findings
+    ]
+    assert codes == ["cpu-neighbours"]
 
 
 def test_samples_of_a_stream_have_no_index_to_show():

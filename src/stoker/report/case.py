@@ -10,6 +10,9 @@ from stoker._metrics.record import LoaderRecord, Machine
 from stoker.report.finding import Edit, Finding, Gain, counted, duration
 from stoker.report.forecast import gain_of_workers, most_workers, pace, wanted_workers
 
+_LEAST_GAIN = 0.01
+"""An edit that would save less is not worth a line."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -68,6 +71,8 @@ def more_workers(case: Case, *, waiting: bool) -> list[Finding]:
     bound = waiting and now.workers > 1
     share = 1.0 - case.causes.share("parent", "start_up")
     gain = gain_of_workers(now, count, share if bound else case.causes.share("io", "compute", "unknown"))
+    if gain.share is not None and gain.share < _LEAST_GAIN:
+        return []
     gain = replace(gain, at_most=bound and gain.share is not None)
     doing = (
         f"{counted(now.workers, 'worker')} take{'s' * (now.workers == 1)}"

@@ -67,6 +67,8 @@ def sentence(loader: LoaderRecord, causes: Causes) -> str:
         name = f"{who} no CPU: {TAKERS.get(causes.culprit or '', 'who has them was not measured')}"
     elif causes.cause == "compute" and loader.executor == "inline":
         name = "without workers, the training process makes every sample itself"
+    elif causes.cause == "start_up" and loader.executor == "inline":
+        name = "it takes long to begin an epoch"
     return f"The training loop waits {causes.stall:.0%} of the time for {title(loader)}: {name} ({label(causes)})."
 
 
