@@ -18,7 +18,7 @@ from torch.utils.data import get_worker_info
 from stoker import options as opts
 from stoker._core import messages as m
 from stoker._core.scheduler import Scheduler
-from stoker._core.types import Spans, Ticket
+from stoker._core.types import Ticket
 from stoker._device.idle import IdleMeter, idle_meter
 from stoker._engine.ledger import Ledger
 from stoker._metrics import page
@@ -160,18 +160,17 @@ class Pen:
     ) -> None:
         """A batch is handed over, or its error is: now. No part of it is ``Lost``."""
         ticket, results = deliver
-        rows = ticket.rows or self._rows
-        tape = self._tape
+        epoch, seq, rows = ticket.epoch + self.laps, ticket.seq, ticket.rows or self._rows
+        tape, ready, count = self._tape, got_ns == asked_ns, len(results)
         given_ns = _clock()
         late = False
         for result in results:
-            spans: Spans = result.spans  # type: ignore[union-attr]
-            worker = -1 if self._parent else result.worker
+            _, attempt, part, worker, _, _, receipt, spans = result[:8]  # type: ignore[misc]  # one look, not six
+            if self._parent:
+                worker = -1
             pack_row(
-                tape.buffer, tape.end,
-                asked_ns, got_ns, planned_ns, given_ns, ticket.epoch + self.laps, ticket.seq, result.part, result.attempt, worker,  # type: ignore[union-attr]
-                rows if len(results) == 1 else (rows + result.part) // len(results), got_ns == asked_ns, depth, nbytes,
-                result.receipt.nbytes, *spans,  # type: ignore[union-attr]
+                tape.buffer, tape.end, asked_ns, got_ns, planned_ns, given_ns, epoch, seq, part, attempt, worker,
+                rows if count == 1 else (rows + part) // count, ready, depth, nbytes, receipt.nbytes, *spans,
             )  # fmt: skip
             if tape.wrote(given_ns):
                 late = True

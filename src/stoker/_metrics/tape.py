@@ -11,10 +11,10 @@ import numpy as np
 from stoker._metrics.blame import Array, Folder
 from stoker._metrics.record import STEP_COLUMNS
 
-_ROW = struct.Struct(f"<{len(STEP_COLUMNS)}q")
+_ROW = struct.Struct(f"{len(STEP_COLUMNS)}q")
 _ROW_BYTES = _ROW.size
 pack_row = _ROW.pack_into
-_GIVEN = struct.Struct("<q")
+_GIVEN = struct.Struct("q")
 _GIVEN_AT = 8 * STEP_COLUMNS.index("given_ns")
 _TICKET = slice(8 * STEP_COLUMNS.index("epoch"), 8 * STEP_COLUMNS.index("part"))
 """Where a row says which ticket it is of: epoch and seq, neighbours."""
