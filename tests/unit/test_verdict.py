@@ -79,6 +79,22 @@ def test_without_workers_no_worker_is_spoken_of():
     assert judge(run(late)).headline.endswith("it takes long to begin an epoch (start-up).")
 
 
+def test_workers_that_died_are_what_was_waited_for():
+    dead = loader({("fetch", 0, "unknown"): 1.0}, totals={"worker_deaths": 3})
+    verdict = judge(run(dead))
+    assert "3 workers died" in verdict.headline
+    assert [each.code for each in verdict.loaders[0].findings] == ["dying-workers"]
+    untold = judge(run(loader({("fetch", 0, "unknown"): 1.0}))).loaders[0].findings[0]
+    assert "stoker run" not in untold.advice
+
+
+def test_recording_is_never_what_to_look_at():
+    waits_s = {("record", -1, "parent"): 0.6, ("open", -1, "parent"): 0.3, ("fetch", 0, "starved"): 0.5}
+    verdict = judge(run(loader(waits_s, load={"loop_cpu_ns": 10, "loop_runq_ns": 90}))).loaders[0]
+    assert verdict.causes.stages("starved").keys() == {"fetch", "open"}
+    assert "record" not in verdict.why[0]
+
+
 def test_workers_that_would_save_nothing_are_not_advised():
     waits_s = {("fetch", 0, "starved"): 0.9, ("fetch", 0, "compute"): 0.001, ("fetch", 0, "io"): 0.1}
     codes = [

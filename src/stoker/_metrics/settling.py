@@ -56,10 +56,10 @@ def moved(sums: Sums, cause: str, to: str, *, stages: Iterable[str] = STAGES) ->
 
 
 def part_moved(sums: Sums, cause: str, to: str, share: float) -> Sums:
-    """A share of that cause's time, in every stage, under another one."""
+    """A share of that cause's time, in every stage, under another one. What recording took stays what it is: nobody's doing."""
     found: Sums = {}
     for (stage, each), ns in sums.items():
-        lost_ns = int(ns * share) if each == cause else 0
+        lost_ns = int(ns * share) if each == cause and stage != "record" else 0
         for key, part_ns in (((stage, each), ns - lost_ns), ((stage, to), lost_ns)):
             found[key] = found.get(key, 0) + part_ns
     return found

@@ -11,7 +11,7 @@ from stoker._metrics.causes import Causes
 from stoker._metrics.record import LoaderRecord, Machine
 from stoker.report.case import Case, more_workers
 from stoker.report.cpu_advice import bandwidth, compute, gil, starved
-from stoker.report.finding import Finding, Gain
+from stoker.report.finding import Finding, Gain, counted
 from stoker.report.loader_advice import head_of_line, parent, slow_worker, start_up, switch
 
 
@@ -86,11 +86,23 @@ def _io(case: Case) -> list[Finding]:
 
 
 def _unknown(case: Case) -> list[Finding]:
+    deaths = case.loader.totals.worker_deaths
+    if deaths:
+        return [
+            case.finding(
+                "dying-workers",
+                f"{counted(deaths, 'worker')} died",
+                "Find out why workers die: the log and the events of the record say on which sample, and the likely cause.",
+                None,
+                case.at_most("unknown"),
+            )
+        ]
+    other = "" if case.loader.engine == "stoker" else ", or with stoker's DataLoader (stoker run)"
     return [
         case.finding(
             "no-readings",
             "no CPU times of the workers",
-            "Run it where /proc is readable, or with stoker's DataLoader (stoker run), to learn what the workers do.",
+            f"Run it where /proc is readable{other}, to learn what the workers do.",
         )
     ]
 

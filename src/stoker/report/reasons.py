@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stoker._metrics.causes import Causes
 from stoker._metrics.record import LoaderRecord, Machine
-from stoker.report.finding import duration
+from stoker.report.finding import counted, duration
 from stoker.report.forecast import pace
 from stoker.report.table import percents
 
@@ -69,6 +69,10 @@ def sentence(loader: LoaderRecord, causes: Causes) -> str:
         name = "without workers, the training process makes every sample itself"
     elif causes.cause == "start_up" and loader.executor == "inline":
         name = "it takes long to begin an epoch"
+    elif causes.cause == "unknown" and loader.totals.worker_deaths:
+        name = (
+            f"{counted(loader.totals.worker_deaths, 'worker')} died, and what they had begun was made again"
+        )
     return f"The training loop waits {causes.stall:.0%} of the time for {title(loader)}: {name} ({label(causes)})."
 
 
@@ -92,7 +96,7 @@ def why(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[str, ..
     lines = []
     if causes.wait_ns and causes.cause is not None:
         whole = _whole(causes)
-        stage = next(iter(causes.stages(causes.cause)), None)
+        stage = next((each for each in causes.stages(causes.cause) if each != "record"), None)
         where = "" if stage is None else f", most of it in {stage.replace('_', '-')}"
         lines.append(
             f"Of all waiting, {whole[causes.cause]}% is {causes.cause.replace('_', '-')}{where}{_second(causes.cause, whole)}."
