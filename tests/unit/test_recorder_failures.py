@@ -101,6 +101,20 @@ def test_loaders_of_one_file_are_told_apart(tmp_path: Path) -> None:
     assert [(each.totals.steps, len(each.steps["seq"])) for each in found.loaders] == [(3, 3), (2, 2)]
 
 
+def test_a_script_that_goes_to_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    loader = DataLoader(Numbers(), batch_size=2, record="record.jsonl", name="half \udcff")
+    monkeypatch.setattr(page, "PERIOD_NS", 0)
+    list(loader)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    list(loader)
+    del loader
+    found = journal.read(tmp_path / "record.jsonl").loaders[0]
+    assert (found.name, found.totals.epochs) == ("half ?", 2)
+    assert not list(Path().iterdir())
+
+
 def test_what_a_loader_leaves_behind_goes_without_a_collection() -> None:
     gc.collect()
     gc.disable()

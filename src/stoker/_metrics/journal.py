@@ -32,11 +32,11 @@ class Journal:
     """Appends one loader's record to a file of its own. Owner: its recorder, which calls on the thread that iterates."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.absolute()  # the script may go to another folder
         self._size = 0
         self._cut = False
         """Whether the last line is not whole."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def append(self, record: RunRecord) -> None:
         """One more line. ``record.loaders[0].steps`` holds what is new since the last one."""

@@ -102,7 +102,8 @@ class Recorder:
         options: dict[str, Option] | None = None,
         sink: Path | None = None,
     ) -> None:
-        self.name, self.engine, self.executor, self.dataset, self.site = name, engine, executor, dataset, site
+        self.name = name.encode(errors="replace").decode()  # whoever shows it may know no half characters
+        self.engine, self.executor, self.dataset, self.site = engine, executor, dataset, site
         self.options = options if options is not None else {}
         self.closed = False
         self._released = False
