@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stoker._metrics.recorder import Recorder, Size
+from stoker._metrics.crew import Size
+from stoker._metrics.recorder import Recorder
 
 
 def test_cpu_time_of_a_worker_goes_on_when_another_process_takes_its_place():

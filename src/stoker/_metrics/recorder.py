@@ -18,16 +18,16 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from stoker._core.roster import Roster
 from stoker._metrics import machine, page
 from stoker._metrics.accounts import Accounts, named, table
 from stoker._metrics.blame import Array, Folder
+from stoker._metrics.crew import Crew, Size, note_sizes, used_ns
 from stoker._metrics.instrument import is_ours
 from stoker._metrics.journal import Journal
-from stoker._metrics.processes import footprint
-from stoker._metrics.record import Event, LoaderRecord, Machine, Option, RunRecord, Slow, WorkerRecord
+from stoker._metrics.record import Event, LoaderRecord, Machine, Option, RunRecord, Slow
 from stoker._metrics.running import run_here
 from stoker._metrics.shown import Shown
 from stoker._metrics.tape import Tape
@@ -56,18 +56,6 @@ takes up to 60 ms, for which the training loop waits."""
 _live: Roster[Recorder] = Roster()
 _numbers = iter(range(1 << 62))
 _facts: list[Machine] = []
-
-
-class Size(NamedTuple):
-    """What a worker occupies; None where the kernel does not tell."""
-
-    worker: int
-    pid: int
-    pss_bytes: int | None
-    private_bytes: int | None
-    growth_bytes: int | None
-    threads: int | None = None
-    cpu_ns: int | None = None
 
 
 class Idle(Protocol):
@@ -121,7 +109,6 @@ class Recorder:
         self._sink = sink
         self._lock = threading.RLock()
         self._tapes: list[Tape] = []
-        self._pids: dict[int, int] = {}
         self._born()
         _live.add(self)
 
@@ -147,9 +134,7 @@ class Recorder:
         self._journal: Journal | None = None
         self._guarded(self._open_journal)
         self._written = self._appended_ns = 0
-        self._baselines: dict[int, int] = {}
-        self._cpu_ns: dict[int, tuple[int, int, int]] = {}
-        """By worker: its pid, what processes before it used of the CPU, and what it has used itself."""
+        self._crew = Crew()
 
     def _open_journal(self) -> None:
         """A file of its own for every loader and process, where a folder is given."""
@@ -183,7 +168,6 @@ class Recorder:
         self._lock = threading.RLock()
         self.shown = Shown()
         self._tapes.clear()
-        self._pids.clear()
         self._born()
 
     def stopped(self, began_ns: int, ended_ns: int, *, stage: str = "start", cause: str = "start_up") -> None:
@@ -275,7 +259,7 @@ class Recorder:
     def worker(self, worker: int, *, pid: int) -> None:
         """Make a worker known by its pid."""
         with self._lock:
-            self._pids[worker] = pid
+            self._crew.pids[worker] = pid
             self._accounts.worker(worker).pid = pid
 
     # Told to others
@@ -296,7 +280,7 @@ class Recorder:
             accounts = self._ahead()
             self._read_load()
             self._tally(accounts)
-            _weigh(accounts, sizes)
+            note_sizes(sizes, accounts)
             loader = self._loader(accounts)
             if steps:
                 loader.steps = table(accounts.rows(), accounts.began_ns)
@@ -413,7 +397,7 @@ class Recorder:
         """One more line, or the whole anew when there are too many. Workers are weighed with it, for a small share of the time."""
         began_ns = time.monotonic_ns()
         if began_ns >= self._weigh_due_ns:
-            _weigh(self._accounts, self._sizes())
+            note_sizes(self._sizes(), self._accounts)
             self._weigh_due_ns = began_ns + _WEIGH_COST * (time.monotonic_ns() - began_ns)
         loader = self._loader(self._ahead())  # what is held back counts: the next line may never come
         rows = self._accounts.rows()
@@ -445,7 +429,7 @@ class Recorder:
         loader.workers = workers
         if self._began is not None and self._now is not None:
             apart = workers if self.executor == "process" else []  # threads' time is the parent's already
-            loader.load = self._now.since(self._began, sum(_cpu_ns(each) for each in apart))
+            loader.load = self._now.since(self._began, sum(used_ns(each) for each in apart))
         loader.blame = accounts.blame()
         loader.concurrency = accounts.by_concurrency()
         loader.slowest = accounts.slowest
@@ -461,41 +445,11 @@ class Recorder:
             self._began = self._now
 
     def _tally(self, accounts: Accounts) -> None:
-        """Threads of the workers that are there now, and their CPU time."""
-        for size in self.tallies() if self.tallies is not None else ():
-            one = accounts.worker(size.worker)
-            one.pid = size.pid
-            one.threads = size.threads
-            if size.cpu_ns is not None:
-                pid, ended_ns, cpu_ns = self._cpu_ns.get(size.worker, (size.pid, 0, 0))
-                if pid != size.pid:  # another process took its place
-                    ended_ns += cpu_ns
-                self._cpu_ns[size.worker] = size.pid, ended_ns, size.cpu_ns
-                one.process_cpu_ns = ended_ns + size.cpu_ns
+        if self.tallies is not None:
+            self._crew.tally(self.tallies(), accounts)
 
     def _sizes(self) -> list[Size]:
-        return list(self.sizes() if self.sizes is not None else self._by_pid())
-
-    def _by_pid(self) -> Iterable[Size]:
-        for worker, pid in list(self._pids.items()):
-            found = footprint(pid)
-            if found is not None:
-                base = self._baselines.setdefault(pid, found.private_bytes)
-                growth = max(0, found.private_bytes - base)
-                yield Size(worker, pid, found.pss_bytes, found.private_bytes, growth)
-
-
-def _weigh(accounts: Accounts, sizes: Iterable[Size]) -> None:
-    """What the workers occupy, into their records."""
-    for size in sizes:
-        one = accounts.worker(size.worker)
-        one.pid, one.pss_bytes, one.private_bytes = size.pid, size.pss_bytes, size.private_bytes
-        one.private_growth_bytes = size.growth_bytes
-
-
-def _cpu_ns(worker: WorkerRecord) -> int:
-    """What a worker used of the CPU while it was at work; 0 for the parent, whose time is counted with it."""
-    return max(worker.cpu_ns, worker.process_cpu_ns or 0) if worker.worker >= 0 else 0
+        return list(self.sizes() if self.sizes is not None else self._crew.by_pid())
 
 
 def _machine() -> Machine:

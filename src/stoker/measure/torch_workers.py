@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from typing import Any, NamedTuple
 
-from stoker._metrics.recorder import Size
+from stoker._metrics.crew import Size
 from stoker.measure.torch_account import Account
 from stoker.measure.torch_ears import Ears
 from stoker.measure.torch_ring import Ring, TaskRow
