@@ -11,7 +11,7 @@ from stoker._metrics.record import CAUSES, Event, Slow
 from stoker.report import layout, screen, table
 from stoker.report.finding import CODES, Finding
 from stoker.report.verdict import Verdict, judge
-from tests.unit.records import MS, SECOND, loader, machine, run, worker
+from tests.unit.records import MS, SECOND, loader, machine, run, steps, worker
 
 IO = {("fetch", 0, "io"): 0.9, ("start", -1, "start_up"): 0.1}
 
@@ -88,11 +88,22 @@ def test_workers_that_died_are_what_was_waited_for():
     assert "stoker run" not in untold.advice
 
 
+def test_the_function_to_make_cheaper_is_where_workers_spend_their_time():
+    """torch's loop may wait in ``open`` for workers that are busy in the collate function."""
+    table = steps(20)
+    table["fetched_ns"] = [each + MS for each in table["received_ns"]]
+    busy = [worker(place, busy_s=2.0, cpu=1.0) for place in range(2)]
+    slow = loader({("open", -1, "compute"): 1.0}, workers=busy, engine="torch", steps=table)
+    found = judge(run(slow, machine=machine(usable=2))).loaders[0].findings[0]
+    assert found.advice.startswith("Make collate_fn cheaper")
+
+
 def test_recording_is_never_what_to_look_at():
     waits_s = {("record", -1, "parent"): 0.6, ("open", -1, "parent"): 0.3, ("fetch", 0, "starved"): 0.5}
     verdict = judge(run(loader(waits_s, load={"loop_cpu_ns": 10, "loop_runq_ns": 90}))).loaders[0]
     assert verdict.causes.stages("starved").keys() == {"fetch", "open"}
     assert "record" not in verdict.why[0]
+    assert verdict.causes.share("parent", "starved") == pytest.approx(1.0)
 
 
 def test_workers_that_would_save_nothing_are_not_advised():

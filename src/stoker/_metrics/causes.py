@@ -54,8 +54,11 @@ class Causes:
         return max(0, self.wait_ns - (self.hidden_ns or 0) - record_ns)
 
     def share(self, *causes: str) -> float:
-        """Of the wait, what these causes have."""
-        return sum(each.ns for each in self.parts if each.cause in causes) / max(1, self.wait_ns)
+        """Of the wait that is judged, recording aside, what these causes have."""
+        judged = [each for each in self.parts if each.stage != "record"]
+        return sum(each.ns for each in judged if each.cause in causes) / max(
+            1, sum(each.ns for each in judged)
+        )
 
     def told(self, code: str) -> Evidence | None:
         """The evidence of that name, if there is any."""

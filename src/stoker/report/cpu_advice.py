@@ -11,7 +11,7 @@ from stoker.report.finding import Edit, Finding, Gain
 def compute(case: Case) -> list[Finding]:
     """Workers up to the CPUs, then cheaper samples."""
     found = more_workers(case, waiting=False)
-    stage = next(iter(case.causes.stages("compute")), "fetch")
+    stage = _busiest(case) or next(iter(case.causes.stages("compute")), "fetch")
     what = (
         "collate_fn"
         if stage == "collate"
@@ -32,6 +32,18 @@ def compute(case: Case) -> list[Finding]:
     if crowd is not None and (crowd.value or 0.0) > CROWDED and case.causes.told("foreign_cpus") is not None:
         found.append(_neighbours(case))
     return found
+
+
+def _busiest(case: Case) -> str | None:
+    """Where workers spend their time: that is what to look at, in whatever stage the loop waits for them. None: not measured."""
+    steps = case.loader.steps
+    moments = [steps.get(name, ()) for name in ("received_ns", "fetched_ns", "collated_ns", "sent_ns")]
+    sums = dict.fromkeys(("fetch", "collate", "hand_over"), 0)
+    for row in zip(*moments, strict=True):
+        if all(isinstance(each, int) and each for each in row):
+            for stage, began_ns, ended_ns in zip(sums, row, row[1:], strict=False):
+                sums[stage] += ended_ns - began_ns
+    return max(sums, key=sums.__getitem__) if any(sums.values()) else None
 
 
 def bandwidth(case: Case) -> list[Finding]:

@@ -117,9 +117,8 @@ def start_up(case: Case) -> list[Finding]:
 def switch(case: Case) -> Finding:
     """stoker's loader in place of torch's, with what may be expected of it."""
     # The sampler takes its time in any loader, and so does what a dataset does when it starts.
-    own_ns = case.causes.stages("parent")
-    share = (sum(own_ns.values()) - own_ns.get("plan", 0)) / max(1, case.causes.wait_ns)
-    share += case.causes.share("head_of_line")
+    sampler_ns = case.causes.stages("parent").get("plan", 0)
+    share = case.causes.share("parent", "head_of_line") - sampler_ns / max(1, case.causes.wait_ns)
     helpers = case.causes.told("helpers_share")
     share += 0.0 if helpers is None else helpers.value or 0.0
     if share < 0.1:
