@@ -153,6 +153,16 @@ def test_compute_goes_up_to_the_cpus_and_then_has_to_become_cheaper():
     assert full[0].gain.at_most
 
 
+def test_a_training_loop_that_uses_little_of_a_cpu_leaves_it_to_another_worker():
+    busy = [worker(0, busy_s=1.7, cpu=1.0)]
+    load = {"parent_cpu_ns": 100 * MS, "busy_cpu_ns": 2 * SECOND, "own_cpu_ns": 1800 * MS}
+    one = loader({("fetch", 0, "compute"): 0.7}, num_workers=1, workers=busy, load=load)
+    found = judge(run(one, machine=machine(cpus=2, usable=2))).loaders[0].findings[0]
+    assert str(found.edit).startswith("num_workers=1  →  num_workers=2")
+    assert found.gain is not None
+    assert found.gain.share == pytest.approx(0.41, abs=0.01)
+
+
 def test_cpus_that_others_use_are_not_promised_to_workers():
     busy = [worker(place, busy_s=2.0, cpu=1.0) for place in range(2)]
     crowd = {"busy_cpu_ns": 10 * SECOND, "own_cpu_ns": 4 * SECOND}

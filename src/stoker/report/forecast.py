@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from stoker._metrics.causes import Causes
 from stoker._metrics.contention import active_threads, foreign_cpus, parent_cpu_ns
 from stoker._metrics.record import LoaderRecord, Machine
-from stoker.report.finding import Gain, duration
+from stoker.report.finding import Gain, counted, duration
 
 _HEADROOM = 0.85
 """How busy workers may be before chance alone makes batches late."""
 _MOST_WORKERS = 32
 _PER_CPU = 4
 """Workers that wait rather than compute: four for each CPU, and never more than 32 in all, is where the classic advice ends."""
+_SCRAP = 0.3
+"""So much of a CPU is not worth another worker."""
 _EXPLAINED = 0.5
 """The pace at the present number of workers has to explain this much of the wait, else nothing is extrapolated from it."""
 
@@ -80,7 +82,8 @@ def wanted_workers(now: Pace, *, most: int) -> int:
     CPUs can feed."""
     enough = math.ceil(now.batch_s / (_HEADROOM * now.step_s)) if now.step_s > 0 else most
     if now.cpus and now.cpu_s > 0:
-        most = min(most, max(1, math.floor(now.cpus * now.batch_s / now.cpu_s)))
+        # One more than fills the CPUs is of use, if it has a good part of one to itself.
+        most = min(most, max(1, math.ceil(now.cpus * now.batch_s / now.cpu_s - _SCRAP)))
     return max(1, min(enough, most))
 
 
@@ -103,7 +106,7 @@ def gain_of_workers(now: Pace, workers: int, share: float) -> Gain:
     left_s = max(0.0, now.bound_s(workers) - now.step_s) * min(1.0, open_s / short_s)
     saved = max(0.0, open_s - left_s) / whole_s
     how = (
-        f"{duration(now.batch_s)} per batch over {workers} workers is one every {duration(now.bound_s(workers))}, "
+        f"{duration(now.batch_s)} per batch over {counted(workers, 'worker')} is one every {duration(now.bound_s(workers))}, "
         f"and a step takes {duration(now.step_s)}"
     )
     return Gain(saved, how)

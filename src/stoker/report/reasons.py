@@ -78,6 +78,8 @@ def sentence(loader: LoaderRecord, causes: Causes) -> str:
 
 def _is_parents(loader: LoaderRecord, causes: Causes) -> bool:
     """Whether it is the training process, and not its workers, that lacks a CPU while the loop waits."""
+    if loader.executor != "inline" and (causes.culprit == "own" or causes.told("helpers_share") is not None):
+        return False  # it waits for threads of the workers, or has too many of these beside it
     stages = causes.stages("starved")
     own_ns = sum(ns for stage, ns in stages.items() if stage in ("plan", "wake", "open", "pin"))
     return loader.executor == "inline" or 2 * own_ns > sum(stages.values())
