@@ -126,3 +126,18 @@ def test_what_a_loader_leaves_behind_goes_without_a_collection() -> None:
         assert kept() is None
     finally:
         gc.enable()
+
+
+def test_many_loaders_share_a_few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = page.pages()
+    monkeypatch.setattr(page, "MOST_IDLE", before + 1)
+    monkeypatch.setattr(page, "MOST", before + 3)
+    loaders = [DataLoader(Numbers(), batch_size=2) for _ in range(5)]
+    for loader in loaders:
+        assert len(list(loader)) == 3
+    assert page.pages() == before + 1
+    iterators: list[Any] = [iter(loader) for loader in loaders]
+    assert page.pages() == before + 3
+    assert [len(list(iterator)) for iterator in iterators] == [3] * 5
+    assert page.pages() == before + 1
+    assert [loader.stats()["record"]["loaders"][0]["totals"]["steps"] for loader in loaders] == [6] * 5

@@ -29,6 +29,10 @@ class Roster(Generic[T]):
 
         entries[key] = weakref.ref(member, gone)
 
+    def count(self) -> int:
+        """How many are listed."""
+        return len(self._entries)
+
     def all(self) -> list[T]:
         """Those alive now."""
         found = (ref() for ref in list(self._entries.values()))

@@ -53,6 +53,15 @@ LENGTH = 8
 CHECKSUM = 9
 
 _pages: Roster[RunPage] = Roster()
+MOST = 256
+MOST_IDLE = 32
+"""Pages of one process, each of which takes a descriptor: somebody may keep thousands of loaders. With more than a few, loaders
+have one only while they are iterated, and beyond ``MOST`` none."""
+
+
+def pages() -> int:
+    """How many there are in this process."""
+    return _pages.count()
 
 
 class RunPage:

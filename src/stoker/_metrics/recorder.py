@@ -179,7 +179,7 @@ class Recorder:
         """For one iteration. ``folder`` knows its pool's workers; a new one for new workers."""
         if folder is None:
             folder = Folder(workers=_workers(self.options), inline=self.executor == "inline")
-        if not self._begun:
+        if self.page is None and not self._begun:
             self._begun = True
             self._guarded(self._begin)
         with self._lock:
@@ -206,6 +206,10 @@ class Recorder:
         tape.closed = True
         if not lasting:
             self._guarded(partial(self._tally, self._accounts))
+        with self._lock:
+            if all(each.closed for each in self._tapes):
+                self.shown.rest()
+                self._begun = self.page is not None or self.unplugged is not None
         if self._released:
             self.release()
         elif self._journal is not None and time.monotonic_ns() >= self._appended_ns + page.PERIOD_NS:

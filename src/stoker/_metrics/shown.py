@@ -19,8 +19,15 @@ class Shown:
         self._recently = Recently()
 
     def begin(self) -> None:
-        """Have a page. Raises OSError when there is none to be had."""
-        self.page = page.RunPage.create()
+        """Have a page, unless there are too many. Raises OSError when there is none to be had."""
+        if page.pages() < page.MOST:
+            self.page = page.RunPage.create()
+
+    def rest(self) -> None:
+        """Nobody iterates: where pages are many, this one is taken away until somebody does."""
+        if self.page is not None and page.pages() > page.MOST_IDLE:
+            self.page.close()
+            self.page = None
 
     def write(self, loader: LoaderRecord, run: Run, last: Mapping[str, int], **known: Any) -> None:
         """How things are. ``last`` is the row of the last batch, if there was one; ``known`` goes to ``summary_of``."""

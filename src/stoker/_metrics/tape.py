@@ -21,6 +21,9 @@ _TICKET = slice(8 * STEP_COLUMNS.index("epoch"), 8 * STEP_COLUMNS.index("part"))
 ROWS = 1024
 """Rows between two foldings into sums: one takes half a millisecond, and what it works on fits into the CPU's cache."""
 
+_FIRST_ROWS = 32
+"""Room for so many to begin with: somebody may have thousands of loaders with a few batches each."""
+
 HELD_BACK = 8
 """Rows that stay when others are folded: what came after a batch tells whether order held it back."""
 
@@ -48,7 +51,7 @@ class Tape:
         """Epoch of the last batch that was folded, and when it was given; zeros: none was."""
         self.due_ns = 0
         self.closed = False
-        self.buffer = bytearray(_ROW_BYTES * ROWS)
+        self.buffer = bytearray(_ROW_BYTES * _FIRST_ROWS)
         self.end = 0
         """Where in the buffer the next row goes."""
         self._owner = owner
@@ -74,6 +77,9 @@ class Tape:
             self._owner.tick(self, given_ns)
             return True
         if self.end == len(self.buffer):
+            if self.end < _ROW_BYTES * ROWS:
+                self.buffer = self.buffer + bytes(self.end)  # another thread may look at the old one
+                return False
             self._owner.fold(self)
             return True
         return False
