@@ -106,6 +106,20 @@ def test_without_threads_lateness_waiting_or_a_gil_it_is_io(executor, wakes, cpu
     assert found.cause == "io"
 
 
+def test_threads_that_fill_one_cpu_wait_for_the_gil_though_most_wake_ups_are_in_time():
+    wakes = [0] * 7 + [80, 0, 0, 0, 0, 0, 20]
+    waits_s = {("fetch", 0, "io"): 0.6, ("wake", -1, "parent"): 0.3, ("fetch", 0, "compute"): 0.1}
+    for cpu, cause in ((0.31, "gil"), (0.1, "io")):
+        crew = [worker(place, busy_s=2.0, cpu=cpu) for place in range(3)]
+        found = _settled(waits_s, executor="thread", workers=crew, totals={"wake_ns": wakes})
+        assert found.cause == cause
+
+
+def test_others_that_use_no_cpu_are_not_named_for_taking_it():
+    found = _starving(2, load={"busy_cpu_ns": 850 * MS, "own_cpu_ns": 800 * MS})
+    assert found.cause == "compute"
+
+
 def test_compute_that_costs_more_beside_others_is_memory_bandwidth():
     waits_s = {("fetch", 0, "compute"): 0.5}
     alone, together = Concurrency(1, 100, 1000 * MS), Concurrency(4, 400, 6000 * MS)

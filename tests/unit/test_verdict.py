@@ -15,6 +15,9 @@ from tests.unit.records import MS, SECOND, loader, machine, run, steps, worker
 
 IO = {("fetch", 0, "io"): 0.9, ("start", -1, "start_up"): 0.1}
 
+CROWD = {"busy_cpu_ns": 3 * SECOND, "own_cpu_ns": SECOND}
+"""Others use a CPU."""
+
 
 def _first(*loaders, **changed) -> Finding:
     return judge(run(*loaders, **changed)).loaders[0].findings[0]
@@ -61,7 +64,12 @@ def test_without_workers_no_worker_is_spoken_of():
     parent = worker(-1, busy_s=1.0, cpu=0.2, runq=0.8)
     waits_s = {("fetch", -1, "starved"): 0.8, ("fetch", -1, "compute"): 0.2}
     starved = loader(
-        waits_s, num_workers=0, executor="inline", workers=[parent], slowest=[Slow(7, 1190 * MS, -1, 0, 0, 0)]
+        waits_s,
+        num_workers=0,
+        executor="inline",
+        workers=[parent],
+        slowest=[Slow(7, 1190 * MS, -1, 0, 0, 0)],
+        load=CROWD,
     )
     text = screen.render(judge(run(starved, machine=machine(usable=2))))
     assert "the training process gets no CPU" in text.replace("\n          ", " ")
@@ -110,13 +118,17 @@ def test_workers_that_would_save_nothing_are_not_advised():
     waits_s = {("fetch", 0, "starved"): 0.9, ("fetch", 0, "compute"): 0.001, ("fetch", 0, "io"): 0.1}
     codes = [
         each.code
-        for each in judge(run(loader(waits_s, executor="inline", num_workers=0))).loaders[0].findings
+        for each in judge(run(loader(waits_s, executor="inline", num_workers=0, load=CROWD)))
+        .loaders[0]
+        .findings
     ]
     assert codes == ["cpu-neighbours", "more-workers"]
     waits_s[("fetch", 0, "io")] = 0.001
     codes = [
         each.code
-        for each in judge(run(loader(waits_s, executor="inline", num_workers=0))).loaders[0].findings
+        for each in judge(run(loader(waits_s, executor="inline", num_workers=0, load=CROWD)))
+        .loaders[0]
+        .findings
     ]
     assert codes == ["cpu-neighbours"]
 

@@ -12,7 +12,16 @@ from stoker._metrics import settling
 from stoker._metrics.contention import Evidence, culprit
 from stoker._metrics.record import CAUSES, LoaderRecord, Machine
 from stoker._metrics.settling import Sums, moved, total
-from stoker._metrics.thresholds import HIGH, MODERATE, NOT_DATA, OFF_FOR_GIL, ONE_START, STARVED, STORAGE
+from stoker._metrics.thresholds import (
+    HIGH,
+    LEAST_FOREIGN,
+    MODERATE,
+    NOT_DATA,
+    OFF_FOR_GIL,
+    ONE_START,
+    STARVED,
+    STORAGE,
+)
 
 _ON_CPU = ("compute", "starved", "bandwidth", "gil")
 """Causes of work that wanted a CPU: they are weighed together against the others, and told apart after that."""
@@ -129,7 +138,9 @@ def _is_starved(sums: Sums, taker: str | None, evidence: list[Evidence]) -> bool
     limit = STARVED.get(taker or "", STARVED["neighbours"])
     text = f"work that wanted a CPU waited for one {share:.0%} of that time (starved from {limit:.0%} on)"
     evidence.append(Evidence("runq_share", share, limit, text))
-    return share > limit
+    foreign = next((each.value for each in evidence if each.code == "foreign_cpus"), None)
+    nobody = taker == "neighbours" and foreign is not None and foreign < LEAST_FOREIGN
+    return share > limit and not nobody
 
 
 def _without_recording(sums: Sums) -> Sums:

@@ -15,13 +15,16 @@ from stoker._metrics.thresholds import (
     BUSY,
     CROWDED,
     EXPLAINED,
+    FULL,
     HELD,
+    LATE_SHARE,
     LATE_WAKE_US,
     LEAST_BLAMED,
     LEAST_CPU_NS,
     LEAST_ROWS,
     LEAST_WORKER_ROWS,
     MORE_THAN_ONE,
+    MOST_HELD,
     OFF_FOR_GIL,
     SLOW,
     SLOW_WORKER,
@@ -77,10 +80,17 @@ def gil(sums: Sums, loader: LoaderRecord, machine: Machine, evidence: list[Evide
     if held > HELD:
         text = f"its threads compute {held:.0%} of the time and are off the CPU {off:.0%} of theirs"
         evidence.append(Evidence("gil_held", held, HELD, text))
-    if late_us is None or late_us <= LATE_WAKE_US:
+    if late_us is None:
         return sums
-    text = f"the training loop hears of a batch {late_us / 1000:.1f} ms late (median; beyond 2 ms somebody holds the GIL)"
-    evidence.append(Evidence("late_wake_us", late_us, LATE_WAKE_US, text))
+    late = _late_share(loader.totals.wake_ns)
+    if late_us > LATE_WAKE_US:
+        text = f"the training loop hears of a batch {late_us / 1000:.1f} ms late (median; beyond 2 ms somebody holds the GIL)"
+        evidence.append(Evidence("late_wake_us", late_us, LATE_WAKE_US, text))
+    elif FULL <= held <= MOST_HELD and late >= LATE_SHARE:
+        text = f"the threads use {held:.0%} of one CPU, all together, and {late:.0%} of batches are heard of over 2 ms late"
+        evidence.append(Evidence("gil_full", held, FULL, text))
+    else:
+        return sums
     text = f"threads are off the CPU {off:.0%} of their time"
     evidence.append(Evidence("off_share", off, OFF_FOR_GIL, text))
     return moved(moved(sums, "io", "gil"), "parent", "gil", stages=("wake",))
@@ -222,6 +232,11 @@ def starved_parent(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -
     text = f"the training loop itself wanted a CPU and waited for one {share:.0%} of that time"
     evidence.append(Evidence("loop_runq_share", share, CROWDED, text))
     return part_moved(sums, "parent", "starved", share)
+
+
+def _late_share(histogram: list[int]) -> float:
+    """Of a histogram like that, the share beyond LATE_WAKE_US."""
+    return sum(histogram[12:]) / max(1, sum(histogram))
 
 
 def median_us(histogram: list[int]) -> float | None:

@@ -30,6 +30,13 @@ has to have, to be named itself: workers that share their CPUs badly differ by l
 HELD = 0.5
 """CPU time of threads that are off the CPU as well, over the time of the run, beyond which the training loop's own Python waits
 for them too: all of them together can use one CPU."""
+FULL = 0.8
+MOST_HELD = 1.1
+LATE_SHARE = 0.1
+"""Threads that use about one CPU all together, are off it otherwise, and make so many wake-ups late share a lock, though the
+median of wake-ups is not late: a thread that ends a batch gives the lock up by itself."""
+LEAST_FOREIGN = 0.1
+"""CPUs that others have to have used to be named for taking them."""
 BANDWIDTH = 1.3
 """CPU time per row with many workers at work over that with few: honest compute stays below 1.1."""
 LEAST_ROWS = 32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stoker._metrics.contention import active_threads
-from stoker._metrics.thresholds import CROWDED
+from stoker._metrics.thresholds import CROWDED, LEAST_FOREIGN
 from stoker.report.case import Case, more_workers
 from stoker.report.finding import Edit, Finding, Gain
 
@@ -28,8 +28,9 @@ def compute(case: Case) -> list[Finding]:
             case.at_most("compute"),
         )
     )
-    crowd = case.causes.told("runq_share")
-    if crowd is not None and (crowd.value or 0.0) > CROWDED and case.causes.told("foreign_cpus") is not None:
+    crowd, foreign = case.causes.told("runq_share"), case.causes.told("foreign_cpus")
+    taken = foreign is not None and (foreign.value or 0.0) >= LEAST_FOREIGN
+    if taken and crowd is not None and (crowd.value or 0.0) > CROWDED:
         found.append(_neighbours(case))
     return found
 
@@ -141,7 +142,7 @@ def gil(case: Case) -> list[Finding]:
     return [
         case.finding(
             "use-processes",
-            case.told("late_wake_us"),
+            case.told("late_wake_us") or case.told("gil_full"),
             "Processes do not share an interpreter's lock; threads are for native code and for waiting.",
             case.edit("executor", "process"),
             Gain(None, "how much of the work is Python's cannot be told from outside: try it"),

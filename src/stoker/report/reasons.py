@@ -37,7 +37,7 @@ _ABOUT = {
         "foreign_cpus",
         "cpu_pressure",
     ),
-    "gil": ("late_wake_us", "off_share"),
+    "gil": ("late_wake_us", "gil_full", "off_share"),
     "head_of_line": ("slow_worker", "slow_samples"),
 }
 """By cause: the measured quantities that speak for it, the weightiest first."""
