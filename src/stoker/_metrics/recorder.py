@@ -132,7 +132,7 @@ class Recorder:
         self._weigh_due_ns = now_ns + _WEIGH_NS
         self._journal_gap_ns = 500_000_000
         self._journal: Journal | None = None
-        self._guarded(self._open_journal)
+        self._asked_for_journal = False
         self._written = self._appended_ns = 0
         self._crew = Crew()
 
@@ -179,6 +179,9 @@ class Recorder:
         """For one iteration. ``folder`` knows its pool's workers; a new one for new workers."""
         if folder is None:
             folder = Folder(workers=_workers(self.options), inline=self.executor == "inline")
+        if not self._asked_for_journal:  # not before: forked workers have recorders that nobody uses
+            self._asked_for_journal = True
+            self._guarded(self._open_journal)
         if self.page is None and not self._begun:
             self._begun = True
             self._guarded(self._begin)
