@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import select
 import socket
+import warnings
 from collections.abc import Iterator
 
 import pytest
 
 from stoker._executors import channels, descriptors
-from stoker._executors.channels import ResultPipe, TaskChannel
+from stoker._executors.channels import ResultPipe, TaskChannel, note_sockets
 
 
 @pytest.fixture
@@ -138,3 +139,15 @@ def test_notes_keep_their_boundaries() -> None:
         worker.send(b"one")
         worker.send(b"two")
         assert [parent.recv(100), parent.recv(100)] == [b"one", b"two"]
+
+
+def test_a_socket_for_notes_that_is_collected_before_its_pool_says_nothing() -> None:
+    parent, worker_fd = note_sockets()
+    fd = parent.fileno()
+    os.close(worker_fd)
+    with warnings.catch_warnings(record=True) as complaints:
+        warnings.simplefilter("always")
+        del parent
+    assert not complaints
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)

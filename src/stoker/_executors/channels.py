@@ -141,7 +141,16 @@ def parcel(fds: Sequence[int]) -> int:
 def note_sockets() -> tuple[socket.socket, int]:
     """(parent's socket, workers' descriptor) for notes."""
     parent, worker = _message_sockets("the channel for notes")
-    return parent, worker.detach()
+    return _QuietSocket(fileno=parent.detach()), worker.detach()
+
+
+class _QuietSocket(socket.socket):
+    """Its pool closes it. Where both are collected in one cycle, as with a traceback that somebody kept, the order is anybody's:
+    a warning that it was left open would blame the user.
+    """
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def _message_sockets(what: str) -> tuple[socket.socket, socket.socket]:
