@@ -25,7 +25,7 @@ from stoker.errors import RecordError
 
 NAME = "stoker-run"
 VERSION = 1
-PERIOD_NS = 500_000_000
+PERIOD_NS = 1_000_000_000
 """How often the summary is written, at most."""
 
 WORDS = 32

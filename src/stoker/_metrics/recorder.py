@@ -1,7 +1,7 @@
 """One recorder per loader: it takes what iterations write down and makes of it the live record, the run page and the journal.
 
-    tape.write ──(every 4096 rows, or a quarter of a second)──► Accounts: sums ──► RunPage (stoker top)
-                                                                              └──► Journal (every few seconds, where asked for)
+    tape.write ──(every thousand rows, or a second)──► Accounts: sums ──► RunPage (stoker top)
+                                                                     └──► Journal (every few seconds, where asked for)
 
 Everything happens on the thread that iterates, but for ``record``, which any thread may call.
 """
