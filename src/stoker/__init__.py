@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stoker._doctor.examination import doctor as doctor
+    from stoker._doctor.explain import explain as explain
     from stoker._plan.elastic import ElasticDistributedSampler as ElasticDistributedSampler
     from stoker._share.arrays import SharedArray as SharedArray
     from stoker._share.dicts import SharedDict as SharedDict
@@ -27,6 +29,8 @@ __all__ = [
     "SharedSet",
     "SharedTuple",
     "__version__",
+    "doctor",
+    "explain",
     "generator",
     "share",
 ]
@@ -39,6 +43,8 @@ _HOMES = {
     "SharedList": "stoker._share.lists",
     "SharedSet": "stoker._share.sets",
     "SharedTuple": "stoker._share.lists",
+    "doctor": "stoker._doctor.examination",
+    "explain": "stoker._doctor.explain",
     "generator": "stoker._worker.keyed",
     "share": "stoker._share.walk",
 }

@@ -54,7 +54,16 @@ def seen(loader: Any) -> dict[str, Any]:
 
 def test_public_names_are_pinned() -> None:
     shared = ["SharedArray", "SharedDict", "SharedList", "SharedSet", "SharedTuple"]
-    ours = ["DataLoader", "ElasticDistributedSampler", *shared, "__version__", "generator", "share"]
+    ours = [
+        "DataLoader",
+        "ElasticDistributedSampler",
+        *shared,
+        "__version__",
+        "doctor",
+        "explain",
+        "generator",
+        "share",
+    ]
     assert dir(stoker) == sorted(stoker.__all__) == ours
     assert all(hasattr(stoker, name) for name in stoker.__all__)
 

@@ -8,6 +8,14 @@ from typing import cast
 import click
 
 _COMMANDS = {
+    "doctor": (
+        "stoker.cli.doctor",
+        "Say what is wrong with a dataset, a loader or this machine, before the run.",
+    ),
+    "explain": (
+        "stoker.cli.explain",
+        "Say what an error, a log or a code (STK201) is about, and what to do.",
+    ),
     "profile": ("stoker.cli.profile", "Run a script and say where its waiting for data went."),
     "report": (
         "stoker.cli.report",

@@ -1,8 +1,14 @@
-"""What a finding is: the form in which stoker says that something should be changed. Codes are stable: other tools go by them."""
+"""The codes of what a verdict finds. They are stable: other tools go by them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from stoker._core import finding
+from stoker._core.finding import Edit as Edit
+from stoker._core.finding import Gain as Gain
+from stoker._core.finding import counted as counted
+from stoker._core.finding import duration as duration
 
 CODES = {
     "not-data": "the loader is not what limits this run",
@@ -41,60 +47,9 @@ CODES = {
 """Every code that a verdict may use, and what it says."""
 
 
-def duration(seconds: float) -> str:
-    """As one reads it: "0.25 ms", "1.19 s"."""
-    return (
-        f"{seconds * 1000:.3g} ms"
-        if seconds < 0.9995
-        else f"{seconds:.3g} s"
-        if seconds < 999
-        else f"{seconds:,.0f} s"
-    )
-
-
-def counted(number: int, noun: str, nouns: str | None = None) -> str:
-    """ "1 worker", "2 workers", "3 batches"."""
-    return f"{number} {noun if number == 1 else nouns or noun + 's'}"
-
-
 @dataclass(frozen=True, slots=True)
-class Edit:
-    """A change as it would be typed: ``before`` (None: nothing is there yet) becomes ``after`` at ``site``."""
-
-    after: str
-    before: str | None = None
-    site: str | None = None
-
-    def __str__(self) -> str:
-        text = self.after if self.before is None else f"{self.before}  →  {self.after}"
-        return f"{text}   in {self.site}" if self.site else text
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """What a change would save, in shares of the time of a step as it is now; None: nobody can know. ``how`` says from what."""
-
-    share: float | None
-    how: str
-    at_most: bool = False
-    """Whether ``share`` is a bound rather than an expectation."""
-
-    def __str__(self) -> str:
-        if self.share is None:
-            return "gain not known"
-        return f"{'at most ' if self.at_most else 'about '}−{self.share:.0%} of the step's time"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing to change. ``severity``: none, low, moderate, high."""
-
-    code: str
-    severity: str
-    evidence: str
-    advice: str
-    edit: Edit | None = None
-    gain: Gain | None = None
+class Finding(finding.Finding):
+    """A finding of a verdict: its code is one of these."""
 
     def __post_init__(self) -> None:
         if self.code not in CODES:
