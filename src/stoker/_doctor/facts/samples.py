@@ -1,0 +1,90 @@
+"""Some samples, made without workers in a child process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One value of a sample that is no container: the first sample's, unless said otherwise."""
+
+    path: str
+    """From the sample: "[0]", "['image']", "['meta']['id']"; "" when the sample is the value."""
+    kind: str
+    """ "tensor", "array", "int", "float", "str", "bytes", "None", or the name of its type."""
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    data_bytes: int = 0
+    """What a copy of it takes."""
+    storage_bytes: int = 0
+    """What lies behind it: far more than ``data_bytes`` for a small view of something large."""
+    device: str = "cpu"
+    requires_grad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Samples that cannot be put into one batch: what differs, where, and two indices that show it."""
+
+    what: str
+    """ "shape", "dtype", "kind", "keys", "length", "none"."""
+    path: str
+    first: str
+    """What the sample at ``first_index`` has there, in words: "(3, 224, 224)", "float32", "None"."""
+    second: str
+    first_index: int
+    second_index: int
+    collates: bool
+    """Whether the loader's own ``collate_fn`` takes such samples together all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A sample that raised, or a batch that could not be collated (``index`` is then its first)."""
+
+    index: int
+    kind: str
+    """The exception's class: "FileNotFoundError"."""
+    text: str
+    stack: str
+    """The frames in the user's files, innermost last."""
+    picklable: bool
+    collating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mishap:
+    """What ended a probe from outside. ``what``: "hung", "died", "ate memory"."""
+
+    what: str
+    index: int | None
+    """The sample it was on; None when that is not known."""
+    text: str
+    """ "no answer for 10 s", "killed by SIGSEGV", "4.1 GiB of the 4 GiB it may take"."""
+    stack: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Indices are those of the dataset, in the sampler's order; of a stream: the number of the sample."""
+
+    indices: tuple[int, ...]
+    leaves: tuple[Leaf, ...]
+    differences: tuple[Difference, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    mishaps: tuple[Mishap, ...] = ()
+    nones: tuple[int, ...] = ()
+    """Indices whose sample is None."""
+    sample_s: tuple[float, ...] = ()
+    """Wall seconds of each sample that was made."""
+    cpu_s: tuple[float, ...] = ()
+    collate_s: tuple[float, ...] = ()
+    batch_bytes: int = 0
+    """Bytes of tensors in a whole batch."""
+    batch_tensors: int = 0
+    """Tensors in it."""
+    uses_accelerator: bool = False
+    """Whether making a sample initialised an accelerator."""
+    unsendable: tuple[str, ...] = ()
+    """What in a batch cannot be pickled: "batch['rows'] (generator): cannot pickle 'generator' object"."""
