@@ -25,6 +25,19 @@ def counted(number: int, noun: str, nouns: str | None = None) -> str:
     return f"{number} {noun if number == 1 else nouns or noun + 's'}"
 
 
+EDITS = {
+    "": "whatever ``after`` looks like: one of the kinds below, else only shown",
+    "argument": 'the loader\'s call at ``site`` gets ``after`` ("pin_memory=False"), or loses ``before`` when ``after`` is ""',
+    "share": 'the loader\'s dataset at ``site`` is wrapped: "stoker.share(dataset)"',
+    "environment": """above the file's imports: 'os.environ.setdefault("OMP_NUM_THREADS", "1")'""",
+    "init": """statements that every worker runs first, one a line: "cv2.setNumThreads(0)"; they become a worker_init_fn""",
+    "import": '"from stoker import DataLoader" instead of torch\'s',
+    "guard": """the script's last statements go under 'if __name__ == "__main__":'""",
+    "shown": "nothing that could be typed into the file: a command, or a change inside the dataset",
+}
+"""Kinds of edits, and what ``after`` holds. All but "" and "shown" can be made by ``stoker doctor --fix``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Edit:
     """A change as it would be typed: ``before`` (None: nothing is there yet) becomes ``after`` at ``site``."""
@@ -32,6 +45,13 @@ class Edit:
     after: str
     before: str | None = None
     site: str | None = None
+    """ "train.py:31": where the loader is made (``Loader.site``), else the file that was examined."""
+    kind: str = ""
+    """One of EDITS."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in EDITS:
+            raise ValueError(f"no such kind of edit: {self.kind!r}")
 
     def __str__(self) -> str:
         text = self.after if self.before is None else f"{self.before}  →  {self.after}"
