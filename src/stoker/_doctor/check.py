@@ -3,7 +3,8 @@
 A check's module lies in ``checks``, is named after its code and what it finds (``stk201_small_shm``), and ends with
 ``CHECK = Check(__name__, __doc__, ...)``. Its docstring is its page: a first line that says what is wrong, then the four sections
 of SECTIONS, in Markdown. ``examine`` is told facts by the names of its parameters (``facts.FACTS`` has them) and yields
-findings: none when all is well. ``marks`` recognise what people see once it has happened.
+findings: none when all is well. A parameter whose default is None is told None where its fact is missing; a check that has no
+such default is skipped then. ``marks`` recognise what people see once it has happened.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from inspect import cleandoc, signature
+from inspect import Parameter, cleandoc, signature
 from typing import Any
 
 from stoker._core.finding import SEVERITIES, Finding
@@ -101,8 +102,17 @@ class Check:
 
     @cached_property
     def needs(self) -> tuple[str, ...]:
-        """The facts that ``examine`` asks for, by name."""
-        return tuple(signature(self.examine).parameters) if self.examine else ()
+        """The facts without which ``examine`` cannot be made, by name."""
+        return tuple(name for name, each in self._parameters if each.default is Parameter.empty)
+
+    @cached_property
+    def welcomes(self) -> tuple[str, ...]:
+        """The facts that it uses where they are known, by name."""
+        return tuple(name for name, each in self._parameters if each.default is not Parameter.empty)
+
+    @property
+    def _parameters(self) -> tuple[tuple[str, Parameter], ...]:
+        return tuple(signature(self.examine).parameters.items()) if self.examine else ()
 
     def finding(self, evidence: str, advice: str, *, severity: str | None = None, **more: Any) -> Finding:
         """A finding of this check. ``more``: edit, gain, where, numbers."""

@@ -42,7 +42,8 @@ class Diagnosis:
 def diagnose(
     checks: Iterable[Check], facts: Mapping[str, Any], *, subject: str = "this machine"
 ) -> Diagnosis:
-    """Every check, told the facts it asks for. One that asks for a missing fact is skipped, with that fact's reason.
+    """Every check, told the facts it asks for. One that needs a missing fact is skipped, with that fact's reason;
+    where it only welcomes it, its default stands.
 
     A check that raises is a defect of ours and must not take the others with it: it is skipped, and says so.
     """
@@ -57,6 +58,9 @@ def diagnose(
         if missing:
             skipped.append(Skip(check.code, missing[0].reason))
             continue
+        told |= {
+            name: facts[name] for name in check.welcomes if not isinstance(facts.get(name), Missing | None)
+        }
         try:
             found = list(check.examine(**told))
         except Exception as error:
