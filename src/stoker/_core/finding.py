@@ -20,6 +20,15 @@ def duration(seconds: float) -> str:
     )
 
 
+def size(nbytes: float) -> str:
+    """As one reads it: "40 bytes", "1.5 MiB", "64 GiB"."""
+    for unit, scale in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        amount = nbytes / (1 << scale)
+        if amount >= 0.9995:
+            return f"{amount:.0f} {unit}" if amount >= 99.95 else f"{amount:.3g} {unit}"
+    return f"{nbytes:.0f} bytes"
+
+
 def counted(number: int, noun: str, nouns: str | None = None) -> str:
     """ "1 worker", "2 workers", "3 batches"."""
     return f"{number} {noun if number == 1 else nouns or noun + 's'}"
