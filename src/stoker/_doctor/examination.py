@@ -2,13 +2,226 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib.util
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
 
+from stoker._doctor import probes
 from stoker._doctor.catalogue import selected
 from stoker._doctor.diagnosis import Diagnosis, diagnose
-from stoker._doctor.facts import machine
+from stoker._doctor.facts import Missing, machine
+from stoker._doctor.facts.mishaps import Mishap, Mishaps
+from stoker._doctor.target import TargetError
+from stoker._doctor.ward import Answer, Patient
+from stoker._metrics import room
+from stoker._metrics.site import place
+
+Progress = Callable[[str, int, int], None]
+_MOST_AVOIDED = 2
+"""How often a probe is repeated without the sample that ended it."""
+_FIRST = ("machine", "process", "mishaps")
+"""Facts that no plan of ``probes`` gathers."""
+_IMPLIED = {"mishaps": ("samples",)}
+"""What has to be gathered for a fact that is a by-product."""
 
 
-def doctor(target: object = None, *, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> Diagnosis:
-    """Examine a dataset or a loader, or without one this machine. Probes run in child processes with limits."""
-    return diagnose(selected(select, ignore), {"machine": machine.gather()})
+def doctor(
+    target: object = None,
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    batch_size: int | None = None,
+    num_workers: int | None = None,
+    time_limit_s: float = 60.0,
+    memory_limit_bytes: int | None = None,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Examine a dataset or a loader, or without one this machine.
+
+    ``target`` is the object, or where it is: "package.module:object", "path/to/file.py:object". What hangs, crashes or eats memory
+    does so in child processes, within ``time_limit_s`` in all and ``memory_limit_bytes`` (None: half of what there is). ``select``
+    and ``ignore`` take codes, beginnings of codes and names. ``batch_size`` and ``num_workers`` stand for the loader's own.
+    ``progress`` is called with the name of the fact that is gathered next, how many have been, and how many there will be.
+
+    Raises TargetError when the target cannot be loaded, ValueError for a code that does not exist. Ctrl-C ends it at once, with
+    what was found until then: ``interrupted`` is true.
+    """
+    checks = selected(select, ignore)
+    needed = {name for check in checks for name in check.needs}
+    for name in tuple(needed):
+        needed.update(_IMPLIED.get(name, ()))
+    if target is None:
+        return diagnose(checks, {"machine": machine.gather(), **_without_target(needed)})
+    at = place(1)
+    needed.add("target")
+    visit = _Visit(needed, progress, time.monotonic() + time_limit_s, memory_limit_bytes)
+    interrupted = False
+    try:
+        visit.gather(target, batch_size, num_workers, at[0] if at else None)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        visit.close()
+    facts = visit.facts
+    for name in needed - facts.keys():
+        facts[name] = Missing("interrupted")
+    return replace(diagnose(checks, facts, subject=_described(target, facts)), interrupted=interrupted)
+
+
+class _Visit:
+    """One examination on its way. ``facts`` has what is known so far."""
+
+    def __init__(
+        self, needed: set[str], progress: Progress | None, deadline: float, limit_bytes: int | None
+    ) -> None:
+        self.facts: dict[str, Any] = {}
+        self._plans = [plan for plan in probes.PLANS if plan.name in needed]
+        self._progress = progress
+        self._done = 0
+        self._deadline = deadline
+        available = room.room_bytes()
+        self._limit_bytes = limit_bytes if limit_bytes is not None else available // 2 if available else None
+        self._patients: list[Patient] = []
+        self._avoid: set[int] = set()
+        self._mishaps: list[tuple[str, Mishap]] = []
+        self._open: Callable[[], Patient]
+
+    def gather(
+        self, target: object, batch_size: int | None, num_workers: int | None, file: str | None
+    ) -> None:
+        """Fill ``facts``."""
+        self._tell("machine")
+        self.facts["machine"] = machine.gather()
+        self._tell("process")
+        if isinstance(target, str):
+            self._open = lambda: self._loaded(target, batch_size=batch_size, num_workers=num_workers)
+        else:
+            from stoker._doctor.probes import process
+            from stoker._doctor.target import subject_of
+
+            subject = subject_of(
+                target,
+                name=type(target).__name__,
+                batch_size=batch_size,
+                num_workers=num_workers,
+                file=file,
+            )
+            self.facts["process"] = process.probe(subject)
+            self._open = lambda: self._admit(Patient(subject, memory_limit_bytes=self._limit_bytes))
+        first = self._open()
+        hazards = tuple(each.module for each in getattr(self.facts.get("process"), "hazards", ()))
+        # A probe that makes samples in a fork of a process with such threads may hang where training would not.
+        apart = bool(hazards) and isinstance(target, str)
+        second: Patient | None = None
+        for plan in self._plans:
+            self._tell(plan.name)
+            if not importlib.util.find_spec(f"{probes.__name__}.{plan.name}"):
+                self.facts[plan.name] = Missing("no probe gathers it yet")
+                continue
+            if plan.samples and apart:
+                if second is None or not second.alive:
+                    second = self._open()
+                patient = second
+            else:
+                if not first.alive:
+                    first = self._open()
+                patient = first
+            self._gather(plan, patient, in_fork=not (plan.samples and apart), hazards=hazards)
+        self.facts["mishaps"] = Mishaps(tuple(self._mishaps))
+        self._tell("")
+
+    def close(self) -> None:
+        """End all patients."""
+        for each in self._patients:
+            each.close()
+
+    def _gather(
+        self, plan: probes.Plan, patient: Patient, *, in_fork: bool, hazards: tuple[str, ...]
+    ) -> None:
+        mine: list[Mishap] = []
+        for _ in range(1 + _MOST_AVOIDED):
+            left_s = self._deadline - time.monotonic()
+            if left_s <= 0:
+                self.facts[plan.name] = Missing("no time was left for it")
+                break
+            if not patient.alive:
+                patient = self._open()
+            limit_s = min(plan.limit_s, left_s)
+            answer = patient.probe(plan.name, limit_s=limit_s, avoid=self._avoid, in_fork=in_fork)
+            if answer.mishap is None:
+                self.facts[plan.name] = _fact(plan.name, answer, mine)
+                break
+            mishap = answer.mishap
+            if mishap.what == "hung" and limit_s < plan.limit_s:
+                self.facts[plan.name] = Missing("the time limit came before it was done")
+                break
+            if mishap.what == "hung" and hazards and in_fork:
+                self.facts[plan.name] = Missing(
+                    f"it hung in a fork of this process, which threads of {', '.join(hazards)} do not survive"
+                )
+                break
+            mine.append(mishap)
+            self._mishaps.append((plan.name, mishap))
+            self.facts[plan.name] = Missing(_summary(mishap))
+            if mishap.index is None or mishap.index in self._avoid:
+                break
+            self._avoid.add(mishap.index)
+
+    def _loaded(self, target: str, **arguments: Any) -> Patient:
+        patient = self._admit(Patient(None, memory_limit_bytes=self._limit_bytes))
+        limit_s = max(1.0, self._deadline - time.monotonic())
+        answer = patient.load(target, limit_s=limit_s, **arguments)
+        if answer.fact is None:
+            raise _refusal(target, answer, patient.output)
+        self.facts.setdefault("process", answer.fact)
+        return patient
+
+    def _admit(self, patient: Patient) -> Patient:
+        self._patients.append(patient)
+        return patient
+
+    def _tell(self, name: str) -> None:
+        if self._progress is not None:
+            self._progress(name, self._done, len(self._plans) + 2)
+        self._done += 1
+
+
+def _fact(name: str, answer: Answer, mishaps: list[Mishap]) -> Any:
+    if answer.fact is None:
+        return Missing(f"the probe failed: {answer.failure}")
+    if name == "samples" and mishaps:
+        return replace(answer.fact, mishaps=tuple(mishaps))
+    return answer.fact
+
+
+def _summary(mishap: Mishap) -> str:
+    where = "the probe" if mishap.index is None else f"sample {mishap.index}"
+    return f"{where} {'hung' if mishap.what == 'hung' else mishap.what}: {mishap.text}"
+
+
+def _refusal(target: str, answer: Answer, output: str) -> TargetError:
+    mishap = answer.mishap
+    if mishap is None:
+        return TargetError(answer.failure, answer.stack, output)
+    said = {
+        "hung": f"{target} was not loaded: {mishap.text}",
+        "died": f"{target} ended the process that loaded it: {mishap.text}",
+        "ate memory": f"{target} took too much memory while it was loaded: {mishap.text}",
+    }
+    return TargetError(said[mishap.what], mishap.stack, output)
+
+
+def _without_target(needed: Iterable[str]) -> dict[str, Any]:
+    return {name: Missing("no target was given") for name in needed if name != "machine"}
+
+
+def _described(target: object, facts: dict[str, Any]) -> str:
+    told = facts.get("target")
+    name = target if isinstance(target, str) else type(target).__name__
+    if told is None or isinstance(told, Missing):
+        return name
+    if told.kind == "dataset":
+        return f"{name} (a {'stream' if told.stream else 'dataset'})"
+    return f"{name} (a DataLoader of {'torch' if told.loader.engine == 'torch' else 'stoker'}'s)"

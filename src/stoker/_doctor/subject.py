@@ -2,8 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
+
+ASSUMED_BATCH = 32
+ASSUMED_WORKERS = 2
+ARGUMENTS = (
+    "batch_size",
+    "num_workers",
+    "collate_fn",
+    "worker_init_fn",
+    "drop_last",
+    "persistent_workers",
+    "pin_memory",
+    "prefetch_factor",
+    "multiprocessing_context",
+    "timeout",
+    "sampler",
+    "batch_sampler",
+    "generator",
+    "in_order",
+)
+
+
+def _nothing(index: int) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +45,53 @@ class Subject:
     multiprocessing_context, sampler, ...: as the loader has them, or what was asked to be assumed for a dataset."""
     name: str = "dataset"
     """What it is called in messages: "data.py:train"."""
+    file: str | None = None
+    """The file the target was loaded from, or of the script that calls ``stoker.doctor``."""
+    avoid: frozenset[int] = frozenset()
+    """Indices that hung or killed an earlier probe. ``indices`` leaves them out."""
+    touch: Callable[[int], None] = _nothing
+    """Says which index is worked on now: what hangs or dies after it is told with this index. Costs a microsecond."""
+
+    def sample(self, index: int) -> Any:
+        """The sample at an index of the dataset. The doctor knows which it is, should it never come back."""
+        self.touch(index)
+        return self.dataset[index]
+
+    def indices(self) -> Iterator[Any]:
+        """Indices in the sampler's order, batch after batch, without those to avoid; drawn as they are asked for.
+
+        The user's sampler runs here, and may raise. For streams there are none.
+        """
+        for batch in self.batches():
+            yield from batch if isinstance(batch, (list, tuple)) else (batch,)
+
+    def batches(self) -> Iterator[Any]:
+        """Batches of indices as the loader would ask for them; single indices where it does not batch."""
+        batch_sampler, sampler = self.arguments.get("batch_sampler"), self.arguments.get("sampler")
+        if self.is_stream:
+            return
+        if batch_sampler is not None:
+            for batch in batch_sampler:
+                kept = [index for index in batch if not self._avoided(index)]
+                if kept:
+                    yield kept
+            return
+        if sampler is None:
+            sampler = range(len(self.dataset))
+        drawn = (index for index in sampler if not self._avoided(index))
+        size = self.arguments.get("batch_size")
+        if size is None:
+            yield from drawn
+            return
+        while batch := list(islice(drawn, size)):
+            yield batch
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is iterated, not indexed."""
+        from torch.utils.data import IterableDataset
+
+        return isinstance(self.dataset, IterableDataset)
+
+    def _avoided(self, index: Any) -> bool:
+        return bool(self.avoid) and isinstance(index, int) and index in self.avoid

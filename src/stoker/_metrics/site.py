@@ -19,8 +19,17 @@ def site(depth: int = 1) -> str | None:
     When libraries call all the way, the first line outside torch, stoker and the standard library. ``depth`` frames are left
     out from the start.
     """
+    found = place(depth + 1)
+    if found is None:
+        return None
+    path, line = found
+    return f"{os.path.basename(path) if _PACKAGES in path else _short(path)}:{line}"
+
+
+def place(depth: int = 1) -> tuple[str, int] | None:
+    """As ``site``: the file, as Python names it, and the line."""
     frame: FrameType | None = sys._getframe(depth)
-    library: str | None = None
+    library: tuple[str, int] | None = None
     for _ in range(_MOST_FRAMES):
         if frame is None:
             break
@@ -28,9 +37,9 @@ def site(depth: int = 1) -> str | None:
         if path.startswith((_STOKER, "<frozen")):
             pass
         elif _PACKAGES not in path and not path.startswith(_STANDARD):
-            return f"{_short(path)}:{frame.f_lineno}"
+            return path, frame.f_lineno
         elif library is None and _PACKAGES in path and _TORCH not in path:
-            library = f"{os.path.basename(path)}:{frame.f_lineno}"
+            library = path, frame.f_lineno
         frame = frame.f_back
     return library
 

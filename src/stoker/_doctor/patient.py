@@ -1,0 +1,221 @@
+"""The patient: a process that has loaded the target. For every probe that is asked for it forks a child, which runs it.
+
+It is a fresh interpreter (``python -m stoker._doctor.patient``), or a fork of the process that called ``stoker.doctor(obj)``. It
+has a session of its own, and every forked probe a process group of its own. Groups end as a whole: when the doctor says so, and by
+the kernel's hand when the doctor is gone. Standard output and error are a pipe that the doctor reads.
+
+    doctor ── request, with a socket for the answer ─► patient ── fork ─► probe ── the fact ─► doctor
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import importlib
+import io
+import json
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+import warnings
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from stoker._doctor.page import Page
+from stoker._doctor.subject import Subject
+from stoker._worker import stacks
+
+REQUEST_BYTES = 1 << 16
+LENGTH = struct.Struct("<Q")
+_SUBREAPER = 36
+
+
+class Wires(NamedTuple):
+    """The patient's descriptors: requests come on ``control``, the closing of ``lifeline`` kills, ``output`` takes prints."""
+
+    control: int
+    lifeline: int
+    page: int
+    output: int
+
+
+def run(wires: Wires, subject: Subject | None) -> None:
+    """Serve requests until the doctor closes the control socket. Never returns to what was running before a fork."""
+    _isolate(wires)
+    page = Page(wires.page)
+    with socket.socket(fileno=wires.control) as control:
+        while True:
+            message, fds, _, _ = socket.recv_fds(control, REQUEST_BYTES, 1)
+            if not message:
+                return
+            request: dict[str, Any] = json.loads(message)
+            with socket.socket(fileno=fds[0]) as answer:
+                if "load" in request:
+                    control.send(json.dumps({"pid": os.getpid()}).encode())
+                    subject = _load(request, answer)
+                elif request.get("fork", True):
+                    _in_fork(request, subject, page, wires, control, answer)
+                    continue
+                else:
+                    control.send(json.dumps({"pid": os.getpid()}).encode())
+                    _probe(request, subject, page, answer)
+            control.send(json.dumps({"status": 0}).encode())
+
+
+def _isolate(wires: Wires) -> None:
+    """Before user code runs: a session of its own, no terminal, no handlers of the caller's, an end together with the doctor's."""
+    with suppress(PermissionError):  # it is one already
+        os.setsid()
+    with suppress(OSError, ValueError):
+        signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        with suppress(OSError, ValueError):
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+    hold_group(wires.lifeline)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(wires.output, 1)
+    os.dup2(wires.output, 2)
+    os.close(null)
+    os.close(wires.output)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stderr = open(1, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
+    vars(sys).update(__stdout__=sys.stdout, __stderr__=sys.stdout)
+    stacks.StackFile(wires.page, 0)
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")  # should memory end, the kernel takes a probe and not somebody's training
+    with suppress(Exception):  # children whose parents are gone come to us, so that the doctor finds them
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def hold_group(fd: int) -> None:
+    """Have the kernel kill this process group when the other end of the socket is closed."""
+    fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)  # type: ignore[attr-defined,unused-ignore]
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+    try:
+        alive = os.read(fd, 1)
+    except BlockingIOError:
+        return
+    if not alive:  # gone before the signal was armed
+        os._exit(0)
+
+
+def _load(request: dict[str, Any], answer: socket.socket) -> Subject | None:
+    from stoker._doctor import target
+
+    try:
+        import torch  # noqa: F401
+
+        target.note_sites()
+        subject = target.load(
+            request["load"], batch_size=request["batch_size"], num_workers=request["num_workers"]
+        )
+    except target.TargetError as error:
+        send(answer, ("refused", str(error), error.stack))
+        return None
+    except BaseException as error:
+        send(answer, ("refused", f"{type(error).__name__}: {error}", target.user_stack(error)))
+        return None
+    _answer_with_fact(answer, "process", subject)  # here and not in a fork: threads do not survive one
+    return subject
+
+
+def _in_fork(
+    request: dict[str, Any],
+    subject: Subject | None,
+    page: Page,
+    wires: Wires,
+    control: socket.socket,
+    answer: socket.socket,
+) -> None:
+    ours, theirs = socket.socketpair()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of forks in processes with threads: the limits are there for it
+        pid = os.fork()
+    if pid == 0:
+        try:
+            gc.freeze()
+            os.setpgid(0, 0)
+            ours.close()
+            control.close()
+            hold_group(theirs.fileno())
+            stacks.StackFile(wires.page, 0)
+            _calm()
+            _probe(request, subject, page, answer)
+        finally:
+            os._exit(0)
+    with ours:
+        theirs.close()
+        answer.close()
+        with suppress(OSError):
+            os.setpgid(pid, pid)
+        control.send(json.dumps({"pid": pid}).encode())
+        try:
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        except ChildProcessError:  # the user's code waits for all children
+            status = 0
+        with suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+        control.send(json.dumps({"status": status}).encode())
+
+
+def _calm() -> None:
+    """One thread per native pool, as in a worker: those of OpenMP do not survive the fork."""
+    from stoker._worker.hygiene import single_thread
+
+    single_thread()
+
+
+def _probe(request: dict[str, Any], subject: Subject | None, page: Page, answer: socket.socket) -> None:
+    assert subject is not None
+    watched = replace(subject, avoid=frozenset(request.get("avoid", ())), touch=page.touch)
+    _answer_with_fact(answer, request["probe"], watched)
+
+
+def _answer_with_fact(answer: socket.socket, name: str, subject: Subject) -> None:
+    from stoker._doctor.target import user_stack
+
+    try:
+        fact = importlib.import_module(f"stoker._doctor.probes.{name}").probe(subject)
+        told = packed(("fact", fact))
+        unpacked(told)
+    except BaseException as error:
+        told = packed(("failed", f"{type(error).__name__}: {error}", user_stack(error)))
+    answer.sendall(LENGTH.pack(len(told)) + told)
+
+
+def send(answer: socket.socket, what: Any) -> None:
+    """One message, its length before it."""
+    told = packed(what)
+    answer.sendall(LENGTH.pack(len(told)) + told)
+
+
+def packed(what: Any) -> bytes:
+    """As it travels."""
+    return pickle.dumps(what, protocol=5)
+
+
+def unpacked(told: bytes) -> Any:
+    """What ``packed`` made: plain values and facts. Raises UnpicklingError for anything else: no code of others is imported."""
+    return _Facts(io.BytesIO(told)).load()
+
+
+class _Facts(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith("stoker._doctor.facts") or (
+            module == "builtins" and name in ("set", "frozenset", "complex")
+        ):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"a fact holds a {module}.{name}, which is no plain value")
+
+
+if __name__ == "__main__":
+    run(Wires(*map(int, sys.argv[1:5])), None)

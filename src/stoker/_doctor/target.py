@@ -1,0 +1,245 @@
+"""Finds what is to be examined: ``package.module:object`` or ``path/to/file.py:object``. Runs in a patient, with user code."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from stoker._doctor.subject import ARGUMENTS, ASSUMED_BATCH, ASSUMED_WORKERS, Subject
+from stoker._metrics.site import place
+
+_FRAMES = 6
+
+
+class TargetError(Exception):
+    """The target cannot be had. Its text is one line for people; ``stack`` has the frames of their own files, ``output`` the
+    last of what their code printed."""
+
+    def __init__(self, text: str, stack: str = "", output: str = "") -> None:
+        super().__init__(text)
+        self.stack = stack
+        self.output = output
+
+
+def load(text: str, *, batch_size: int | None = None, num_workers: int | None = None) -> Subject:
+    """Import the module or file, follow the name, call what is to be called. Raises TargetError, and nothing else but exits."""
+    where, _, path = text.rpartition(":")
+    if not where or not all(part.isidentifier() for part in path.split(".")):
+        raise TargetError(f"{text!r} names no object: write package.module:object or path/to/file.py:object")
+    module = _module(where)
+    value = _attribute(module, where, path)
+    return subject_of(
+        value,
+        name=text,
+        batch_size=batch_size,
+        num_workers=num_workers,
+        file=getattr(module, "__file__", None),
+    )
+
+
+def subject_of(
+    value: Any,
+    *,
+    name: str = "dataset",
+    batch_size: int | None = None,
+    num_workers: int | None = None,
+    file: str | None = None,
+) -> Subject:
+    """A dataset, a loader, several of them, or what returns one of these, as a subject. Raises TargetError."""
+    if callable(value) and not _is_dataset(value) and not _is_loader(value):
+        try:
+            value = value()
+        except Exception as error:
+            raise _raised(f"{name} raised", error) from error
+        called = f"{name}() returned"
+    else:
+        called = f"{name} is"
+    found = _parts(value)
+    if not found:
+        raise TargetError(
+            f"{called} {_kind(value)}: the doctor examines a Dataset, a DataLoader, or a function that returns one"
+        )
+    first, *others = found
+    if _is_loader(first):
+        arguments = {key: getattr(first, key, None) for key in ARGUMENTS}
+        dataset, loader = first.dataset, first
+    else:
+        arguments = {"batch_size": ASSUMED_BATCH, "num_workers": ASSUMED_WORKERS, "pin_memory": False}
+        dataset, loader = first, None
+    if batch_size is not None:
+        arguments |= {"batch_size": batch_size, "batch_sampler": None}
+    if num_workers is not None:
+        arguments["num_workers"] = num_workers
+    rest = tuple(each for each in others if _is_loader(each))
+    return Subject(dataset, loader, rest, arguments, name, file)
+
+
+def note_sites() -> None:
+    """Have every loader of torch's that is made from now on remember where. For processes of the doctor's own."""
+    from torch.utils.data import DataLoader
+
+    original: Any = DataLoader.__init__
+
+    @functools.wraps(original)
+    def noting(self: Any, *args: Any, **options: Any) -> None:
+        self._doctor_place = place(2)
+        original(self, *args, **options)
+
+    DataLoader.__init__ = noting  # type: ignore[method-assign]
+
+
+def _module(where: str) -> ModuleType:
+    is_file = where.endswith(".py") or os.sep in where
+    try:
+        return _import_file(where) if is_file else _import_name(where)
+    except (TargetError, KeyboardInterrupt):
+        raise
+    except SystemExit as error:
+        raise TargetError(
+            f"{where} ended the process when it was imported: sys.exit({error.code!r})", _stack(error)
+        ) from error
+    except BaseException as error:
+        raise _raised(f"{where} cannot be imported", error) from error
+
+
+def _import_name(name: str) -> ModuleType:
+    sys.path.insert(0, os.getcwd())
+    sys.argv = [name]
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+            raise  # it is there, and imports something that is not
+        hint = f": did you mean {name}.py?" if os.path.exists(f"{name}.py") else ""
+        raise TargetError(f"there is no module {error.name!r} to import from {os.getcwd()}{hint}") from None
+
+
+def _import_file(path: str) -> ModuleType:
+    """As ``python file.py`` would, but under its own name: workers can import its classes, and no main guard opens."""
+    if not os.path.isfile(path):
+        folder = os.path.dirname(path)
+        near = difflib.get_close_matches(
+            os.path.basename(path), os.listdir(folder or ".") if os.path.isdir(folder or ".") else [], 1
+        )
+        raise TargetError(
+            f"there is no file {path}" + (f": did you mean {os.path.join(folder, near[0])}?" if near else "")
+        )
+    path = os.path.abspath(path)
+    stem = os.path.splitext(os.path.basename(path))[0]
+    sys.path.insert(0, os.path.dirname(path))
+    sys.argv = [path]
+    # A name that is taken (a file called "string.py") or that has dots cannot be imported again by a spawned worker.
+    name = stem if stem not in sys.modules and "." not in stem else f"target_{stem.replace('.', '_')}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TargetError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _attribute(module: ModuleType, where: str, path: str) -> Any:
+    value: Any = module
+    so_far = where
+    for name in path.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            names = [each for each in dir(value) if not each.startswith("_")]
+            near = difflib.get_close_matches(name, names, 3)
+            said = (
+                f": did you mean {' or '.join(near)}?" if near else _offered(value) if value is module else ""
+            )
+            raise TargetError(f"{so_far} has no {name!r}{said}") from None
+        except Exception as error:
+            raise _raised(f"{so_far}.{name} raised", error) from error
+        so_far = f"{so_far}.{name}"
+    return value
+
+
+def _offered(module: ModuleType) -> str:
+    own = [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (_is_loader(value) or _is_dataset(value) or getattr(value, "__module__", "") == module.__name__)
+    ]
+    return f": it has {', '.join(own[:8])}" if own else ""
+
+
+def _parts(value: Any) -> list[Any]:
+    """The loaders or datasets in it, the first being the subject; nothing when it is none."""
+    if _is_loader(value):
+        return [value]
+    if isinstance(value, Mapping | list | tuple):
+        several = list(value.values()) if isinstance(value, Mapping) else list(value)
+        loaders = [each for each in several[:64] if _is_loader(each)]
+        if loaders:
+            return loaders
+        datasets = [each for each in several[:64] if _is_torch_dataset(each)]
+        if datasets:
+            return datasets[:1]
+        if isinstance(value, Mapping):
+            return []
+    return [value] if _is_dataset(value) else []
+
+
+def _is_loader(value: Any) -> bool:
+    from torch.utils.data import DataLoader
+
+    return isinstance(value, DataLoader)
+
+
+def _is_torch_dataset(value: Any) -> bool:
+    from torch.utils.data import Dataset
+
+    return isinstance(value, Dataset)
+
+
+def _is_dataset(value: Any) -> bool:
+    """torch's, or anything that can be indexed and has a length, which its loader takes as well."""
+    if isinstance(value, type | str | bytes | Mapping):
+        return False
+    return _is_torch_dataset(value) or (
+        hasattr(type(value), "__getitem__") and hasattr(type(value), "__len__")
+    )
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _raised(what: str, error: BaseException) -> TargetError:
+    said = traceback.format_exception_only(error)[-1].strip()
+    hint = ""
+    if isinstance(error, ImportError) and "relative import" in str(error):
+        hint = " (name it as package.module:object, from the folder that holds the package)"
+    return TargetError(f"{what}: {said}{hint}", _stack(error))
+
+
+def _stack(error: BaseException) -> str:
+    return user_stack(error)
+
+
+def user_stack(error: BaseException) -> str:
+    """The frames of an exception outside stoker and the import machinery, innermost last."""
+    ours = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((ours, "<frozen importlib"))
+        and os.path.basename(os.path.dirname(frame.filename)) != "importlib"
+    ]
+    return "".join(traceback.format_list(frames[-_FRAMES:])).rstrip()

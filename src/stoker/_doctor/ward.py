@@ -1,0 +1,302 @@
+"""The doctor's side of a patient: starts it, asks it for facts, and ends what takes too long or too much memory.
+
+No user code runs here. Everything happens on the thread that calls, in one loop that waits for answers, output and death at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from stoker._doctor import page, patient, stack
+from stoker._doctor.facts.samples import Mishap
+from stoker._doctor.subject import Subject
+from stoker._metrics.processes import footprint
+
+_WEIGH_S = 0.1
+_OUTPUT_BYTES = 1 << 16
+_ANSWER_BYTES = 256 << 20
+_FAREWELL_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a request. Exactly one of ``fact``, ``failure`` and ``mishap`` is there."""
+
+    fact: Any = None
+    failure: str = ""
+    """Why there is none, in a line: the probe raised, or the target was refused."""
+    stack: str = ""
+    mishap: Mishap | None = None
+
+
+class Patient:
+    """A patient and what is needed to end it. Close it. One request at a time."""
+
+    def __init__(self, subject: Subject | None, *, memory_limit_bytes: int | None) -> None:
+        """Fork this process, which has the subject, or with None start an interpreter that will load one."""
+        self._limit_bytes = memory_limit_bytes
+        self._output = b""
+        self._seen: dict[int, psutil.Process] = {}
+        self._popen: subprocess.Popen[bytes] | None = None
+        self.alive = True
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        life, held = socket.socketpair()
+        out_r, out_w = os.pipe()
+        self._control, self._lifeline, self._out_fd = ours, life, out_r
+        self._page_fd = page.make()
+        self._page = page.Page(self._page_fd)
+        wires = patient.Wires(theirs.fileno(), held.fileno(), self._page_fd, out_w)
+        try:
+            self.pid = self._start(wires) if subject is None else self._fork(wires, subject)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            theirs.close()
+            held.close()
+            os.close(out_w)
+        os.set_blocking(out_r, False)
+
+    @property
+    def output(self) -> str:
+        """The last that user code printed."""
+        return self._output.decode(errors="replace")
+
+    def load(self, target: str, *, limit_s: float, **arguments: Any) -> Answer:
+        """Have a fresh interpreter load a target. The fact of the answer is ``process``."""
+        return self._ask({"load": target, **arguments}, limit_s)
+
+    def probe(self, name: str, *, limit_s: float, avoid: Iterable[int] = (), in_fork: bool = True) -> Answer:
+        """Have a probe run, in a fork of the patient or in the patient itself, which a mishap then ends."""
+        return self._ask({"probe": name, "avoid": list(avoid), "fork": in_fork}, limit_s)
+
+    def close(self) -> None:
+        """End it with all that came of it. Idempotent."""
+        if self._control.fileno() < 0:
+            return
+        self.alive = False
+        self._control.close()
+        if hasattr(self, "pid"):
+            self._kill(self.pid)
+            self._reap()
+        self._lifeline.close()
+        os.close(self._out_fd)
+        self._page.close()
+        os.close(self._page_fd)
+
+    def _start(self, wires: patient.Wires) -> int:
+        # -P: a file of the user's that is called "select.py" must not be what our own imports find.
+        self._popen = subprocess.Popen(
+            [sys.executable, "-P", "-m", "stoker._doctor.patient", *map(str, wires)],
+            stdin=subprocess.DEVNULL,
+            stdout=wires.output,
+            stderr=wires.output,
+            pass_fds=wires,
+            start_new_session=True,
+        )
+        return self._popen.pid
+
+    def _fork(self, wires: patient.Wires, subject: Subject) -> int:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pid = os.fork()
+        if pid == 0:
+            try:
+                for fd in (self._control.fileno(), self._lifeline.fileno(), self._out_fd):
+                    os.close(fd)
+                patient.run(wires, subject)
+            finally:
+                os._exit(0)
+        return pid
+
+    def _ask(self, request: dict[str, Any], limit_s: float) -> Answer:
+        self._page.clear()
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                try:
+                    socket.send_fds(self._control, [json.dumps(request).encode()], [theirs.fileno()])
+                except OSError as error:
+                    if error.errno not in (errno.EPIPE, errno.ECONNRESET):
+                        raise
+            ours.setblocking(False)
+            return self._watch(ours, limit_s)
+
+    def _watch(self, answer: socket.socket, limit_s: float) -> Answer:
+        """Wait for the answer, or for a reason to give it up."""
+        deadline = time.monotonic() + limit_s
+        weigh_at = 0.0
+        pid, status, told = self.pid, None, b""
+        events = select.poll()
+        for fd in (answer.fileno(), self._control.fileno(), self._out_fd):
+            events.register(fd, select.POLLIN)
+        while status is None:
+            now = time.monotonic()
+            if now >= deadline:
+                if _complete(told):  # it has answered, and then hangs at its own end
+                    break
+                return self._hung(pid, limit_s)
+            if now >= weigh_at:
+                taken = self._weigh(pid)
+                if self._limit_bytes is not None and taken > self._limit_bytes:
+                    return self._ate(pid, taken)
+                weigh_at = time.monotonic() + _WEIGH_S
+            ready = {fd for fd, _ in events.poll(min(_WEIGH_S, deadline - now) * 1000 + 1)}
+            if self._out_fd in ready and not self._drain():
+                events.unregister(self._out_fd)
+            if answer.fileno() in ready:
+                part = _read(answer)
+                told += part
+                if not part:
+                    events.unregister(answer)
+                if len(told) > _ANSWER_BYTES:
+                    return self._ended(pid, Answer(failure="its answer has no end"))
+            if self._control.fileno() in ready:
+                message = self._control.recv(patient.REQUEST_BYTES)
+                if not message:  # the patient is gone
+                    status = self._reap()
+                    break
+                said = json.loads(message)
+                pid, status = said.get("pid", pid), said.get("status")
+        while part := _read(answer):
+            told += part
+        self._drain()
+        if not _complete(told):
+            return self._died(pid, status)
+        if self.alive:
+            self._kill(pid, spare=pid == self.pid)
+        kind, *rest = patient.unpacked(told[patient.LENGTH.size :])
+        return Answer(rest[0]) if kind == "fact" else Answer(failure=rest[0], stack=rest[1])
+
+    def _hung(self, pid: int, limit_s: float) -> Answer:
+        frames = stack.of_group(self._page_fd, pid, [each.pid for each in self._members(pid)])
+        mishap = Mishap("hung", self._page.read().at, f"no answer for {limit_s:.3g} s", frames)
+        return self._ended(pid, Answer(mishap=mishap))
+
+    def _ate(self, pid: int, taken_bytes: int) -> Answer:
+        assert self._limit_bytes is not None
+        text = f"{taken_bytes / (1 << 30):.2f} GiB of the {self._limit_bytes / (1 << 30):.2f} GiB it may take"
+        frames = stack.of_group(self._page_fd, pid, [pid])
+        return self._ended(pid, Answer(mishap=Mishap("ate memory", self._page.read().at, text, frames)))
+
+    def _died(self, pid: int, status: int | None) -> Answer:
+        mishap = Mishap("died", self._page.read().at, _ending(status), stack.of_crash(self._page_fd))
+        if pid != self.pid or status is None:
+            self._kill(pid, spare=pid == self.pid)
+        return Answer(mishap=mishap)
+
+    def _ended(self, pid: int, answer: Answer) -> Answer:
+        """Kill it and hear from the patient that it is gone."""
+        self._kill(pid)
+        if pid == self.pid:
+            self._reap()
+            return answer
+        events = select.poll()
+        events.register(self._control, select.POLLIN)
+        deadline = time.monotonic() + _FAREWELL_S
+        while events.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            message = self._control.recv(patient.REQUEST_BYTES)
+            if not message:
+                break
+            if "status" in json.loads(message):
+                return answer
+        self._kill(self.pid)  # it does not answer: whatever keeps it, it is of no more use
+        self._reap()
+        return answer
+
+    def _members(self, pid: int) -> list[psutil.Process]:
+        """A process and what came of it, itself first."""
+        try:
+            root = psutil.Process(pid)
+            found = [root, *root.children(recursive=True)]
+        except psutil.Error:
+            return []
+        self._seen.update((each.pid, each) for each in found if each.pid != self.pid)
+        return found
+
+    def _weigh(self, pid: int) -> int:
+        """Bytes that these processes take for themselves. Resident pages are a quick bound; those that forks share are left out."""
+        members = self._members(pid)
+        resident = 0
+        for each in members:
+            with suppress(psutil.Error):
+                resident += each.memory_info().rss
+        if self._limit_bytes is None or resident <= self._limit_bytes:
+            return resident
+        weights = [footprint(each.pid) for each in members]
+        return sum(each.private_bytes for each in weights if each is not None)
+
+    def _kill(self, pid: int, *, spare: bool = False) -> None:
+        """A group, and what left it; with ``spare`` not the process itself, nor its group."""
+        self._members(pid)
+        if not spare:
+            for each in (self._members(self.pid) if pid == self.pid else [])[1:]:
+                self._seen[each.pid] = each
+            with suppress(OSError):
+                os.killpg(pid, signal.SIGKILL)
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        for each in self._seen.values():
+            with suppress(psutil.Error):
+                if each.is_running() and each.pid != self.pid:
+                    each.kill()
+        self._seen.clear()
+
+    def _reap(self) -> int | None:
+        """How the patient ended; it has been killed or has gone."""
+        self.alive = False
+        if self._popen is not None:
+            return self._popen.wait()
+        try:
+            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        except ChildProcessError:
+            return None
+
+    def _drain(self) -> bool:
+        """Take over what was printed; False when nobody can print any more."""
+        while True:
+            try:
+                part = os.read(self._out_fd, _OUTPUT_BYTES)
+            except BlockingIOError:
+                return True
+            if not part:
+                return False
+            self._output = (self._output + part)[-_OUTPUT_BYTES:]
+
+
+def _complete(told: bytes) -> bool:
+    size = patient.LENGTH.size
+    return len(told) >= size and len(told) - size >= patient.LENGTH.unpack_from(told)[0]
+
+
+def _read(answer: socket.socket) -> bytes:
+    try:
+        return answer.recv(1 << 16)
+    except (BlockingIOError, ConnectionError):
+        return b""
+
+
+def _ending(status: int | None) -> str:
+    if status is None:
+        return "ended"
+    if status >= 0:
+        return f"ended the process with exit code {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
