@@ -9,6 +9,7 @@ traceback keeps its locals alive.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from multiprocessing import set_forkserver_preload
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,10 @@ from stoker.testing import holdings, leaks_since  # noqa: E402
 # A deadline would assert a time; on a busy machine it would fail without a bug.
 settings.register_profile("stoker", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("stoker")
+
+# One fork server serves all tests of a process. Whoever starts it (torch's loader, in a comparison), it imports torch once:
+# otherwise every worker of every later test would.
+set_forkserver_preload(["stoker._worker.preload"])
 
 _failed = pytest.StashKey[bool]()
 

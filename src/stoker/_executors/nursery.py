@@ -242,6 +242,7 @@ class _Template:
         finally:
             descriptors.close_private(self._lifeline_fd)
         if self._process is not None and self._process.is_alive():
+            self._process.kill()  # one that is still importing has not tied itself to the lifeline
             self._process.join(_KILLED_S)
         self._process = None
 
