@@ -1,0 +1,141 @@
+"""Forks one worker, lets it fetch samples from everywhere in the dataset, and looks at which of its pages became its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from stoker._doctor.containers import FEW, PAGE_BYTES, Place, Sampled, containers, length, sampled
+from stoker._doctor.facts import Missing
+from stoker._doctor.facts.growth import Container, Growing, Growth, Window
+from stoker._doctor.pagemap import Pages, among, pages
+from stoker._doctor.subject import Subject
+from stoker._doctor.trial import fetcher, in_worker, is_stream, spread
+from stoker._metrics.neighbours import local_ranks
+from stoker._metrics.processes import footprint
+from stoker._metrics.room import room_bytes
+
+_SAMPLES = 4096
+_WARM_UP_S = 0.3
+_MEASURED_S = 1.2
+_WINDOWS = 6
+LEAST_SAMPLES = 24
+_LARGE_BYTES = 1 << 16
+_LEAST_EXPLAINED = 0.02
+
+
+def probe(subject: Subject) -> Growth | Missing:
+    """About 1.6 s, less when samples are quick. Missing when samples take so long that a few of them would tell nothing."""
+    places = containers(subject.dataset)
+    indices = list(range(_SAMPLES)) if is_stream(subject.dataset) else spread(subject, _SAMPLES)
+    if len(indices) < 2 * LEAST_SAMPLES:
+        return Missing(f"the dataset has {len(indices)} samples: too few to tell growth from a start")
+    # Items in the order of the dataset are looked at where samples are fetched: then their pages are known one by one.
+    fractions = [place / len(indices) for place in range(len(indices))]
+    large = [each for each in places if length(each.container) > FEW]
+    samples = [sampled(each, fractions, 1 / len(indices)) for each in large]
+    kept = [each for each in samples if each is not None and each.object_bytes >= _LARGE_BYTES]
+    return in_worker(subject, partial(_observed, subject.dataset, indices, places, kept))
+
+
+class _Ledger:
+    """What the worker has of its own at one moment, against the fork."""
+
+    def __init__(self) -> None:
+        self._start = pages()
+        self.by_page = self._start is not None
+
+    def read(self) -> tuple[int, int]:
+        """Bytes copied and bytes made anew since the fork."""
+        if self._start is None:
+            found = footprint()
+            return (found.private_bytes if found else 0), 0
+        copied, fresh = self._split(self._start)
+        return len(copied) * PAGE_BYTES, fresh * PAGE_BYTES
+
+    def copied(self) -> Any:
+        """Numbers of the copied pages."""
+        return self._split(self._start)[0] if self._start is not None else np.array([], dtype=np.int64)
+
+    def _split(self, start: Pages) -> tuple[Any, int]:
+        now = pages()
+        assert now is not None
+        was_shared = among(now.own, start.shared)
+        return now.own[was_shared], int((~was_shared & ~among(now.own, start.own)).sum())
+
+
+def _observed(
+    dataset: Any, indices: Sequence[Any], places: Sequence[Place], kept: Sequence[Sampled]
+) -> Growth | Missing:
+    """Runs in the worker."""
+    before = [length(each.container) for each in places]
+    ledger = _Ledger()
+    fetch = fetcher(dataset)
+    warm_up, sample_s = _warmed(fetch, indices)
+    left = len(indices) - warm_up
+    each = min(left // _WINDOWS, int(_MEASURED_S / _WINDOWS / max(sample_s, 1e-7)))
+    if each * _WINDOWS < LEAST_SAMPLES:
+        return Missing(f"a sample takes {sample_s:.2g} s: too few in {_MEASURED_S} s to tell growth from a start")
+    ledger.read()  # the first reading grows by what reading takes
+    at, windows, settled = warm_up, [], ledger.copied()
+    last = ledger.read()
+    for _ in range(_WINDOWS):
+        fetch(indices[at : at + each])
+        at += each
+        now = ledger.read()
+        windows.append(Window(each, max(0, now[0] - last[0]), max(0, now[1] - last[1])))
+        last = now
+    return Growth(
+        warm_up=warm_up,
+        windows=tuple(windows),
+        containers=_copied(np.setdiff1d(ledger.copied(), settled), kept),
+        growing=tuple(
+            Growing(place.path, was, length(place.container))
+            for place, was in zip(places, before, strict=True)
+            if length(place.container) > was
+        ),
+        available_bytes=room_bytes(),
+        ranks=local_ranks(os.environ)[0],
+        copied_bytes=last[0],
+        by_page=ledger.by_page,
+    )
+
+
+def _warmed(fetch: Any, indices: Sequence[Any]) -> tuple[int, float]:
+    """Fetches the first samples: imports, caches and the allocator settle. How many, and seconds of one (the first left out)."""
+    fetch(indices[:1])
+    begun, done = time.perf_counter(), 1
+    while done < max(8, len(indices) // 8):
+        fetch(indices[done : done + 1])
+        done += 1
+        if time.perf_counter() - begun > _WARM_UP_S and done >= 4:
+            break
+    return done, (time.perf_counter() - begun) / max(1, done - 1)
+
+
+def _copied(copied: Any, kept: Sequence[Sampled]) -> tuple[Container, ...]:
+    """Containers of which pages were copied, and which share of all copied pages is theirs."""
+    found = []
+    for each in kept:
+        direct, control = among(each.pages, copied), among(each.control, copied)
+        elsewhere = max(0.0, each.object_bytes / PAGE_BYTES - len(each.pages))
+        rate = float(control.mean()) if len(control) else 0.0
+        explains = min(1.0, (int(direct.sum()) + rate * elsewhere) / max(1, len(copied)))
+        if explains >= _LEAST_EXPLAINED:
+            container = each.place.container
+            found.append(
+                Container(
+                    each.place.path,
+                    type(container).__name__,
+                    length(container),
+                    each.object_bytes,
+                    float(direct.mean()) if len(direct) else 0.0,
+                    explains,
+                )
+            )
+    return tuple(sorted(found, key=lambda each: -each.explains))

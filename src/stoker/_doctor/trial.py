@@ -1,0 +1,132 @@
+"""A worker on trial: forked from the process of a probe and set up as torch sets up its own, to be measured from inside.
+
+What is fetched and in which order is settled before the fork. A trial lasts as long as its function lets it; it dies with the probe.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import socket
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+from stoker._doctor.subject import Subject
+
+T = TypeVar("T")
+_FAILED = b"!"
+_MADE = b"="
+
+
+class TrialFailed(RuntimeError):
+    """The worker raised or died before it had an answer. The text says how."""
+
+
+def is_stream(dataset: Any) -> bool:
+    """Whether it is an IterableDataset."""
+    from torch.utils.data import IterableDataset
+
+    return isinstance(dataset, IterableDataset)
+
+
+def rows_per_batch(subject: Subject) -> int:
+    """The loader's batch size; that of its first batch under a batch sampler of the user's; 1 without batching."""
+    given = subject.arguments.get("batch_size")
+    if isinstance(given, int) and given > 0:
+        return given
+    batches = subject.arguments.get("batch_sampler")
+    if batches is None:
+        return 1
+    first = next(iter(batches), None)
+    return max(1, len(first)) if isinstance(first, Sequence) else 1
+
+
+def spread(subject: Subject, count: int) -> list[Any]:
+    """Indices from everywhere in the dataset, in a random order that is always the same. [] for a stream.
+
+    A sampler of the user's decides instead, when there is one: only it knows what may be asked for.
+    """
+    dataset = subject.dataset
+    if is_stream(dataset):
+        return []
+    sampler = subject.arguments.get("sampler")
+    if sampler is not None and not _indexes_all(sampler):
+        return list(islice(iter(sampler), count))
+    length = len(dataset)
+    count = min(count, length)
+    places = [place * length // count for place in range(count)]
+    random.Random(0).shuffle(places)
+    return places
+
+
+def _indexes_all(sampler: Any) -> bool:
+    from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
+
+    return isinstance(sampler, RandomSampler | SequentialSampler | DistributedSampler)
+
+
+def fetcher(dataset: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Samples for indices, as torch fetches them; of a stream the next ones, as many as there are indices."""
+    if is_stream(dataset):
+        stream: Iterator[Any] = iter(dataset)
+        return lambda indices: list(islice(stream, len(indices)))
+    many = getattr(dataset, "__getitems__", None)
+    if many:
+        return lambda indices: many(list(indices))
+    return lambda indices: [dataset[index] for index in indices]
+
+
+def in_worker(subject: Subject, function: Callable[[], T]) -> T:
+    """What ``function`` returns in a forked worker, which has run ``worker_init_fn``. Raises TrialFailed when there is no answer."""
+    lifeline, its_lifeline = socket.socketpair()
+    reading, writing = os.pipe()
+    with lifeline, open(reading, "rb") as answers:
+        pid = os.fork()
+        if pid == 0:
+            lifeline.close()
+            _live(subject, function, its_lifeline, writing)
+        its_lifeline.close()
+        os.close(writing)
+        answer = answers.read()
+        _, status = os.waitpid(pid, 0)
+    if answer[:1] == _MADE:
+        made: T = pickle.loads(answer[1:])
+        return made
+    code = os.waitstatus_to_exitcode(status)
+    raise TrialFailed(answer[1:].decode(errors="replace") or f"the worker ended with code {code}")
+
+
+def _live(subject: Subject, function: Callable[[], Any], lifeline: socket.socket, writing: int) -> None:
+    """The whole life of the forked process. Never returns."""
+    try:
+        from stoker._worker.hygiene import hold_lifeline
+
+        hold_lifeline(lifeline.fileno())
+        _as_torch_does(subject)
+        answer = _MADE + pickle.dumps(function())
+    except BaseException as error:
+        answer = _FAILED + "".join(traceback.format_exception_only(error)).strip().encode()
+    try:
+        with open(writing, "wb") as answers:
+            answers.write(answer)
+    finally:
+        os._exit(0)
+
+
+def _as_torch_does(subject: Subject) -> None:
+    """What ``torch.utils.data._utils.worker._worker_loop`` does before the first index."""
+    import torch
+    from torch.utils.data._utils import worker
+
+    torch.set_num_threads(1)
+    seed = 0
+    random.seed(seed)
+    torch.manual_seed(seed)
+    workers = max(1, int(subject.arguments.get("num_workers") or 1))
+    worker._worker_info = worker.WorkerInfo(id=0, num_workers=workers, seed=seed, dataset=subject.dataset)
+    init = subject.arguments.get("worker_init_fn")
+    if init is not None:
+        init(0)
