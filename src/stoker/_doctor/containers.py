@@ -60,7 +60,9 @@ def containers(dataset: Any) -> list[Place]:
 def _within(path: str, obj: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(obj, dict):
         if len(obj) <= FEW:
-            yield from ((f"{path}[{key!r}]", value) for key, value in obj.items() if isinstance(key, str | int))
+            yield from (
+                (f"{path}[{key!r}]", value) for key, value in obj.items() if isinstance(key, str | int)
+            )
     elif isinstance(obj, _KINDS):
         if len(obj) <= FEW and not isinstance(obj, set | frozenset):
             yield from ((f"{path}[{place}]", value) for place, value in enumerate(obj))
@@ -104,7 +106,7 @@ class Sampled:
 
 
 def sampled(place: Place, fractions: Sequence[float], step: float) -> Sampled | None:
-    """Items of a container at fractions of its length, and halfway (``step`` is how far they lie apart). None for one without any."""
+    """Items of a container at fractions of its length, and halfway to the next (``step`` apart). None for an empty one."""
     count = length(place.container)
     if not count:
         return None
@@ -122,12 +124,12 @@ def sampled(place: Place, fractions: Sequence[float], step: float) -> Sampled | 
 
 
 def _taken(container: Any, count: int, fractions: Sequence[float]) -> Iterator[tuple[int, Any]]:
-    """The number of a fraction and the item there; of dicts the key, then the value. An item that several fractions mean comes once."""
+    """The number of a fraction and the item there; of dicts key, then value. An item that several fractions mean comes once."""
     wanted: dict[int, int] = {}
     for number, fraction in enumerate(fractions):
         wanted.setdefault(min(count - 1, int(fraction * count)), number)
     if isinstance(container, list | tuple):
-        get = tuple.__getitem__ if isinstance(container, tuple) else list.__getitem__
+        get: Any = tuple.__getitem__ if isinstance(container, tuple) else list.__getitem__
         yield from ((number, get(container, place)) for place, number in wanted.items())
         return
     if isinstance(container, np.ndarray):

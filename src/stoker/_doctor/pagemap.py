@@ -1,7 +1,7 @@
 """Which pages of this process are its own, page by page (/proc/self/pagemap). Needs no privileges; Linux only.
 
-After a fork all pages of the parent are shared. One that is written becomes the writer's own: it was copied. A page that is its own and was
-not there at the fork was made anew.
+After a fork all pages of the parent are shared. One that is written becomes the writer's own: it was copied. A page that is
+its own and was not there at the fork was made anew.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _mappings() -> list[tuple[int, int]]:
 
 
 def among(some: Any, all_: Any) -> Any:
-    """For each page of ``some`` whether it is in ``all_``, which is sorted. Quick when ``some`` is small, however many there are."""
+    """For each page of ``some`` whether it is in ``all_``, which is sorted. Quick when ``some`` is short."""
     if not len(all_):
         return np.zeros(len(some), dtype=bool)
     places = np.minimum(np.searchsorted(all_, some), len(all_) - 1)

@@ -1,6 +1,7 @@
 """A worker on trial: forked from the process of a probe and set up as torch sets up its own, to be measured from inside.
 
-What is fetched and in which order is settled before the fork. A trial lasts as long as its function lets it; it dies with the probe.
+What is fetched and in which order is settled before the fork. A trial lasts as long as its function lets it; it dies with the
+probe.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def fetcher(dataset: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
 
 
 def in_worker(subject: Subject, function: Callable[[], T]) -> T:
-    """What ``function`` returns in a forked worker, which has run ``worker_init_fn``. Raises TrialFailed when there is no answer."""
+    """What ``function`` returns in a forked worker, after ``worker_init_fn``. Raises TrialFailed when there is no answer."""
     lifeline, its_lifeline = socket.socketpair()
     reading, writing = os.pipe()
     with lifeline, open(reading, "rb") as answers:

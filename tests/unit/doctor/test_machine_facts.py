@@ -244,7 +244,13 @@ def test_the_tightest_limit_of_tasks(tree: Tree) -> None:
 
 @pytest.mark.parametrize(
     ("nbytes", "text"),
-    [(0, "0 bytes"), (1023, "1023 bytes"), (1 << 20, "1 MiB"), (1000 << 20, "1000 MiB"), (3 << 29, "1.5 GiB")],
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1 << 20, "1 MiB"),
+        (1000 << 20, "1000 MiB"),
+        (3 << 29, "1.5 GiB"),
+    ],
 )
 def test_sizes(nbytes: int, text: str) -> None:
     assert size(nbytes) == text

@@ -149,4 +149,6 @@ def forecast(
         if reached <= each < math.inf or (reached < math.inf and (persistent or samples is None)):
             ends_at = max(1, math.ceil(reached * workers / batch))
     finite = int(worker_bytes) if math.isfinite(worker_bytes) else 0
-    return Forecast(finite, finite * workers, ends_at, None if samples is None else math.ceil(samples / batch))
+    return Forecast(
+        finite, finite * workers, ends_at, None if samples is None else math.ceil(samples / batch)
+    )

@@ -1,0 +1,82 @@
+"""The doctor's probe of a worker's memory, on datasets that copy and on those that only look like it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+import stoker
+from stoker._doctor.checks import stk601_copy_on_write, stk603_out_of_memory
+from stoker._doctor.facts.growth import Growth
+from stoker._doctor.probes import growth
+from stoker._doctor.subject import Subject
+from tests.unit.doctor.test_checks_growth import TARGET
+
+
+class Listed(Dataset):
+    """Reads a list of its own, and beside it an array and a list that nobody reads."""
+
+    def __init__(self, length: int) -> None:
+        self.folder = {"paths": [f"/data/images/train/{number:012d}.jpg" for number in range(length)]}
+        self.labels = np.arange(length)
+        self.unread = [f"never read {number}" for number in range(length)]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([len(self.folder["paths"][index]), int(self.labels[index])])
+
+
+class Arrayed(Listed):
+    """Has the same lists and reads the array only."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor(int(self.labels[index]))
+
+
+class Caching(Dataset):
+    """Keeps what it made."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, torch.Tensor] = {}
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.made.setdefault(index, torch.zeros(2000))
+
+
+def _probed(dataset: object) -> Growth:
+    found = growth.probe(Subject(dataset))
+    assert isinstance(found, Growth), found
+    # What a machine with little memory would have to say about it.
+    return replace(found, available_bytes=64 << 20)
+
+
+def test_the_list_that_workers_copy_is_named_and_nothing_that_looks_like_it():
+    listed = Listed(200_000)
+    copying = _probed(listed)
+    (found,) = stk601_copy_on_write.examine(copying, TARGET)
+    assert found.where == "dataset.folder['paths']"
+    assert found.severity == "high"
+    assert found.numbers["ends_at_step"] is not None
+    # About 80 bytes a string, and a page for every one of them that is read alone.
+    assert 60 * 200_000 < copying.containers[0].object_bytes < 100 * 200_000
+    assert 2048 < copying.copied_slope_bytes < 3 * 4096
+    assert list(stk603_out_of_memory.examine(copying, TARGET)) == []
+
+    for fine in (Arrayed(200_000), stoker.share(listed), Listed(4000)):
+        assert list(stk601_copy_on_write.examine(_probed(fine), TARGET)) == []
+
+
+def test_a_cache_of_its_own_is_not_taken_for_copies():
+    caching = _probed(Caching())
+    assert list(stk601_copy_on_write.examine(caching, TARGET)) == []
+    (found,) = stk603_out_of_memory.examine(caching, TARGET)
+    assert found.where == "dataset.made"
+    assert 8000 < caching.own_slope_bytes < 16_000

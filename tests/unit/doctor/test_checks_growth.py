@@ -1,0 +1,164 @@
+"""Copy-on-write, memory that ends, and the window in bytes: on injected facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stoker._core.finding import Finding
+from stoker._doctor.checks import stk601_copy_on_write, stk603_out_of_memory, stk604_window_bytes
+from stoker._doctor.facts.growth import Container, Course, Growing, Growth, Window, forecast
+from stoker._doctor.facts.machine import Machine
+from stoker._doctor.facts.samples import Samples
+from stoker._doctor.facts.target import Loader, Target
+from stoker._metrics.cpus import Cpus
+
+GIB, MIB = 1 << 30, 1 << 20
+
+LOADER = Loader(
+    engine="torch", batch_size=100, num_workers=8, prefetch_factor=None, persistent_workers=False, pin_memory=False,
+    drop_last=False, timeout_s=0.0, in_order=True, start_method="fork", sampler="RandomSampler",
+    batch_sampler="BatchSampler", shuffle=True, has_set_epoch=False, replicas=None, own_collate=False, own_init=False,
+    batches=12_000, samples=1_200_000, site="train.py:31",
+)  # fmt: skip
+TARGET = Target(
+    name="data.py:train", kind="loader", dataset_class="data.Pictures", dataset_file="data.py", dataset_line=3, stream=False,
+    length=1_200_000, has_getitems=False, loader=LOADER, assumed=False,
+)  # fmt: skip
+ROWS = Container("dataset.rows", "list", 1_200_000, 6 * GIB, 0.99, 0.97)
+STEADY = (Window(500, 2_100_000, 0),) * 6
+COPYING = Growth(
+    warm_up=512, windows=STEADY, containers=(ROWS,), available_bytes=2 * GIB, copied_bytes=16_000_000
+)
+
+
+def _number(finding: Finding, name: str) -> float:
+    value = finding.numbers[name]
+    assert isinstance(value, int | float)
+    return value
+
+
+def _target(**loader):
+    return replace(TARGET, loader=replace(LOADER, **loader))
+
+
+def test_the_attribute_that_is_copied_is_named_with_the_step_at_which_memory_ends():
+    (found,) = stk601_copy_on_write.examine(COPYING, TARGET)
+    assert (found.code, found.severity, found.where) == ("STK601", "high", "dataset.rows")
+    # 4200 bytes a sample: 2 GiB are gone after about 511,000 samples, a little later because pages are met again.
+    assert 5270 < _number(found, "ends_at_step") < 5700
+    assert "memory ends at step ~5," in found.evidence
+    assert "of 12,000" in found.evidence
+    assert (
+        "97% of it pages of dataset.rows (list of 1,200,000 items, 6 GiB of Python objects)" in found.evidence
+    )
+    assert found.edit is not None
+    assert (found.edit.kind, found.edit.site) == ("share", "train.py:31")
+
+
+def test_it_ends_later_where_workers_persist_and_never_where_all_copies_fit():
+    epoch = replace(COPYING, available_bytes=12 * GIB)
+    (fits,) = stk601_copy_on_write.examine(epoch, TARGET)
+    assert fits.severity == "moderate"
+    assert fits.numbers["ends_at_step"] is None
+    (later,) = stk601_copy_on_write.examine(epoch, _target(persistent_workers=True))
+    assert later.severity == "high"
+    assert _number(later, "ends_at_step") > 12_000
+    assert "(epoch 4)" in later.evidence
+    (ample,) = stk601_copy_on_write.examine(replace(COPYING, available_bytes=480 * GIB), TARGET)
+    assert ample.severity == "low"
+
+
+def test_an_order_without_shuffling_copies_a_part_of_the_pages_in_each_worker():
+    (found,) = stk601_copy_on_write.examine(COPYING, _target(shuffle=False))
+    assert found.numbers["worker_bytes"] == pytest.approx(6 * GIB / 8, rel=0.01)
+
+
+def test_under_spawn_every_worker_has_its_copy_from_the_start():
+    (found,) = stk601_copy_on_write.examine(COPYING, _target(start_method="spawn"))
+    assert found.numbers["worker_bytes"] == 6 * GIB
+    assert "from the start under spawn" in found.evidence
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        # The allocator warms up: much at first, then nothing.
+        replace(COPYING, windows=(Window(500, 9_000_000, 0), *(Window(500, 8192, 0),) * 5)),
+        # Steady, and of nothing that the dataset holds.
+        replace(COPYING, containers=()),
+        replace(COPYING, containers=(replace(ROWS, explains=0.1),)),
+        # A list that is too small to matter, though all of it is copied.
+        replace(COPYING, containers=(replace(ROWS, items=5000, object_bytes=400_000),)),
+        # Memory of its own, which is STK603's.
+        replace(COPYING, windows=(Window(500, 0, 6_000_000),) * 6),
+        replace(COPYING, by_page=False),
+    ],
+)
+def test_what_only_looks_like_copying_is_not_found(fine):
+    assert list(stk601_copy_on_write.examine(fine, TARGET)) == []
+
+
+def test_without_workers_nothing_is_copied():
+    assert list(stk601_copy_on_write.examine(COPYING, _target(num_workers=0))) == []
+
+
+def test_a_cache_that_grows_until_memory_ends_is_named():
+    growing = Growth(
+        warm_up=512,
+        windows=(Window(500, 0, 6_000_000),) * 6,
+        growing=(Growing("dataset.cache", 0, 3512), Growing("dataset.seen", 0, 2)),
+        available_bytes=2 * GIB,
+    )
+    (found,) = stk603_out_of_memory.examine(growing, TARGET)
+    assert (found.severity, found.where) == ("high", "dataset.cache")
+    assert found.numbers["ends_at_step"] == -(-2 * GIB // 1_200_000)
+    assert "dataset.cache went from 0 items to 3,512" in found.evidence
+    # The same cache where all of it fits, one that is full, and a worker that only copies.
+    assert list(stk603_out_of_memory.examine(replace(growing, available_bytes=100 * GIB), TARGET)) == []
+    full = (Window(500, 0, 6_000_000), Window(500, 0, 3_000_000), *(Window(500, 0, 0),) * 4)
+    assert list(stk603_out_of_memory.examine(replace(growing, windows=full), TARGET)) == []
+    assert list(stk603_out_of_memory.examine(COPYING, TARGET)) == []
+
+
+def test_a_course_of_copies_comes_to_its_end_and_one_of_leaks_does_not():
+    copies, leak = Course(4096, 4096 * 1000), Course(4096)
+    assert copies.after(10) == pytest.approx(40_960, rel=0.01)
+    assert copies.after(1e6) == pytest.approx(4096 * 1000)
+    assert copies.reaches(copies.after(500)) == pytest.approx(500)
+    assert copies.reaches(4096 * 1000) == float("inf")
+    assert leak.after(1e6) == 4096e6
+    told: dict[str, Any] = {"workers": 2, "batch": 10, "persistent": False, "available": 8192 * 50}
+    assert forecast(leak, samples=1000, **told).ends_at == 10
+    assert forecast(leak, samples=50, **told).ends_at is None
+    assert forecast(leak, samples=None, **told).ends_at == 10
+
+
+MACHINE = Machine(
+    cpus=Cpus(8, 8, 8, None, 1, ""), available_bytes=64 * GIB, shm_bytes=32 * GIB, shm_free_bytes=32 * GIB
+)
+
+
+def _samples(batch_bytes):
+    return Samples(indices=(0,), leaves=(), batch_bytes=batch_bytes)
+
+
+def test_a_window_of_batches_that_does_not_fit_into_memory():
+    target = _target(num_workers=16, prefetch_factor=4)
+    (found,) = stk604_window_bytes.examine(replace(MACHINE, shm_free_bytes=None), _samples(600 * MIB), target)
+    assert (found.code, found.severity, found.where) == ("STK604", "moderate", "prefetch_factor")
+    assert found.numbers["window_bytes"] == 65 * 600 * MIB
+    assert found.edit is not None
+    assert found.edit.after == "prefetch_factor=3"
+    # Four ranks on the machine take four times as much.
+    ranks = replace(MACHINE, cpus=Cpus(2, 8, 8, None, 4, ""), shm_free_bytes=None)
+    (found,) = stk604_window_bytes.examine(ranks, _samples(600 * MIB), target)
+    assert found.severity == "high"
+
+
+def test_a_window_that_fits_is_not_found():
+    assert list(stk604_window_bytes.examine(MACHINE, _samples(100 * MIB), TARGET)) == []
+    assert list(stk604_window_bytes.examine(MACHINE, _samples(6000 * MIB), _target(engine="stoker"))) == []
+    assert list(stk604_window_bytes.examine(MACHINE, _samples(6000 * MIB), _target(num_workers=0))) == []
