@@ -92,7 +92,7 @@ class Check:
         found: dict[str, list[str]] = {}
         lines = cleandoc(self.page or "").splitlines()
         heading = ""
-        for line, below in zip(lines, [*lines[1:], ""], strict=True):
+        for line, below in zip(lines, [*lines[1:], ""], strict=False):
             if line in SECTIONS and below and set(below) == {"-"}:
                 heading = line
                 found[heading] = []
