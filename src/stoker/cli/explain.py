@@ -2,14 +2,162 @@
 
 from __future__ import annotations
 
+import json
+import re
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
 import click
 
+if TYPE_CHECKING:
+    from stoker._doctor.check import Check
+    from stoker._doctor.explain import Explanation
 
-@click.command()
-@click.argument("what", metavar="FILE|CODE", required=False)
-def command(what: str | None) -> None:
-    """Explain an error: a log or traceback in FILE or on standard input, or the page of a CODE."""
+_CODE_LIKE = re.compile(r"stk[\d_-]*", re.IGNORECASE)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("what", metavar="[FILE | CODE...]", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@click.option("--list", "listed", is_flag=True, help="List all codes.")
+@click.pass_context
+def command(context: click.Context, what: tuple[str, ...], *, as_json: bool, listed: bool) -> None:
+    """Explain an error: a log or traceback in FILE or on standard input (-), or print the page of each CODE (STK201, small-shm).
+
+    \b
+      python train.py 2>&1 | tee train.log;  stoker explain train.log
+      stoker explain < train.log
+      stoker explain STK201
+
+    Ends with 0 when the error was recognised, 1 when not, 2 for a mistake in the command.
+    """
+    if listed:
+        _list(as_json=as_json)
+        return
+    if not what and sys.stdin is not None and sys.stdin.isatty():
+        click.echo(context.get_help())
+        click.echo("\nGive a FILE, a CODE, or a text on standard input.", err=True)
+        context.exit(2)
+    checks = _pages(what)
+    if checks:
+        _show_pages(checks, as_json=as_json)
+        return
+    if len(what) > 1:
+        raise click.UsageError("explain takes one file, or several codes.")
+    found = _explained(what[0] if what else "-")
+    _show(found, as_json=as_json)
+    context.exit(0 if found.finding is not None else 1)
+
+
+def _pages(what: tuple[str, ...]) -> list[Check]:
+    """The checks that are named, when that is what was given; [] when it is a file."""
     from stoker._doctor.catalogue import check_of
 
-    check = check_of(what or "")
-    click.echo(check.page if check else "not yet")
+    if not what or what == ("-",):
+        return []
+    found = [check_of(each) for each in what]
+    if all(found):
+        return cast("list[Check]", found)
+    unknown = next(each for each, check in zip(what, found, strict=True) if check is None)
+    if (
+        len(what) == 1
+        and not _CODE_LIKE.fullmatch(unknown)
+        and (Path(unknown).exists() or "." in unknown or "/" in unknown)
+    ):
+        return []
+    raise _unknown(unknown)
+
+
+def _unknown(word: str) -> click.UsageError:
+    from stoker._doctor.catalogue import catalogue
+
+    names = {name: check for check in catalogue() for name in (check.code.lower(), check.name)}
+    near = dict.fromkeys(
+        names[each].code for each in get_close_matches(word.lower().replace("_", "-"), names, 6, 0.6)
+    )
+    by_code = {check.code: check for check in catalogue()}
+    hint = "".join(f"\n  {code} {by_code[code].name}: {by_code[code].title}" for code in list(near)[:4])
+    return click.UsageError(
+        f"there is no file, code or check {word!r}."
+        + (f" Near it:{hint}" if hint else " stoker explain --list shows all codes.")
+    )
+
+
+def _explained(name: str) -> Explanation:
+    from stoker._doctor import logs
+    from stoker._doctor.explain import explain_log
+
+    if name == "-":
+        if sys.stdin is None:
+            raise click.UsageError("there is no standard input.")
+        return explain_log(logs.of_file(cast(BinaryIO, sys.stdin.buffer)))
+    try:
+        with open(name, "rb") as file:
+            return explain_log(logs.of_file(file))
+    except OSError as error:
+        raise click.UsageError(f"cannot read {name}: {error.strerror or error}.") from error
+
+
+def _show(found: Explanation, *, as_json: bool) -> None:
+    from stoker._doctor import explain_screen
+
+    if as_json:
+        click.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
+        return
+    terminal = sys.stdout.isatty()
+    for line in explain_screen.plain(
+        found, explain_screen.width_of_terminal() if terminal else 100
+    ).splitlines():
+        head, rest = line[:10], line[10:]
+        _say(click.style(head, bold=True) + rest if terminal and head.strip() else line)
+
+
+def _show_pages(checks: list[Check], *, as_json: bool) -> None:
+    from stoker._doctor import explain_screen
+    from stoker._doctor.explain import here, page_of
+
+    if as_json:
+        told = [
+            {
+                "code": check.code,
+                "name": check.name,
+                "title": check.title,
+                "severity": check.severity,
+                "sections": check.sections,
+                "prevented": check.prevented or None,
+                "page": page_of(check),
+            }
+            for check in checks
+        ]
+        click.echo(json.dumps(told if len(told) > 1 else told[0], indent=2, ensure_ascii=False))
+        return
+    width = explain_screen.width_of_terminal() if sys.stdout.isatty() else 100
+    for number, check in enumerate(checks):
+        _say("" if number else None)
+        _say(explain_screen.page(check, width))
+        found = here(check)
+        _say(f"Here      {explain_screen.bare(found)}" if found else None)
+
+
+def _list(*, as_json: bool) -> None:
+    from stoker._doctor.catalogue import catalogue
+
+    if as_json:
+        told = [
+            {"code": check.code, "name": check.name, "title": check.title, "severity": check.severity}
+            for check in catalogue()
+        ]
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        return
+    width = max(len(check.name) for check in catalogue())
+    for check in catalogue():
+        _say(f"{check.code}  {check.name:{width}}  {check.title}")
+
+
+def _say(text: str | None) -> None:
+    if text is None:
+        return
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    click.echo(text.encode(encoding, "replace").decode(encoding))

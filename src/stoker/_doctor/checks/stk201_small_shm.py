@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from stoker._core.finding import Finding
 from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.machine import Machine
+from stoker._doctor.wording import LOADER
 
 _ENOUGH_BYTES = 1 << 30
 
@@ -58,7 +59,36 @@ CHECK = Check(
     severity="high",
     prevented="Batches travel in memory of their own (memfd), which /dev/shm does not limit.",
     examine=examine,
-    marks=(Mark(r"unable to (?:write to file|allocate shared memory\(shm\)).*No space left on device"),),
+    marks=(
+        Mark(
+            r"(?:unable to (?:write to file|allocate shared memory\(shm\)|resize file|open shared memory object|"
+            r"open file|mmap \d+ bytes)|shm_open|posix_fallocate)[^\n]{0,400}No space left on device",
+            weight=30,
+        ),
+        Mark(r"unable to write to file </torch_", weight=28),
+        Mark(
+            r"unable to allocate shared memory\(shm\) for file", never=(r"Cannot allocate memory",), weight=28
+        ),
+        Mark(
+            r"might be caused by insufficient shared memory \(shm\)|workers are out of shared memory",
+            weight=28,
+        ),
+        Mark(r"worker \(pid\(?s?\)? ?[\d, ]+\) is killed by signal: Bus error", weight=24),
+        Mark(r"Unexpected bus error encountered in worker", weight=24),
+        Mark(
+            r"\[Errno 28\] No space left on device",
+            also=(
+                LOADER,
+                r"synchronize\.py|shared_memory\.py|reductions\.py|/dev/shm|/torch_|/psm_|heap\.py",
+            ),
+            never=(r"torch[\\/]serialization\.py",),
+            weight=24,
+        ),
+        Mark(r"^(?:Fatal Python error: )?Bus error(?: \(core dumped\))?\.?$", also=(LOADER,), weight=14),
+        Mark(
+            r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly with exit code -7\b", weight=24
+        ),
+    ),
     here=here,
     rows=(1, 2),
 )

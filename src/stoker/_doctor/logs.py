@@ -1,0 +1,247 @@
+"""A text as somebody has it (a traceback, a log, a notebook's cell), made plain: no colours, no prefixes, no JSON around it.
+
+Only what is needed is kept of a long one: its lines near anything that looks like trouble, so that hundreds of megabytes are read
+in one pass, in bounded memory. Every line keeps the number it had.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import BinaryIO
+
+_WHOLE_CHARS = 400_000
+"""A text up to this long is kept as it is."""
+_HEAD_CHARS = 150_000
+_TAIL_CHARS = 350_000
+"""Of a longer one: what is kept of its first and its last lines around trouble."""
+_BEFORE, _AFTER = 60, 30
+"""Lines around one that looks like trouble."""
+_PIECE_BYTES = 1 << 16
+"""A line longer than this counts as several."""
+
+_TROUBLE = re.compile(
+    r"Traceback|Error|Exception|DataLoader|dataloader|signal|Killed|Errno|STK\d|Warning|core dumped|worker|fork"
+)
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|[\x00\x08]")
+_PREFIX = re.compile(
+    r"""[ ]{0,3}(?:
+      \[(?:rank|default|local_rank)?[ _]?\d{1,5}\]:?                             # torchrun, Lightning, DeepSpeed
+    | \[\d+,\d+\]<std(?:err|out)>:                                               # mpirun
+    | \((?:[\w.:<>-]{1,80}[ ])?pid=\d+(?:,[ ]ip=[\w.:]+)?\)                      # Ray
+    | \[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?:[ ]-)?
+    | \[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?
+    | [A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d[ ][\w.-]{1,60}[ ][\w.-]{1,40}(?:\[\d+\])?:   # syslog, journalctl
+    | std(?:err|out)[ ][FP]                                                      # containerd
+    | [IWEF]\d{4}[ ]\d\d:\d\d:\d\d\.\d+[ ]{1,8}\d+[ ][\w./-]{1,80}:\d+\]         # glog
+    | [\w.-]{1,60}[ ]{1,20}\|                                                    # docker compose
+    | \[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\]?[ ]{0,4}(?:[:|-]|(?=[ ]))
+    | \d{1,4}:(?=[ ])                                                            # srun -l
+    | E(?=[ ]{3})                                                                # pytest
+    | >(?=[ ])                                                                   # quoted mail
+    )[ ]?""",
+    re.VERBOSE,
+)
+_MOST_PREFIXES = 5
+_JSON_KEYS = (
+    "log",
+    "message",
+    "msg",
+    "text",
+    "event",
+    "exc_info",
+    "exception",
+    "stack_trace",
+    "traceback",
+    "error",
+    "textPayload",
+)
+_FRAMES = ("─", "━", "╭", "╰", "╮", "╯")
+_WIDTHS = (80, 100, 120, 132)
+"""At which terminals break lines in the middle of words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """``text`` is plain. ``whole`` is False when lines far from trouble were left out."""
+
+    text: str
+    starts: tuple[int, ...]
+    numbers: tuple[int, ...]
+    whole: bool = True
+    lines_read: int = 0
+
+    def at(self, place: int) -> tuple[int, str]:
+        """The number of the line that ``place`` of the text lies in, and the line."""
+        found = bisect_right(self.starts, place) - 1
+        if found < 0:
+            return 0, ""
+        end = self.text.find("\n", place)
+        return self.numbers[found], self.text[self.starts[found] : end if end >= 0 else None].strip()
+
+
+def of_text(text: str) -> Log:
+    """A text that somebody has in hand."""
+    return _read(text.splitlines(keepends=True) if len(text) <= _WHOLE_CHARS else _lines(text))
+
+
+def of_file(file: BinaryIO) -> Log:
+    """A file or a pipe, read to its end once."""
+    return _read(_decoded(file))
+
+
+def _lines(text: str) -> Iterator[str]:
+    for start in range(
+        0, len(text), 1 << 20
+    ):  # lines on the edge of a megabyte are cut in two, which hurts nobody
+        yield from text[start : start + (1 << 20)].splitlines()
+
+
+def _decoded(file: BinaryIO) -> Iterator[str]:
+    first = file.readline(_PIECE_BYTES)
+    encoding = next(
+        (
+            name
+            for mark, name in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+            if first.startswith(mark)
+        ),
+        None,
+    )
+    if encoding is not None:  # PowerShell's > writes it
+        decoder = codecs.getincrementaldecoder(encoding)("replace")
+        rest = decoder.decode(first)
+        while piece := file.read(_PIECE_BYTES):
+            *whole, rest = (rest + decoder.decode(piece)).split("\n")
+            yield from whole
+        yield rest
+        return
+    line = first.removeprefix(codecs.BOM_UTF8)
+    while line:
+        yield line.decode("utf-8", "replace")
+        line = file.readline(_PIECE_BYTES)
+
+
+def _read(lines: Iterable[str]) -> Log:
+    everything: list[tuple[int, str]] | None = []
+    chars = 0
+    windows = _Windows()
+    number = 0
+    for number, line in enumerate(lines, 1):
+        if everything is not None:
+            everything.append((number, line))
+            chars += len(line)
+            if chars > _WHOLE_CHARS:
+                everything = None
+        windows.take(number, line)
+    kept = everything if everything is not None else windows.kept()
+    return _joined(kept, whole=everything is not None, lines_read=number)
+
+
+class _Windows:
+    """Lines around trouble: the first ones, and the last ones."""
+
+    def __init__(self) -> None:
+        self._before: deque[tuple[int, str]] = deque(maxlen=_BEFORE)
+        self._after = 0
+        self._head: list[tuple[int, str]] = []
+        self._head_chars = 0
+        self._tail: deque[tuple[int, str]] = deque()
+        self._tail_chars = 0
+
+    def take(self, number: int, line: str) -> None:
+        if _TROUBLE.search(line):
+            while self._before:
+                self._keep(*self._before.popleft())
+            self._keep(number, line)
+            self._after = _AFTER
+        elif self._after:
+            self._after -= 1
+            self._keep(number, line)
+        else:
+            self._before.append((number, line))
+
+    def kept(self) -> list[tuple[int, str]]:
+        return [*self._head, *self._tail]
+
+    def _keep(self, number: int, line: str) -> None:
+        if self._head_chars < _HEAD_CHARS:
+            self._head.append((number, line))
+            self._head_chars += len(line)
+            return
+        self._tail.append((number, line))
+        self._tail_chars += len(line)
+        while self._tail_chars > _TAIL_CHARS:
+            self._tail_chars -= len(self._tail.popleft()[1])
+
+
+def _joined(kept: list[tuple[int, str]], *, whole: bool, lines_read: int) -> Log:
+    plain = [(number, each) for number, line in kept for each in _plain(line)]
+    breaks = _break_width([line for _, line in plain])
+    parts: list[str] = []
+    starts: list[int] = []
+    numbers: list[int] = []
+    place = 0
+    for (number, line), following in pairwise([*plain, (0, "")]):
+        starts.append(place)
+        numbers.append(number)
+        goes_on = len(line) == breaks and following[1][:1].strip() and line[-1:].strip()
+        parts.append(line if goes_on else line + "\n")
+        place += len(parts[-1])
+    return Log("".join(parts), tuple(starts), tuple(numbers), whole, lines_read)
+
+
+def _break_width(lines: list[str]) -> int:
+    """The width at which a terminal broke lines; 0 when nothing speaks for it."""
+    lengths = Counter(len(line) for line in lines)
+    widest = max(lengths, default=0)
+    return widest if widest in _WIDTHS or (60 <= widest <= 250 and lengths[widest] > 2) else 0
+
+
+def _plain(line: str, depth: int = 0) -> list[str]:
+    """What a line says, without what it is wrapped in: usually one line, several for JSON and for progress bars."""
+    line = _ANSI.sub("", line) if "\x1b" in line or "\x00" in line or "\x08" in line else line
+    line = line.rstrip("\r\n")
+    if "\r" in line:
+        return [each for part in line.split("\r") if part.strip() for each in _plain(part, depth)]
+    if depth < 2:
+        told = _json_text(line)
+        if told is None and "\\n" in line and "\\n  File " in line:
+            told = line.replace("\\r", "").replace("\\n", "\n").replace('\\"', '"').replace("\\'", "'")
+        if told is not None:
+            return [each for part in told.splitlines() for each in _plain(part, depth + 1)]
+    for _ in range(_MOST_PREFIXES):
+        match = _PREFIX.match(line)
+        if match is None:
+            break
+        line = line[match.end() :]
+    if line[:1] in ("│", "┃"):  # rich draws a box around tracebacks
+        line = line.strip("│┃").rstrip()
+    if line[:1] in _FRAMES:
+        line = line.strip("".join(_FRAMES)).strip()
+    if depth < 2 and line.startswith("{"):
+        told = _json_text(line)
+        if told is not None:
+            return [each for part in told.splitlines() for each in _plain(part, depth + 1)]
+    return [line]
+
+
+def _json_text(line: str) -> str | None:
+    """The text in a line of JSON, as container runtimes and structured loggers write it."""
+    bare = line.strip()
+    if not (bare.startswith("{") and bare.endswith("}") and len(bare) <= _PIECE_BYTES):
+        return None
+    try:
+        found = json.loads(bare)
+    except (ValueError, RecursionError):
+        return None
+    texts = [found[key] for key in _JSON_KEYS if isinstance(found.get(key), str)]
+    inner = found.get("jsonPayload")
+    if isinstance(inner, dict):
+        texts += [inner[key] for key in _JSON_KEYS if isinstance(inner.get(key), str)]
+    return "\n".join(texts) if texts else None

@@ -1,0 +1,20 @@
+"""Fragments of wording that marks of several checks share. Regular expressions; a space stands for any white space."""
+
+from __future__ import annotations
+
+LOADER = r"DataLoader|torch[\\/]utils[\\/]data|stoker[\\/._]"
+"""Something of a loader stands in the text: its name, or a frame of its code."""
+IN_WORKER = r"in DataLoader worker process|_utils[\\/]worker\.py|in _worker_loop|_worker[\\/](?:main|maker|stream)\.py"
+"""It came out of a worker."""
+FRAME = r'File "[^"\n]{1,400}", line \d+'
+"""There is a traceback: what is not in it did not take part."""
+COLLATION = r"collate|fetch\.py"
+"""Samples were being put together."""
+STARTING = (
+    r"popen_(?:fork|spawn_\w+|forkserver)\.py|reduction\.py\", line \d+, in dump\b|in _launch\b|w\.start\(\)"
+)
+"""A process was being started."""
+FEEDING = r"queues\.py\", line \d+, in _feed\b"
+"""The thread of a queue was sending a batch."""
+POOLS = r"multiprocessing[\\/]pool\.py|concurrent[\\/]futures|joblib[\\/]|loky|billiard|celery"
+"""Other ways to have processes."""
