@@ -19,8 +19,8 @@ from stoker._metrics import room
 from stoker._metrics.site import place
 
 Progress = Callable[[str, int, int], None]
-_MOST_AVOIDED = 2
-"""How often a probe is repeated without the sample that ended it."""
+_REPEATS = {"died": 2, "hung": 1, "ate memory": 1}
+"""How often a probe is repeated without the sample that ended it, by what that costs."""
 _FIRST = ("machine", "process", "mishaps")
 """Facts that no plan of ``probes`` gathers."""
 _IMPLIED = {"mishaps": ("samples",)}
@@ -49,7 +49,7 @@ def doctor(
     what was found until then: ``interrupted`` is true.
     """
     checks = selected(select, ignore)
-    needed = {name for check in checks for name in check.needs}
+    needed = {name for check in checks for name in (*check.needs, *check.welcomes)}
     for name in tuple(needed):
         needed.update(_IMPLIED.get(name, ()))
     if target is None:
@@ -85,6 +85,7 @@ class _Visit:
         self._limit_bytes = limit_bytes if limit_bytes is not None else available // 2 if available else None
         self._patients: list[Patient] = []
         self._avoid: set[int] = set()
+        self._wrecked = ""
         self._mishaps: list[tuple[str, Mishap]] = []
         self._open: Callable[[], Patient]
 
@@ -120,6 +121,9 @@ class _Visit:
             if not importlib.util.find_spec(f"{probes.__name__}.{plan.name}"):
                 self.facts[plan.name] = Missing("no probe gathers it yet")
                 continue
+            if plan.samples and self._wrecked:  # others would fare no better, and take as long
+                self.facts[plan.name] = Missing(self._wrecked)
+                continue
             if plan.samples and apart:
                 if second is None or not second.alive:
                     second = self._open()
@@ -141,7 +145,7 @@ class _Visit:
         self, plan: probes.Plan, patient: Patient, *, in_fork: bool, hazards: tuple[str, ...]
     ) -> None:
         mine: list[Mishap] = []
-        for _ in range(1 + _MOST_AVOIDED):
+        while True:
             left_s = self._deadline - time.monotonic()
             if left_s <= 0:
                 self.facts[plan.name] = Missing("no time was left for it")
@@ -165,7 +169,9 @@ class _Visit:
             mine.append(mishap)
             self._mishaps.append((plan.name, mishap))
             self.facts[plan.name] = Missing(_summary(mishap))
-            if mishap.index is None or mishap.index in self._avoid:
+            if mishap.index is None or mishap.index in self._avoid or len(mine) > _REPEATS[mishap.what]:
+                if plan.name == "samples":
+                    self._wrecked = _summary(mishap)
                 break
             self._avoid.add(mishap.index)
 

@@ -62,7 +62,7 @@ def run(wires: Wires, subject: Subject | None) -> None:
                     continue
                 else:
                     control.send(json.dumps({"pid": os.getpid()}).encode())
-                    _probe(request, subject, page, answer)
+                    _probe(request, subject, page, wires.page, answer)
             control.send(json.dumps({"status": 0}).encode())
 
 
@@ -147,9 +147,8 @@ def _in_fork(
             ours.close()
             control.close()
             hold_group(theirs.fileno())
-            stacks.StackFile(wires.page, 0)
             _calm()
-            _probe(request, subject, page, answer)
+            _probe(request, subject, page, wires.page, answer)
         finally:
             os._exit(0)
     with ours:
@@ -174,8 +173,11 @@ def _calm() -> None:
     single_thread()
 
 
-def _probe(request: dict[str, Any], subject: Subject | None, page: Page, answer: socket.socket) -> None:
+def _probe(
+    request: dict[str, Any], subject: Subject | None, page: Page, stack_fd: int, answer: socket.socket
+) -> None:
     assert subject is not None
+    stacks.StackFile(stack_fd, 0)
     watched = replace(subject, avoid=frozenset(request.get("avoid", ())), touch=page.touch)
     _answer_with_fact(answer, request["probe"], watched)
 

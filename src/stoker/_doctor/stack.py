@@ -6,18 +6,23 @@ import os
 import re
 import select
 import signal
-import sysconfig
 from collections.abc import Iterable
 from contextlib import suppress
 
+from stoker._doctor.target import is_library
 from stoker._worker import stacks
 
 _FRAME = re.compile(r'\s+File "(.+)", line (\d+|\?\?\?) in (.+)')
 _FRAMES = 8
 _PATIENCE_S = 0.5
 _STEP_S = 0.01
-_OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-_STANDARD = (sysconfig.get_path("stdlib"), "<frozen")
+_DOCTOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+_OURS = os.path.join(os.path.dirname(os.path.dirname(_DOCTOR)), "")
+
+
+def forget(page_fd: int) -> None:
+    """Empty the page of stacks, before the next process leaves its own."""
+    stacks.forget(page_fd, 0)
 
 
 def of_group(page_fd: int, root: int, pids: Iterable[int]) -> str:
@@ -74,11 +79,13 @@ def _frames(dump: str) -> list[tuple[str, str, str]]:
 
 
 def _is_users(frame: tuple[str, str, str]) -> bool:
-    path = frame[0]
-    return not path.startswith((_OURS, *_STANDARD)) and f"-packages{os.sep}" not in path
+    return not is_library(frame[0])
 
 
 def _shown(frames: list[tuple[str, str, str]]) -> str:
+    """Without what is outside of the probe: the script that called the doctor, when the patient is a fork of it."""
+    ours = [at for at, each in enumerate(frames) if each[0].startswith(_DOCTOR)]
+    frames = frames[ours[-1] + 1 :] if ours else frames
     kept = [each for each in frames if not each[0].startswith((_OURS, "<frozen"))]
     while kept and not _is_users(kept[0]) and any(map(_is_users, kept)):
         kept.pop(0)

@@ -58,12 +58,16 @@ class Subject:
         return self.dataset[index]
 
     def indices(self) -> Iterator[Any]:
-        """Indices in the sampler's order, batch after batch, without those to avoid; drawn as they are asked for.
+        """Indices in the sampler's order, without those to avoid; drawn as they are asked for.
 
-        The user's sampler runs here, and may raise. For streams there are none.
+        The user's sampler runs here, and may raise. For streams there are none. Where the loader does not batch, an index is
+        whatever the sampler gives, a list too.
         """
+        batched = (
+            self.arguments.get("batch_size") is not None or self.arguments.get("batch_sampler") is not None
+        )
         for batch in self.batches():
-            yield from batch if isinstance(batch, (list, tuple)) else (batch,)
+            yield from batch if batched else (batch,)
 
     def batches(self) -> Iterator[Any]:
         """Batches of indices as the loader would ask for them; single indices where it does not batch."""
@@ -94,4 +98,4 @@ class Subject:
         return isinstance(self.dataset, IterableDataset)
 
     def _avoided(self, index: Any) -> bool:
-        return bool(self.avoid) and isinstance(index, int) and index in self.avoid
+        return bool(self.avoid) and not isinstance(index, list) and index in self.avoid

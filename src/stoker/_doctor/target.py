@@ -17,6 +17,9 @@ from stoker._doctor.subject import ARGUMENTS, ASSUMED_BATCH, ASSUMED_WORKERS, Su
 from stoker._metrics.site import place
 
 _FRAMES = 6
+_DOCTOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+_OURS = os.path.join(os.path.dirname(os.path.dirname(_DOCTOR)), "")
+_STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
 
 
 class TargetError(Exception):
@@ -104,7 +107,7 @@ def _module(where: str) -> ModuleType:
         raise
     except SystemExit as error:
         raise TargetError(
-            f"{where} ended the process when it was imported: sys.exit({error.code!r})", _stack(error)
+            f"{where} ended the process when it was imported: sys.exit({error.code!r})", user_stack(error)
         ) from error
     except BaseException as error:
         raise _raised(f"{where} cannot be imported", error) from error
@@ -226,20 +229,20 @@ def _raised(what: str, error: BaseException) -> TargetError:
     hint = ""
     if isinstance(error, ImportError) and "relative import" in str(error):
         hint = " (name it as package.module:object, from the folder that holds the package)"
-    return TargetError(f"{what}: {said}{hint}", _stack(error))
-
-
-def _stack(error: BaseException) -> str:
-    return user_stack(error)
+    return TargetError(f"{what}: {said}{hint}", user_stack(error))
 
 
 def user_stack(error: BaseException) -> str:
-    """The frames of an exception outside stoker and the import machinery, innermost last."""
-    ours = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((ours, "<frozen importlib"))
-        and os.path.basename(os.path.dirname(frame.filename)) != "importlib"
-    ]
-    return "".join(traceback.format_list(frames[-_FRAMES:])).rstrip()
+    """The frames of an exception in files that are no library, innermost last; where there are none, where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not is_library(frame.filename)]
+    kept = theirs[-_FRAMES:] or [each for each in frames if not each.filename.startswith(_DOCTOR)][-1:]
+    lines = (
+        f'  File "{each.filename}", line {each.lineno}, in {each.name}\n    {each.line}' for each in kept
+    )
+    return "\n".join(lines)
+
+
+def is_library(path: str) -> bool:
+    """Whether a file is installed, comes with Python, or is ours."""
+    return path.startswith((_OURS, _STANDARD, "<frozen")) or f"-packages{os.sep}" in path

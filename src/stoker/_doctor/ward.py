@@ -126,6 +126,7 @@ class Patient:
 
     def _ask(self, request: dict[str, Any], limit_s: float) -> Answer:
         self._page.clear()
+        stack.forget(self._page_fd)
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:

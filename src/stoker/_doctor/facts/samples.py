@@ -84,6 +84,10 @@ class Samples:
     """Bytes of tensors in a whole batch."""
     batch_tensors: int = 0
     """Tensors in it."""
+    batch_leaves: tuple[Leaf, ...] = ()
+    """What is in the batch that was collated: of torch's own collation no views, of a ``collate_fn`` maybe."""
+    batch_rows: int = 0
+    """Samples in it: fewer than ``batch_size`` when there was no time for more."""
     uses_accelerator: bool = False
     """Whether making a sample initialised an accelerator."""
     unsendable: tuple[str, ...] = ()

@@ -71,7 +71,7 @@ def probe(subject: Subject) -> Process:
         native_threads=_native_threads(),
         hazards=tuple(Hazard(each.module, each.pool) for each in live_hazards()),
         modules=modules,
-        accelerator=_accelerator(),
+        accelerator=initialised_accelerator(),
         default_device=str(torch.get_default_device()),
         sharing_strategy=torch.multiprocessing.get_sharing_strategy(),  # type: ignore[no-untyped-call]
         start_method=start_method(),
@@ -95,7 +95,7 @@ def _native_threads() -> int | None:
         return None
 
 
-def _accelerator() -> str | None:
+def initialised_accelerator() -> str | None:
     """The kind that is initialised. Asking must not initialise it."""
     import torch
 
