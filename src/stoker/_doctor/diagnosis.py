@@ -38,6 +38,22 @@ class Diagnosis:
         """The highest severity among the findings, "none" without any."""
         return max((each.severity for each in self.findings), key=SEVERITIES.index, default="none")
 
+    def __str__(self) -> str:
+        from stoker._doctor import screen
+
+        return screen.render(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from stoker._doctor.forms import html
+
+        return html.render(self)
+
+    def _repr_markdown_(self) -> str:
+        from stoker._doctor.forms import markdown
+
+        return markdown.render(self)
+
 
 def diagnose(
     checks: Iterable[Check], facts: Mapping[str, Any], *, subject: str = "this machine"

@@ -1,0 +1,87 @@
+"""Lines for a terminal or a file: 80 to 100 columns, behind a margin, which read without colour. Leaf: imports nothing of ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import NamedTuple, TextIO
+
+WIDEST = 100
+MARGIN = 10
+COLOURS = {"none": "green", "low": "default", "moderate": "yellow", "high": "red"}
+"""Of what is said, by how bad it is."""
+_NARROWEST = 80
+_ASCII = str.maketrans({"→": "->", "−": "-", "×": "x", "…": "...", "·": ".", "–": "-", "µ": "u"})
+
+
+class Line(NamedTuple):
+    """What is shown, how dispensable it is (rank 0 stays), and a style of rich's for all behind the margin."""
+
+    text: str
+    rank: int = 0
+    style: str = ""
+
+
+def show(lines_for: Callable[[int], list[Line]], file: TextIO | None = None) -> None:
+    """Write lines, made for a width, to a file, standard output by default.
+
+    Coloured when that is a terminal and NO_COLOR is not set, plain otherwise; in ASCII where the encoding has nothing better.
+    """
+    file = sys.stdout if file is None else file
+    terminal = file.isatty()
+    lines = lines_for(_width(terminal))
+    if not terminal:
+        for line in lines:
+            file.write(encodable(line.text, file) + "\n")
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=file, highlight=False, soft_wrap=True, no_color=bool(os.environ.get("NO_COLOR")))
+    for line in lines:
+        text = Text(encodable(line.text, file))
+        if line.text[:1].strip():
+            text.stylize("bold", 0, MARGIN)
+        if line.style:
+            text.stylize(line.style, MARGIN)
+        console.print(text)
+
+
+def section(name: str, lines: list[Line], width: int) -> list[Line]:
+    """Lines behind a margin in which the section's name stands."""
+    found = indented(lines, width)
+    if found:
+        found[0] = found[0]._replace(text=f"{name:{MARGIN}}{found[0].text[MARGIN:]}")
+    return found
+
+
+def indented(lines: list[Line], width: int) -> list[Line]:
+    """Behind the margin, and broken at the width; what continues a line keeps its rank and is indented as its text is."""
+    found = []
+    for line in lines:
+        own = line.text[: len(line.text) - len(line.text.lstrip())]
+        hang = own + ("   " if line.text.lstrip()[:2] in ("1 ", "2 ", "3 ") else "")
+        broken = textwrap.wrap(
+            line.text.strip(), width - MARGIN, initial_indent=own, subsequent_indent=hang,
+            replace_whitespace=False, drop_whitespace=True,
+        ) if len(line.text) > width - MARGIN else [line.text]  # fmt: skip
+        found += [line._replace(text=" " * MARGIN + each) for each in broken]
+    return found
+
+
+def encodable(text: str, file: TextIO) -> str:
+    """The text, or what the file's encoding can say of it."""
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return text.translate(_ASCII).encode("ascii", "replace").decode()
+    return text
+
+
+def _width(terminal: bool) -> int:
+    columns = shutil.get_terminal_size((WIDEST, 24)).columns if terminal else WIDEST
+    return max(_NARROWEST, min(WIDEST, columns))
