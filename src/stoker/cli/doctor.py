@@ -2,17 +2,281 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
+
+if TYPE_CHECKING:
+    from stoker._doctor.diagnosis import Diagnosis
+
+_FORMATS = ("screen", "json", "sarif", "github", "markdown")
+_SEVERITIES = ("none", "low", "moderate", "high")
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_FOUND, _MISUSED, _INTERRUPTED = 1, 2, 130
+Progress = Callable[[str, int, int], None]
+
+
+def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """ "4G", "512MiB", "1.5g", or a plain number of bytes."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*([kmgt]?)(?:i?b)?", value.strip(), re.IGNORECASE)
+    size = int(float(match[1]) * _UNITS[match[2].lower()]) if match else 0
+    if size <= 0:
+        raise click.BadParameter(f"{value!r} is no number of bytes: write 4G or 512M", ctx, param)
+    return size
 
 
 @click.command()
 @click.argument("target", required=False)
-def command(target: str | None) -> None:
+@click.option(
+    "--select", multiple=True, metavar="CODES", help="Only checks whose codes begin so: STK2,STK601."
+)
+@click.option("--ignore", multiple=True, metavar="CODES", help="Not these checks.")
+@click.option("--list", "listing", is_flag=True, help="List all checks and end.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    default="screen",
+    show_default=True,
+    help="What to write.",
+)
+@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to a file.")
+@click.option("--force", is_flag=True, help="Overwrite the file of --output.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(_SEVERITIES),
+    default="high",
+    show_default=True,
+    help="Exit code 1 for a finding at least as bad; none: never.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Everything in full: findings, what was skipped and why.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For all probes together.",
+)
+@click.option(
+    "--memory-limit",
+    callback=_bytes,
+    metavar="SIZE",
+    help="For a probe: 4G. Half of what there is by default.",
+)
+@click.option("--batch-size", type=click.IntRange(min=1), help="In place of the loader's own.")
+@click.option("--num-workers", type=click.IntRange(min=0), help="In place of the loader's own.")
+@click.option("--fix", is_flag=True, help="Write a patch for what can be fixed by typing.")
+@click.option("--write", is_flag=True, help="With --fix: change the files.")
+@click.option(
+    "--bisect", is_flag=True, help="Narrow down a failure: no workers, one, more; one suspect at a time."
+)
+def command(
+    target: str | None,
+    listing: bool,
+    as_json: bool,
+    form: str,
+    output: Path | None,
+    force: bool,
+    fix: bool,
+    write: bool,
+    bisect: bool,
+    **options: Any,
+) -> None:
     """Examine TARGET (package.module:object or path/to/file.py:object): a Dataset, a DataLoader, or a function that returns one.
 
-    Without TARGET the machine alone is examined.
-    """
-    from stoker._doctor.examination import doctor
+    Without TARGET the machine alone is examined. What hangs, crashes or eats memory does so in child processes, with limits.
 
-    for finding in doctor(target).findings:
-        click.echo(f"{finding.code} {finding.severity}: {finding.evidence}. {finding.advice}")
+    Exit code: 0, 1 by --fail-on, 2 when TARGET cannot be loaded or an option is wrong, 130 after Ctrl-C.
+    """
+    form = "json" if as_json else form
+    _require(write and not fix, "--write needs --fix")
+    _require(target is None and (fix or bisect), f"{'--fix' if fix else '--bisect'} needs a TARGET")
+    _require(
+        fix and (bisect or form != "screen" or output is not None), "--fix stands alone: it writes a patch"
+    )
+    _require(bisect and form not in ("screen", "json"), "--bisect writes a screen or JSON")
+    if output is not None and output.exists() and not force:
+        raise click.UsageError(f"{output} exists: pass --force to write over it")
+    _require_codes(options)
+    try:
+        if listing:
+            _list(options["select"], options["ignore"])
+        elif bisect:
+            assert target is not None
+            sys.exit(_bisect(target, form, output, options))
+        else:
+            diagnosis = _examined(target, options)
+            (_fix if fix else _show)(diagnosis, target, form, output, write, options["verbose"])
+            sys.exit(_exit_code(diagnosis, options["fail_on"]))
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+
+
+def _require(wrong: bool, message: str) -> None:
+    if wrong:
+        raise click.UsageError(message)
+
+
+def _require_codes(options: dict[str, Any]) -> None:
+    """Take lists apart, and refuse what selects nothing."""
+    from stoker._doctor.catalogue import selected
+
+    for name in ("select", "ignore"):
+        options[name] = [code.strip() for value in options[name] for code in value.split(",") if code.strip()]
+    try:
+        selected(options["select"], options["ignore"])
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _examined(target: str | None, options: dict[str, Any]) -> Diagnosis:
+    """What the doctor says. Ends with code 2 when the target cannot be loaded."""
+    from stoker._doctor.examination import doctor
+    from stoker._doctor.target import TargetError
+
+    with _progress(options["verbose"]) as progress:
+        try:
+            return doctor(
+                target,
+                select=options["select"],
+                ignore=options["ignore"],
+                batch_size=options["batch_size"],
+                num_workers=options["num_workers"],
+                time_limit_s=options["time_limit"],
+                memory_limit_bytes=options["memory_limit"],
+                progress=progress,
+            )
+        except TargetError as error:
+            refused = error
+    _refuse(refused)
+    raise AssertionError("unreachable")
+
+
+def _refuse(error: Any) -> None:
+    """Say why a target cannot be loaded, with what its own code said, and end."""
+    click.echo(f"stoker doctor: {error}", err=True)
+    for more in (error.stack, error.output.strip()):
+        if more:
+            click.echo("\n".join(f"  {line}" for line in more.splitlines()[-20:]), err=True)
+    sys.exit(_MISUSED)
+
+
+def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
+    from stoker._core.finding import SEVERITIES
+
+    if diagnosis.interrupted:
+        return _INTERRUPTED
+    bad = [
+        each for each in diagnosis.findings if SEVERITIES.index(each.severity) >= SEVERITIES.index(fail_on)
+    ]
+    return _FOUND if bad and fail_on != "none" else 0
+
+
+def _show(
+    diagnosis: Diagnosis, target: str | None, form: str, output: Path | None, write: bool, verbose: bool
+) -> None:
+    if form == "screen" and output is None:
+        from stoker._doctor import screen
+
+        screen.show(diagnosis, verbose=verbose, target=target)
+        return
+    _write(_rendered(diagnosis, target, form, verbose), output)
+
+
+def _rendered(diagnosis: Diagnosis, target: str | None, form: str, verbose: bool) -> str:
+    if form == "screen":
+        from stoker._doctor import screen
+
+        return screen.render(diagnosis, verbose=verbose, target=target)
+    from importlib import import_module
+
+    module = import_module(f"stoker._doctor.forms.{'data' if form == 'json' else form}")
+    text: str = module.render(diagnosis)
+    return text
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        click.echo(text)
+        return
+    try:
+        output.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        click.echo(f"stoker doctor: cannot write {output}: {error.strerror or error}", err=True)
+        sys.exit(_MISUSED)
+
+
+def _fix(
+    diagnosis: Diagnosis, target: str | None, form: str, output: Path | None, write: bool, verbose: bool
+) -> None:
+    """The patch to standard output, all else to standard error: the one can be piped into ``git apply``."""
+    from stoker._doctor.fixes import FixError, fixes
+    from stoker._doctor.screen import headline
+
+    found = fixes(diagnosis)
+    click.echo(f"{diagnosis.subject}: {headline(diagnosis)}", err=True)
+    for each in found.refused:
+        click.echo(f"{each.code} is left to you: {each.edit} ({each.reason})", err=True)
+    for patch in found.patches:
+        click.echo(patch.diff(), nl=False)
+        if not write:
+            continue
+        try:
+            patch.write()
+        except FixError as error:
+            click.echo(f"stoker doctor: {error}", err=True)
+            sys.exit(_MISUSED)
+        click.echo(f"Changed {patch.file}: {', '.join(patch.made)}", err=True)
+    if not found.patches:
+        click.echo("Nothing to change in a file.", err=True)
+    elif not write:
+        click.echo(f"Nothing was written. To write it: stoker doctor {target} --fix --write", err=True)
+
+
+def _bisect(target: str, form: str, output: Path | None, options: dict[str, Any]) -> int:
+    raise click.UsageError("not yet")
+
+
+def _list(select: list[str], ignore: list[str]) -> None:
+    from stoker._doctor.catalogue import selected
+
+    for check in selected(select, ignore):
+        kind = "before and after" if check.examine and check.marks else "before" if check.examine else "after"
+        click.echo(f"{check.code}  {check.severity:8}  {kind:16}  {check.title}")
+
+
+@contextmanager
+def _progress(verbose: bool) -> Iterator[Progress | None]:
+    """A bar on standard error that goes when it is done; lines instead, with --verbose, where that is no terminal."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield _told if verbose else None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("Examining"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR"))),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("")
+        yield lambda name, done, total: bar.update(task, description=name, completed=done, total=total)
+
+
+def _told(name: str, done: int, total: int) -> None:
+    if name:
+        click.echo(f"[{done + 1}/{total}] {name}", err=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import difflib
 import io
-import os
 import tokenize
 
 import pytest
@@ -313,8 +312,13 @@ def comments(text: str) -> list[str]:
 
 def common(one: str, other: str) -> tuple[int, int]:
     """How many characters at their beginnings and at their ends are the same."""
-    left = len(os.path.commonprefix([one, other]))
-    return left, len(os.path.commonprefix([one[left:][::-1], other[left:][::-1]]))
+
+    def alike(left: str, right: str) -> int:
+        pairs = enumerate(zip(left, right, strict=False))
+        return next((place for place, pair in pairs if pair[0] != pair[1]), min(len(left), len(right)))
+
+    left = alike(one, other)
+    return left, alike(one[left:][::-1], other[left:][::-1])
 
 
 def follows(part: str, whole: str) -> bool:
@@ -349,8 +353,8 @@ def test_any_call_differs_in_the_argument_alone(text, name, value):
     assert patched(found.text, [Wanted("STK1", Edit(f"{name}={value}"))]).text == found.text
     gone = patched(found.text, [Wanted("STK1", Edit("", f"{name}={value}"))])
     if not gone.refused:
-        left = ast.parse(gone.text)
-        assert ast.dump(left) == ast.dump(before)
+        rest = ast.parse(gone.text)
+        assert ast.dump(rest) == ast.dump(before)
 
 
 @settings(max_examples=60, deadline=None)

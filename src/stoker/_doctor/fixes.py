@@ -1,0 +1,151 @@
+"""Patches of files: which file a finding's edit belongs to, the difference as a unified diff, and writing it."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+import re
+import tempfile
+import tokenize
+from contextlib import suppress
+from dataclasses import dataclass
+from io import BytesIO
+
+from stoker._core.finding import Finding
+from stoker._doctor.diagnosis import Diagnosis
+from stoker._doctor.facts.target import Target
+from stoker._doctor.location import Location, made_at
+from stoker._doctor.patch import Refusal, Wanted, kind_of, patched
+
+
+class FixError(Exception):
+    """A file that was not written, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePatch:
+    """What would change in one file. ``before`` are its bytes as they were read."""
+
+    file: str
+    before: bytes
+    after: bytes
+    encoding: str
+    made: tuple[str, ...]
+
+    def diff(self) -> str:
+        """As ``git apply`` and ``patch -p1`` take it; "" when nothing changes."""
+        name = Location(self.file).relative
+        lines = difflib.unified_diff(
+            self._lines(self.before), self._lines(self.after), f"a/{name}", f"b/{name}"
+        )
+        return "".join(
+            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+        )
+
+    def write(self) -> None:
+        """Put it in the file's place, with the file's permissions. Raises FixError when the file is not as it was read."""
+        path = os.path.realpath(self.file)
+        try:
+            ast.parse(self.after)
+        except (SyntaxError, ValueError) as error:
+            raise FixError(f"{self.file} would no longer be Python: {error}") from error
+        try:
+            with open(path, "rb") as file:
+                if file.read() != self.before:
+                    raise FixError(f"{self.file} has changed since it was read")
+                mode = os.fstat(file.fileno()).st_mode & 0o7777
+            _replace(path, self.after, mode)
+        except OSError as error:
+            raise FixError(f"cannot write {self.file}: {error.strerror or error}") from error
+
+    def _lines(self, content: bytes) -> list[str]:
+        # Not splitlines: a form feed ends no line of a diff.
+        return re.findall(r"[^\n]*\n|[^\n]+", content.decode(self.encoding))
+
+
+@dataclass(frozen=True, slots=True)
+class Fixes:
+    """All that can be done about a diagnosis by typing."""
+
+    patches: tuple[FilePatch, ...]
+    refused: tuple[Refusal, ...]
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """Codes of the findings that the patches are about."""
+        return tuple(dict.fromkeys(code for each in self.patches for code in each.made))
+
+
+def fixes(diagnosis: Diagnosis) -> Fixes:
+    """Reads the files that findings are about; writes nothing."""
+    wanted: dict[str, list[Wanted]] = {}
+    refused: list[Refusal] = []
+    for finding in diagnosis.findings:
+        if finding.edit is None:
+            continue
+        place = _place(finding, diagnosis.facts.get("target"))
+        if place is None or kind_of(finding.edit) == "shown":
+            reason = (
+                "nobody knows the file"
+                if place is None
+                else "it is nothing to be typed into the loader's file"
+            )
+            refused.append(Refusal(finding.code, finding.edit, reason))
+            continue
+        line = place.line if finding.edit.site else None
+        wanted.setdefault(os.path.abspath(place.file), []).append(Wanted(finding.code, finding.edit, line))
+    patches = []
+    for file, edits in wanted.items():
+        patch, not_made = _patch(file, edits)
+        refused += not_made
+        if patch is not None and patch.after != patch.before:
+            patches.append(patch)
+    return Fixes(tuple(patches), tuple(refused))
+
+
+def _place(finding: Finding, target: object) -> Location | None:
+    if not isinstance(target, Target) or finding.edit is None:
+        return None
+    if finding.edit.site is not None:
+        return made_at(finding.edit.site, target)
+    if kind_of(finding.edit) == "environment" and target.file:
+        return Location(target.file)
+    if target.loader.file and not target.assumed:
+        return Location(target.loader.file, target.loader.line or 1)
+    return Location(target.file) if target.file else None
+
+
+def _patch(file: str, wanted: list[Wanted]) -> tuple[FilePatch | None, list[Refusal]]:
+    try:
+        with open(file, "rb") as opened:
+            before = opened.read()
+        encoding, _ = tokenize.detect_encoding(BytesIO(before).readline)
+        text = before.decode(encoding)
+        found = patched(text, wanted)
+    except OSError as error:
+        reason = f"{file} cannot be read: {error.strerror or error}"
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        reason = f"{file} is no Python: {error}"
+    else:
+        after = found.text.encode(encoding) if found.text != text else before
+        return FilePatch(file, before, after, encoding, found.made), list(found.refused)
+    return None, [Refusal(each.code, each.edit, reason) for each in wanted]
+
+
+def _replace(path: str, content: bytes, mode: int) -> None:
+    """Atomically: whoever reads it sees the old file or the new one."""
+    handle, temporary = tempfile.mkstemp(
+        dir=os.path.dirname(path), prefix=f".{os.path.basename(path)}.", suffix=".new"
+    )
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            os.fchmod(file.fileno(), mode)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
