@@ -196,7 +196,7 @@ class _Visit:
 
 def _fact(name: str, answer: Answer, mishaps: list[Mishap]) -> Any:
     if answer.fact is None:
-        return Missing(f"the probe failed: {answer.failure}")
+        return Missing(answer.failure)
     if name == "samples" and mishaps:
         return replace(answer.fact, mishaps=tuple(mishaps))
     return answer.fact

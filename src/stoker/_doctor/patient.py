@@ -84,8 +84,9 @@ def _isolate(wires: Wires) -> None:
     os.close(null)
     os.close(wires.output)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = sys.stderr = open(1, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
-    vars(sys).update(__stdout__=sys.stdout, __stderr__=sys.stdout)
+    sys.stdout = open(1, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
+    vars(sys).update(__stdout__=sys.stdout, __stderr__=sys.stderr)
     stacks.StackFile(wires.page, 0)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")  # should memory end, the kernel takes a probe and not somebody's training
@@ -183,14 +184,17 @@ def _probe(
 
 
 def _answer_with_fact(answer: socket.socket, name: str, subject: Subject) -> None:
+    from stoker._doctor.probes import NotTold
     from stoker._doctor.target import user_stack
 
     try:
         fact = importlib.import_module(f"stoker._doctor.probes.{name}").probe(subject)
         told = packed(("fact", fact))
         unpacked(told)
+    except NotTold as error:
+        told = packed(("failed", str(error), ""))
     except BaseException as error:
-        told = packed(("failed", f"{type(error).__name__}: {error}", user_stack(error)))
+        told = packed(("failed", f"the probe failed: {type(error).__name__}: {error}", user_stack(error)))
     answer.sendall(LENGTH.pack(len(told)) + told)
 
 

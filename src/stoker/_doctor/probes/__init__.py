@@ -21,6 +21,10 @@ class Plan:
     """Whether it makes samples, so that it may hang falsely in a fork of a process with threads that forks do not copy."""
 
 
+class NotTold(Exception):
+    """Raised by a probe: the fact cannot be had, for the reason that the text says."""
+
+
 PLANS = (
     Plan("target", samples=False),
     Plan("scan", samples=False),
