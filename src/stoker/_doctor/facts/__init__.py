@@ -19,6 +19,7 @@ FACTS = {
     "round_trip": "whether a batch of torch's own loader arrives, under each start method",
     "randomness": "the same samples in two workers and two epochs: which of them are equal",
     "stream": "an IterableDataset read by several workers: what came twice, how batches fall",
+    "sampler": "a bounded look at the sampler: its indices, and how many batches each rank gets",
     "growth": "private memory of a worker over batches, and which attribute is being copied",
     "speed": "seconds of a batch without workers and with them; what a batch costs where",
     "pinning": "whether pinning is of use here, and what it costs",

@@ -32,6 +32,7 @@ PLANS = (
     Plan("samples", 10.0),
     Plan("worker"),
     Plan("speed", 20.0),
+    Plan("sampler"),
     Plan("stream"),
     Plan("randomness"),
     Plan("round_trip", 20.0),

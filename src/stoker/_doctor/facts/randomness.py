@@ -1,0 +1,53 @@
+"""The same samples, made several times in two workers and two epochs of torch's: which of them are equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Something that samples drew random numbers from: its state had changed after they were made."""
+
+    name: str
+    """Its path or name, as one would write it: "dataset.transform.rng", "augment.RNG", "numpy.random", "cv2"."""
+    kind: str
+    """ "numpy.Generator", "numpy.RandomState", "torch.Generator", "random.Random", "cv2"."""
+    reach: str
+    """ "stored" (on the dataset), "module" (a global of some module), "closure", "global" (what module-level functions of torch,
+    NumPy and random draw from), "library" (OpenCV's own)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Randomness:
+    """Each sample was made ``times`` times in each of two workers in each of two epochs, seeded as torch seeds them.
+
+    A series is what one worker got for one index, in order.
+    """
+
+    indices: tuple[int, ...]
+    """Of a stream: (0,), its first items."""
+    times: int
+    persistent: bool
+    """Whether the workers of the second epoch were those of the first."""
+    varies: bool
+    """Whether a sample changed within a worker at all. The rest is told of those that did."""
+    workers_equal: bool
+    """Whether both workers got the same series, in both epochs."""
+    epochs_equal: bool
+    """Whether the workers got the same series in the second epoch as in the first."""
+    reproducible: bool
+    """Whether a worker with the same number and seed got the same series again."""
+    sources: tuple[Source, ...] = ()
+    own_init: bool = False
+    """Whether the loader has a ``worker_init_fn``; it was run."""
+
+    @property
+    def verdict(self) -> str:
+        """ "deterministic" (never varies), "repeated" (varies within a worker, yet in all workers or all epochs alike),
+        "unseeded" (no seed brings the numbers back) or "healthy"."""
+        if not self.varies:
+            return "deterministic"
+        if self.workers_equal or self.epochs_equal:
+            return "repeated"
+        return "healthy" if self.reproducible else "unseeded"

@@ -1,0 +1,128 @@
+"""Workers as torch would start them, imitated: forks of the process that has the dataset, which answer once and end.
+
+    probe ── fork ──► worker 0: seeds, worker_init_fn, samples ──► pickled answer ──► pipe ─┐
+          └─ fork ──► worker 1: ...                                                        ─┴─► list of answers
+
+They leave nothing behind: one that does not answer in time is killed, and all of them die with the process that probes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import selectors
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils.data import IterDataPipe
+
+from stoker._worker.context import set_process_info
+from stoker._worker.seeding import seed_like_torch
+from stoker.measure.witness import forked
+
+_CHUNK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Stands for the answer of a fork that gave none: it took too long, raised, or died."""
+
+    reason: str
+
+
+class Enough(BaseException):
+    """The time of a fork is up: raised in whatever it does, so that it can tell how far it came."""
+
+
+def answers(jobs: Sequence[Callable[[], Any]], within_s: float) -> list[Any]:
+    """What each job returns in a fork of its own, all at the same time; ``Lost`` for one that does not answer in time."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    waiting: dict[int, tuple[int, int]] = {}
+    told: list[Any] = [Lost(f"no answer within {within_s:.3g} s") for _ in jobs]
+    try:
+        for number, job in enumerate(jobs):
+            ours, theirs = os.pipe()
+            pid = forked()
+            if pid == 0:
+                _answer(job, theirs)
+            os.close(theirs)
+            waiting[ours] = (number, pid)
+        _collect(waiting, told, monotonic() + within_s)
+    finally:
+        for ours, (_, pid) in waiting.items():
+            os.close(ours)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    return told
+
+
+def _collect(waiting: dict[int, tuple[int, int]], told: list[Any], deadline: float) -> None:
+    text = {ours: bytearray() for ours in waiting}
+    with selectors.DefaultSelector() as selector:
+        for ours in waiting:
+            selector.register(ours, selectors.EVENT_READ)
+        while selector.get_map() and (left := deadline - monotonic()) > 0:
+            for key, _ in selector.select(left):
+                part = os.read(key.fd, _CHUNK_BYTES)
+                text[key.fd] += part
+                if not part:
+                    selector.unregister(key.fd)
+                    number, _ = waiting[key.fd]
+                    told[number] = pickle.loads(text[key.fd]) if text[key.fd] else Lost("its process died")
+
+
+def _answer(job: Callable[[], Any], pipe: int) -> None:
+    """Runs in the fork, and never returns. What the dataset prints is nobody's business here."""
+    try:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nowhere, descriptor)
+        torch.set_num_threads(1)
+        try:
+            found: Any = job()
+        except Exception as error:
+            found = Lost(f"{type(error).__name__}: {error}")
+        with os.fdopen(pipe, "wb") as file:
+            file.write(pickle.dumps(found))
+    finally:
+        os._exit(0)
+
+
+@contextmanager
+def soft_limit(seconds: float) -> Iterator[None]:
+    """In a fork: raises ``Enough`` after so long, also out of a call that waits."""
+
+    def strike(number: int, frame: FrameType | None) -> None:
+        raise Enough
+
+    signal.signal(signal.SIGALRM, strike)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def become_worker(
+    dataset: Any, worker: int, workers: int, base_seed: int, init: Callable[[int], Any] | None
+) -> Any:
+    """In a fork: what torch's loader does in a worker before the first sample. Returns the dataset as the worker has it."""
+    seed = seed_like_torch(base_seed, worker)
+    if isinstance(dataset, IterDataPipe):
+        from torch.utils.data.graph_settings import apply_random_seed
+
+        dataset = apply_random_seed(dataset, torch.Generator().manual_seed(base_seed))
+    set_process_info(worker, workers, seed, dataset)
+    if init is not None:
+        init(worker)
+    return dataset

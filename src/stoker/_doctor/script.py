@@ -1,0 +1,203 @@
+"""What a training script does with its loaders, read from its text: nothing of it runs.
+
+It is read as people write scripts: a loader is what ``DataLoader(...)`` is assigned to, a dataset what is given to it. Where a name
+comes from elsewhere, nothing is concluded.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+_THROUGH = ("enumerate", "iter", "cycle", "islice", "tqdm", "trange", "zip")
+"""Calls that iterate over what they are given."""
+
+_FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "transformers", "fastai", "ignite", "composer")
+_EPOCHS = 2
+"""So many loops around each other: over epochs, and over batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A call that makes a loader. ``name`` and ``dataset`` as they are written, "" when they are no names."""
+
+    name: str
+    dataset: str
+    line: int
+    keywords: dict[str, str]
+
+    @property
+    def persistent(self) -> bool:
+        """Whether it says ``persistent_workers=True``."""
+        return self.keywords.get("persistent_workers") == "True"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A statement within a loop that changes a dataset: ``text`` is its beginning, as written."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What was read; lines count from 1."""
+
+    loaders: tuple[Made, ...]
+    changes: tuple[tuple[str, Change], ...]
+    """Statements in loops that assign to an attribute of something, or call its ``set_epoch``: its name, and the statement."""
+    shared: tuple[tuple[str, int, str], ...]
+    """Names that are iterated twice at the same time: name, line, and how ("zip", "nested loops")."""
+    sets_epoch: tuple[str, ...]
+    """Whose ``set_epoch`` is called anywhere."""
+    has_epochs: bool
+    """Whether there is a loop within a loop."""
+    defines_set_epoch: tuple[str, ...]
+    """Classes with a method of that name."""
+    framework: str
+    """A training framework that it imports; "" without one. Frameworks call ``set_epoch`` by themselves."""
+
+    def changes_of(self, *names: str) -> tuple[Change, ...]:
+        """Those to one of these names, or to something it holds."""
+        return tuple(
+            change
+            for owner, change in self.changes
+            if any(name and (owner == name or owner.startswith(f"{name}.")) for name in names)
+        )
+
+
+@lru_cache(maxsize=4)
+def read(source: str) -> Script | None:
+    """None for text that is empty or no Python."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+    if not tree.body:
+        return None
+    found = _Reader()
+    found.visit(tree)
+    return Script(
+        tuple(found.loaders), tuple(found.changes), tuple(found.shared), tuple(found.sets_epoch), found.has_epochs,
+        tuple(found.defines), found.framework,
+    )  # fmt: skip
+
+
+class _Reader(ast.NodeVisitor):
+    """Collects, on one way through the tree."""
+
+    def __init__(self) -> None:
+        self.loaders: list[Made] = []
+        self.changes: list[tuple[str, Change]] = []
+        self.shared: list[tuple[str, int, str]] = []
+        self.sets_epoch: list[str] = []
+        self.defines: list[str] = []
+        self.framework = ""
+        self.has_epochs = False
+        self._loops: list[list[str]] = []
+        self._named: dict[int, str] = {}
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for each in node.names:
+            self._imported(each.name)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self._imported(node.module or "")
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        if any(isinstance(each, ast.FunctionDef) and each.name == "set_epoch" for each in node.body):
+            self.defines.append(node.name)
+        self._in_new_scope(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._in_new_scope(node)
+
+    def visit_For(self, node: ast.For) -> None:
+        names = list(_iterated(node.iter))
+        for name in names:
+            if any(name in outer for outer in self._loops):
+                self.shared.append((name, node.lineno, "nested loops"))
+        self._in_loop(node, names)
+
+    def visit_While(self, node: ast.While) -> None:
+        self._in_loop(node, [])
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self._named.setdefault(id(node.value), dotted(target))
+            self._changed(target, node)
+        self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self._named[id(node.value)] = dotted(node.target)
+        self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self._changed(node.target, node)
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        called = dotted(node.func)
+        tail = called.rpartition(".")[2]
+        if tail.endswith("DataLoader"):
+            self._loader(node)
+        elif tail == "zip":
+            names = [name for each in node.args for name in _iterated(each)]
+            for name in sorted({name for name in names if names.count(name) > 1}):
+                self.shared.append((name, node.lineno, "zip"))
+        elif tail == "set_epoch" and isinstance(node.func, ast.Attribute):
+            owner = dotted(node.func.value)
+            self.sets_epoch.append(owner)
+            if self._loops:
+                self.changes.append((owner, Change(node.lineno, f"{owner}.set_epoch(...)")))
+        self.generic_visit(node)
+
+    def _imported(self, module: str) -> None:
+        if module.partition(".")[0] in _FRAMEWORKS:
+            self.framework = self.framework or module.partition(".")[0]
+
+    def _in_new_scope(self, node: ast.AST) -> None:
+        outer, self._loops = self._loops, []
+        self.generic_visit(node)
+        self._loops = outer
+
+    def _in_loop(self, node: ast.For | ast.While, names: list[str]) -> None:
+        self._loops.append(names)
+        self.has_epochs |= len(self._loops) >= _EPOCHS
+        self.generic_visit(node)
+        self._loops.pop()
+
+    def _changed(self, target: ast.expr, statement: ast.stmt) -> None:
+        owner = target.value if isinstance(target, ast.Attribute | ast.Subscript) else None
+        if owner is not None and self._loops and dotted(owner):
+            text = ast.unparse(statement).partition("\n")[0]
+            self.changes.append((dotted(owner), Change(statement.lineno, text)))
+
+    def _loader(self, node: ast.Call) -> None:
+        keywords = {each.arg: ast.unparse(each.value) for each in node.keywords if each.arg}
+        dataset = dotted(node.args[0]) if node.args else keywords.get("dataset", "")
+        dataset = dataset if dataset.replace(".", "").isidentifier() else ""
+        self.loaders.append(Made(self._named.get(id(node), ""), dataset, node.lineno, keywords))
+
+
+def _iterated(node: ast.expr) -> Iterator[str]:
+    """Names that an expression iterates over."""
+    if isinstance(node, ast.Call):
+        if dotted(node.func).rpartition(".")[2] in _THROUGH:
+            for each in node.args:
+                yield from _iterated(each)
+    elif name := dotted(node):
+        yield name
+
+
+def dotted(node: ast.expr) -> str:
+    """ "self.train.dataset" for names and attributes of names, else ""."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (owner := dotted(node.value)):
+        return f"{owner}.{node.attr}"
+    return ""
