@@ -2,55 +2,101 @@
 
 What it finds
 -------------
-`/dev/shm` is smaller than the batches that torch's loader may have on their way, or smaller than 1 GiB when no loader is known.
+The batches that torch's loader may have on their way (`prefetch_factor` × `num_workers`, times the bytes of one batch) do not
+fit into what is free in `/dev/shm`, or take more than half of it. When no loader is known: `/dev/shm` is smaller than 1 GiB.
 
 Why it hurts
 ------------
-torch puts every tensor of every batch into a file there. When it is full, a worker gets `No space left on device` or is killed by
-SIGBUS. Containers give it 64 MB by default.
+torch puts every tensor of every batch into a file there. When it is full, a worker gets `No space left on device` or is killed
+by SIGBUS; with a `collate_fn` of one's own the loader can wait for ever. Containers give it 64 MB by default.
 
 Example
 -------
+64 pictures of 3×224×224 in float32 are 37 MiB. Two workers may have four such batches on their way: 147 MiB.
+
 ```sh
 docker run image python train.py      # /dev/shm: 64 MB
 ```
 
 Fix
 ---
-`docker run --shm-size=8g`, or `--ipc=host`; in Kubernetes an `emptyDir` with `medium: Memory` mounted at `/dev/shm`. Or
-use stoker's loader: its memory is not limited by the size of `/dev/shm`.
+`docker run --shm-size=8g`, or `--ipc=host`; in Kubernetes an `emptyDir` with `medium: Memory` mounted at `/dev/shm`. Where the
+container cannot be changed: fewer workers, `prefetch_factor=1`, smaller batches (uint8 pictures, converted after they arrived,
+are a quarter). Or use stoker's loader: its memory is not limited by the size of `/dev/shm`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stoker._core.finding import Finding
+from stoker._core.finding import Finding, size
 from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.machine import Machine
+from stoker._doctor.facts.samples import Samples
+from stoker._doctor.facts.target import Loader, Target
 from stoker._doctor.wording import LOADER
 
 _ENOUGH_BYTES = 1 << 30
+_LITTLE_BYTES = 256 << 20
 
 
-def examine(machine: Machine) -> Iterator[Finding]:
-    """Without a loader: less than what ordinary batches need."""
-    if machine.shm_bytes is not None and machine.shm_bytes < _ENOUGH_BYTES:
+def examine(
+    machine: Machine, target: Target | None = None, samples: Samples | None = None
+) -> Iterator[Finding]:
+    """Against what this loader may have on its way; without a loader against what ordinary batches need."""
+    total_bytes, free_bytes = machine.shm_bytes, machine.shm_free_bytes
+    if total_bytes is None or free_bytes is None:
+        return
+    if target is not None and (target.loader.engine == "stoker" or not target.loader.num_workers):
+        return
+    if target is not None and samples is not None and samples.batch_bytes:
+        yield from _against(target.loader, samples.batch_bytes, machine, free_bytes)
+    elif total_bytes < _ENOUGH_BYTES:
         yield CHECK.finding(
-            here(machine),
-            "Start the container with --shm-size=8g.",
+            f"{here(machine)}. Batches of pictures need several times that",
+            _remedy(machine, 8 << 30),
+            severity="high" if total_bytes < _LITTLE_BYTES else "moderate",
             where="/dev/shm",
-            numbers={"shm_bytes": machine.shm_bytes, "shm_free_bytes": machine.shm_free_bytes},
+            numbers={"shm_bytes": total_bytes, "shm_free_bytes": free_bytes},
         )
+
+
+def _against(loader: Loader, batch_bytes: int, machine: Machine, free_bytes: int) -> Iterator[Finding]:
+    window_bytes = loader.window * batch_bytes
+    if 2 * window_bytes <= free_bytes:
+        return
+    yield CHECK.finding(
+        f"{loader.window} batches of {size(batch_bytes)} may be on their way ({loader.num_workers} workers), {size(window_bytes)} "
+        f"in all; {here(machine)}",
+        _remedy(machine, 4 * window_bytes),
+        severity="high" if window_bytes > free_bytes else "moderate",
+        where="/dev/shm",
+        numbers={
+            "window_bytes": window_bytes,
+            "batch_bytes": batch_bytes,
+            "batches": loader.window,
+            "shm_bytes": machine.shm_bytes,
+            "shm_free_bytes": free_bytes,
+        },
+    )
+
+
+def _remedy(machine: Machine, wanted_bytes: int) -> str:
+    gib = -(-wanted_bytes >> 30)  # rounded up
+    if machine.container == "kubernetes":
+        how = f"Mount an emptyDir with medium: Memory and sizeLimit: {gib}Gi at /dev/shm."
+    elif machine.container is not None:
+        how = f"Start the container with --shm-size={gib}g."
+    else:
+        how = f"mount -o remount,size={gib}g /dev/shm, as root."
+    return f"{how} Or use stoker's loader, which needs no room there."
 
 
 def here(machine: Machine) -> str:
     """How large it is on this machine."""
     if machine.shm_bytes is None or machine.shm_free_bytes is None:
         return ""
-    return (
-        f"/dev/shm holds {machine.shm_bytes >> 20} MiB, of which {machine.shm_free_bytes >> 20} MiB are free"
-    )
+    return f"/dev/shm holds {size(machine.shm_bytes)}, of which {size(machine.shm_free_bytes)} are free"
 
 
 CHECK = Check(

@@ -45,6 +45,11 @@ class Loader:
     """The file of ``site``, as a path that can be opened."""
     line: int | None = None
 
+    @property
+    def window(self) -> int:
+        """Batches that torch's loader may have on their way: ``prefetch_factor`` (2 unless said) for each worker."""
+        return self.num_workers * (2 if self.prefetch_factor is None else self.prefetch_factor)
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -1,0 +1,65 @@
+"""The dataset's class exists only in this notebook or console.
+
+What it finds
+-------------
+The dataset's class is defined where there is no file (a notebook, a console, standard input), and workers are started by spawn
+or forkserver.
+
+Why it hurts
+------------
+Such a worker is a new interpreter: it is sent the dataset, not its class, and looks for the class in a module of the same name.
+`AttributeError: Can't get attribute 'Pictures' on <module '__main__' (built-in)>` appears in the worker, `DataLoader worker
+(pid(s) …) exited unexpectedly` in the notebook. Under fork it works; macOS, Windows and Python 3.14 do not fork by default.
+
+Example
+-------
+```python
+# In a cell
+class Pictures(Dataset): ...
+loader = DataLoader(Pictures(), num_workers=2, multiprocessing_context="spawn")
+```
+
+Fix
+---
+Write the class into a file (`%%writefile pictures.py` at the top of the cell, then `from pictures import Pictures`), or use
+fork where nothing forbids it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker._core.finding import Edit, Finding
+from stoker._doctor.check import Check
+from stoker._doctor.facts.process import Process
+from stoker._doctor.facts.target import Target
+
+_MAIN = "__main__."
+
+
+def examine(process: Process, target: Target) -> Iterator[Finding]:
+    """Only where a worker would have to look the class up."""
+    loader = target.loader
+    if not process.interactive or not target.dataset_class.startswith(_MAIN):
+        return
+    if loader.engine == "stoker" or loader.start_method == "fork" or not loader.num_workers:
+        return
+    name = target.dataset_class.removeprefix(_MAIN)
+    module = name.partition(".")[0].lower()
+    yield CHECK.finding(
+        f"{name} is defined in a notebook or console, where a worker started by {loader.start_method} cannot find it",
+        f"Write it into a file (in a cell: %%writefile {module}.py) and import it, or pass multiprocessing_context='fork'.",
+        edit=Edit('multiprocessing_context="fork"', site=loader.site, kind="shown"),
+        where=target.dataset_class,
+        numbers={"start_method": loader.start_method, "num_workers": loader.num_workers},
+    )
+
+
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    prevented="Classes and functions that no worker can import travel by value.",
+    examine=examine,
+    rows=(21,),
+)

@@ -1,0 +1,91 @@
+"""More workers than CPUs, and samples that need the CPU.
+
+What it finds
+-------------
+`num_workers` is more than the CPUs that this process can count on (affinity, quota, other local ranks) can keep busy. Samples
+that mostly wait, for storage or a network, do not count: there more workers than CPUs are right.
+
+Why it hurts
+------------
+Workers beyond the CPUs take turns. Nothing gets faster, and each costs start-up time, memory (11 MiB forked, 145 MiB spawned,
+and its own `prefetch_factor` batches), and CPU time that the training loop needs itself.
+
+Example
+-------
+```python
+loader = DataLoader(ds, num_workers=16)      # 4 CPUs; a sample takes 8 ms, of which it computes 7.6
+```
+
+Fix
+---
+`num_workers` at the number of usable CPUs, or that divided by the share of a sample's time in which it computes: with 4 CPUs
+and samples that compute a quarter of their time, 16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from statistics import fmean
+
+from stoker._core.finding import Edit, Finding, counted, duration
+from stoker._doctor.check import Check
+from stoker._doctor.facts.machine import Machine
+from stoker._doctor.facts.samples import Samples
+from stoker._doctor.facts.target import Loader, Target
+
+_FEW = 4
+"""Samples below which a share of CPU time says nothing."""
+_LEAST_S = 1e-4
+"""Samples quicker than this are over before a clock of CPU time has moved."""
+
+
+def examine(machine: Machine, target: Target, samples: Samples | None = None) -> Iterator[Finding]:
+    """Against the CPUs, divided by the share of time in which a sample really computes, where that was measured."""
+    if machine.cpus is None or target.assumed:
+        return
+    usable = machine.cpus.usable
+    share = _computing(samples)
+    useful = max(usable, math.ceil(usable / (share or 1.0)))
+    for loader in (target.loader, *target.others):
+        if loader.num_workers > max(useful, usable + 1):  # one more than CPUs is a matter of taste
+            yield _finding(loader, machine, samples if loader is target.loader else None, share, useful)
+
+
+def _finding(
+    loader: Loader, machine: Machine, samples: Samples | None, share: float | None, useful: int
+) -> Finding:
+    assert machine.cpus is not None
+    if share is None or samples is None:
+        what = "what its samples cost was not measured"
+        severity = "low"
+    else:
+        wall_s, cpu_s = fmean(samples.sample_s), fmean(samples.cpu_s)
+        what = f"a sample takes {duration(wall_s)}, of which it computes {duration(cpu_s)} ({share:.0%})"
+        severity = "moderate" if loader.num_workers > 2 * useful else "low"
+    return CHECK.finding(
+        f"{counted(loader.num_workers, 'worker')} for {counted(machine.cpus.usable, 'CPU')} ({machine.cpus.reason}); {what}",
+        f"num_workers={useful} keeps these CPUs busy; more take turns.",
+        severity=severity,
+        edit=Edit(f"num_workers={useful}", f"num_workers={loader.num_workers}", loader.site, kind="argument"),
+        where="num_workers",
+        numbers={
+            "num_workers": loader.num_workers,
+            "usable": machine.cpus.usable,
+            "useful": useful,
+            "computing_share": share,
+        },
+    )
+
+
+def _computing(samples: Samples | None) -> float | None:
+    """The share of a sample's time in which it used a CPU; None when it was not measured well enough."""
+    if samples is None or len(samples.sample_s) < _FEW or len(samples.cpu_s) != len(samples.sample_s):
+        return None
+    wall_s = sum(samples.sample_s)
+    if wall_s < _LEAST_S * len(samples.sample_s):
+        return None
+    return min(1.0, max(0.01, sum(samples.cpu_s) / wall_s))
+
+
+CHECK = Check(__name__, __doc__, severity="moderate", examine=examine, rows=(42, 43))

@@ -1,0 +1,87 @@
+"""Facts as tests want them: everything ordinary, but for what is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stoker._doctor.facts.process import Process
+from stoker._doctor.facts.samples import Samples
+from stoker._doctor.facts.target import Loader, Target
+from stoker._metrics.cpus import Cpus
+
+
+def loader(**changes: Any) -> Loader:
+    """torch's, with two forked workers and batches of 32."""
+    ordinary: dict[str, Any] = {
+        "engine": "torch",
+        "batch_size": 32,
+        "num_workers": 2,
+        "prefetch_factor": None,
+        "persistent_workers": False,
+        "pin_memory": False,
+        "drop_last": False,
+        "timeout_s": 0.0,
+        "in_order": True,
+        "start_method": "fork",
+        "sampler": "SequentialSampler",
+        "batch_sampler": "BatchSampler",
+        "shuffle": False,
+        "has_set_epoch": False,
+        "replicas": None,
+        "own_collate": False,
+        "own_init": False,
+        "batches": 10,
+        "samples": 320,
+        "site": "train.py:31",
+    }
+    return Loader(**{**ordinary, **changes})
+
+
+def target(**changes: Any) -> Target:
+    """A DataLoader around data.Pictures; what belongs to the loader is passed on to it."""
+    ordinary: dict[str, Any] = {
+        "name": "train.py:loader",
+        "kind": "loader",
+        "dataset_class": "data.Pictures",
+        "dataset_file": None,
+        "dataset_line": None,
+        "stream": False,
+        "length": 320,
+        "has_getitems": False,
+        "assumed": False,
+    }
+    own = {name: value for name, value in changes.items() if name in Target.__dataclass_fields__}
+    rest = {name: value for name, value in changes.items() if name not in own}
+    return Target(**{**ordinary, "loader": loader(**rest), **own})
+
+
+def process(**changes: Any) -> Process:
+    """One with torch and nothing else that matters."""
+    ordinary: dict[str, Any] = {
+        "python_threads": (),
+        "native_threads": 1,
+        "hazards": (),
+        "modules": (),
+        "accelerator": None,
+        "default_device": "cpu",
+        "sharing_strategy": "file_descriptor",
+        "start_method": "fork",
+        "daemonic": False,
+        "interactive": False,
+        "torch_threads": 1,
+        "threads_by_library": {},
+        "versions": {},
+    }
+    return Process(**{**ordinary, **changes})
+
+
+def samples(**changes: Any) -> Samples:
+    """Eight, which took no time worth measuring."""
+    return Samples(**{"indices": tuple(range(8)), "leaves": (), **changes})
+
+
+def cpus(usable: int, machine: int | None = None, **changes: Any) -> Cpus:
+    """All of them, unless a machine with more is given."""
+    machine = machine or usable
+    ordinary = {"affinity": usable, "quota": None, "ranks": 1, "reason": f"this machine has {machine} CPUs"}
+    return Cpus(**{"usable": usable, "machine": machine, **ordinary, **changes})
