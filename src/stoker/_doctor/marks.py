@@ -421,10 +421,6 @@ MARKS: dict[str, tuple[Mark, ...]] = {
             weight=0,
         ),
     ),
-    "STK308": (
-        Mark(r"can only (?:test|join) a child process", also=(LOADER,), weight=24),
-        Mark(r"can only (?:test|join) a child process", never=(FRAME,), weight=18),
-    ),
     "STK401": (
         Mark(r"samples have different (?:shapes|lengths)", weight=30),
         Mark(r"stack expects each tensor to be equal size", also=(COLLATION,), weight=26),

@@ -27,12 +27,17 @@ error. `persistent_workers=True` on both loaders forks once. `multiprocessing_co
 
 from __future__ import annotations
 
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
+from stoker._doctor.wording import FRAME, LOADER
 
 CHECK = Check(
     __name__,
     __doc__,
     severity="low",
     prevented="An iterator knows which process it belongs to, and does nothing in others.",
+    marks=(
+        Mark(r"can only (?:test|join) a child process", also=(LOADER,), weight=24),
+        Mark(r"can only (?:test|join) a child process", never=(FRAME,), weight=18),
+    ),
     rows=(50,),
 )
