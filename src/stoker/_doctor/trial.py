@@ -26,13 +26,6 @@ class TrialFailed(RuntimeError):
     """The worker raised or died before it had an answer. The text says how."""
 
 
-def is_stream(dataset: Any) -> bool:
-    """Whether it is an IterableDataset."""
-    from torch.utils.data import IterableDataset
-
-    return isinstance(dataset, IterableDataset)
-
-
 def rows_per_batch(subject: Subject) -> int:
     """The loader's batch size; that of its first batch under a batch sampler of the user's; 1 without batching."""
     given = subject.arguments.get("batch_size")
@@ -46,21 +39,20 @@ def rows_per_batch(subject: Subject) -> int:
 
 
 def spread(subject: Subject, count: int) -> list[Any]:
-    """Indices from everywhere in the dataset, in a random order that is always the same. [] for a stream.
+    """Indices from everywhere in the dataset, in a random order that is always the same. Of a stream: so many numbers.
 
     A sampler of the user's decides instead, when there is one: only it knows what may be asked for.
     """
-    dataset = subject.dataset
-    if is_stream(dataset):
-        return []
+    if subject.is_stream:
+        return list(range(count))
     sampler = subject.arguments.get("sampler")
     if sampler is not None and not _indexes_all(sampler):
-        return list(islice(iter(sampler), count))
-    length = len(dataset)
+        return list(islice(subject.indices(), count))
+    length = len(subject.dataset)
     count = min(count, length)
     places = [place * length // count for place in range(count)]
     random.Random(0).shuffle(places)
-    return places
+    return [place for place in places if place not in subject.avoid]
 
 
 def _indexes_all(sampler: Any) -> bool:
@@ -69,15 +61,35 @@ def _indexes_all(sampler: Any) -> bool:
     return isinstance(sampler, RandomSampler | SequentialSampler | DistributedSampler)
 
 
-def fetcher(dataset: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Samples for indices, as torch fetches them; of a stream the next ones, as many as there are indices."""
-    if is_stream(dataset):
-        stream: Iterator[Any] = iter(dataset)
-        return lambda indices: list(islice(stream, len(indices)))
+def fetcher(subject: Subject) -> Callable[[Sequence[Any]], list[Any]]:
+    """Samples for indices, as torch fetches them; of a stream the next ones, as many as there are indices.
+
+    Those that cannot be made are left out: other probes tell of them.
+    """
+    dataset = subject.dataset
     many = getattr(dataset, "__getitems__", None)
-    if many:
-        return lambda indices: many(list(indices))
-    return lambda indices: [dataset[index] for index in indices]
+    stream: Iterator[Any] = iter(dataset) if subject.is_stream else iter(())
+
+    def fetch(indices: Sequence[Any]) -> list[Any]:
+        if subject.is_stream:
+            return list(islice(stream, len(indices)))
+        if many:
+            subject.touch(_number(indices[0]))
+            return list(many(list(indices)))
+        found = []
+        for index in indices:
+            subject.touch(_number(index))
+            try:
+                found.append(dataset[index])
+            except Exception:
+                continue
+        return found
+
+    return fetch
+
+
+def _number(index: Any) -> int:
+    return index if isinstance(index, int) else -1
 
 
 def in_worker(subject: Subject, function: Callable[[], T]) -> T:

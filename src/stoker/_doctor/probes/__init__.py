@@ -1,8 +1,9 @@
 """What has to be tried out to be known: one module per fact, ``probe(subject)``, which runs in a child process with limits.
 
-A probe may hang, crash, or eat memory with the dataset it tries: the child pays for it, and the fact is then what happened. It
-keeps to a soft budget of its own (1.5 s is typical), calls ``subject.sample(index)`` or ``subject.touch(index)`` so that the
-index is known should it not come back, and leaves no process and no file behind. What it prints is kept from the terminal.
+A probe may hang, crash, or eat memory with the dataset it tries: the child pays for it, and the fact is then what happened.
+It keeps to a soft budget of its own (1.5 s is typical), calls ``subject.sample(index)`` or ``subject.touch(index)`` so that
+the index is known should it not come back, and leaves no process and no file behind. What it prints is kept from the
+terminal.
 """
 
 from __future__ import annotations

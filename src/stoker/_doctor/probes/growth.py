@@ -15,7 +15,7 @@ from stoker._doctor.facts import Missing
 from stoker._doctor.facts.growth import Container, Growing, Growth, Window
 from stoker._doctor.pagemap import Pages, among, pages
 from stoker._doctor.subject import Subject
-from stoker._doctor.trial import fetcher, in_worker, is_stream, spread
+from stoker._doctor.trial import fetcher, in_worker, spread
 from stoker._metrics.neighbours import local_ranks
 from stoker._metrics.processes import footprint
 from stoker._metrics.room import room_bytes
@@ -32,7 +32,7 @@ _LEAST_EXPLAINED = 0.02
 def probe(subject: Subject) -> Growth | Missing:
     """About 1.6 s, less when samples are quick. Missing when samples take so long that a few of them would tell nothing."""
     places = containers(subject.dataset)
-    indices = list(range(_SAMPLES)) if is_stream(subject.dataset) else spread(subject, _SAMPLES)
+    indices = spread(subject, _SAMPLES)
     if len(indices) < 2 * LEAST_SAMPLES:
         return Missing(f"the dataset has {len(indices)} samples: too few to tell growth from a start")
     # Items in the order of the dataset are looked at where samples are fetched: then their pages are known one by one.
@@ -40,7 +40,7 @@ def probe(subject: Subject) -> Growth | Missing:
     large = [each for each in places if length(each.container) > FEW]
     samples = [sampled(each, fractions, 1 / len(indices)) for each in large]
     kept = [each for each in samples if each is not None and each.object_bytes >= _LARGE_BYTES]
-    return in_worker(subject, partial(_observed, subject.dataset, indices, places, kept))
+    return in_worker(subject, partial(_observed, subject, indices, places, kept))
 
 
 class _Ledger:
@@ -70,12 +70,12 @@ class _Ledger:
 
 
 def _observed(
-    dataset: Any, indices: Sequence[Any], places: Sequence[Place], kept: Sequence[Sampled]
+    subject: Subject, indices: Sequence[Any], places: Sequence[Place], kept: Sequence[Sampled]
 ) -> Growth | Missing:
     """Runs in the worker."""
     before = [length(each.container) for each in places]
     ledger = _Ledger()
-    fetch = fetcher(dataset)
+    fetch = fetcher(subject)
     warm_up, sample_s = _warmed(fetch, indices)
     left = len(indices) - warm_up
     each = min(left // _WINDOWS, int(_MEASURED_S / _WINDOWS / max(sample_s, 1e-7)))

@@ -1,0 +1,101 @@
+"""Batches come faster without workers.
+
+What it finds
+-------------
+The same batches were made in the training process and by the loader with its workers, as fast as they came, after a warm-up.
+They came faster without workers. Whether that matters depends on the training step, and the finding says from which step on
+it does not.
+
+Why it hurts
+------------
+A batch from a worker has to be put into shared memory, announced, opened and mapped: with torch's loader about a millisecond
+and a descriptor per tensor. When indexing an array makes the whole batch in a tenth of that, workers only add to it, and take
+memory and start-up time. Where the training process spends more CPU time on taking a batch than on making it, no training
+step is long enough for workers to pay.
+
+Example
+-------
+```python
+DataLoader(TensorDataset(x, y), batch_size=32, num_workers=4)      # 0.1 ms without workers, 1.5 ms with them
+```
+
+Fix
+---
+`num_workers=0`; torch then refuses `prefetch_factor`, `persistent_workers` and `timeout`, so leave them out. For data that
+lies in arrays, `__getitems__` (all rows of a batch at once) is faster still. With stoker's loader a hand-over takes a
+fraction of torch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker._core.finding import Edit, Finding, Gain, counted, duration
+from stoker._doctor.check import Check
+from stoker._doctor.facts.speed import Speed
+from stoker._doctor.facts.target import Loader, Target
+
+_CLEARLY = 0.8
+"""Without workers a batch has to take less than this part of what it takes with them."""
+_NOTHING_S = 0.001
+"""Two times below this are the same to any training step."""
+
+
+def examine(speed: Speed, target: Target) -> Iterator[Finding]:
+    """Both times, and what the trainer pays either way."""
+    loader = target.loader
+    if not loader.num_workers or speed.loader_s is None or speed.parent_s is None:
+        return
+    if speed.inline_s >= _CLEARLY * speed.loader_s:
+        return
+    never = speed.inline_s <= speed.parent_s
+    evidence = (
+        f"a batch of {speed.rows} takes {duration(speed.inline_s)} without workers and {duration(speed.loader_s)} with "
+        f"{speed.workers}; taking it from a worker costs the training process {duration(speed.parent_s)} of CPU time by itself"
+    )
+    if never:
+        evidence += ", more than making it: workers cannot pay, however long a step is"
+    else:
+        evidence += f". Behind steps that are longer than {duration(speed.loader_s)} workers hide the rest, and it does not matter"
+    if max(speed.inline_s, speed.loader_s) < _NOTHING_S:
+        evidence += ". Both are next to nothing beside most training steps"
+    yield CHECK.finding(
+        evidence,
+        _advice(loader),
+        severity="moderate" if never and speed.loader_s >= _NOTHING_S else "low",
+        edit=None
+        if target.assumed
+        else Edit("num_workers=0", f"num_workers={loader.num_workers}", loader.site, kind="argument"),
+        gain=Gain(
+            1 - speed.inline_s / speed.loader_s,
+            "batches of both raced here, in a loop that does nothing else",
+            at_most=True,
+        ),
+        where="num_workers",
+        numbers={
+            "inline_s": speed.inline_s,
+            "loader_s": speed.loader_s,
+            "parent_s": speed.parent_s,
+            "share_s": speed.share_s,
+            "workers": speed.workers,
+            "batch_tensors": speed.batch_tensors,
+            "batch_bytes": speed.batch_bytes,
+        },
+    )
+
+
+def _advice(loader: Loader) -> str:
+    unwanted = [
+        name
+        for name, given in (
+            ("prefetch_factor", loader.prefetch_factor is not None),
+            ("persistent_workers", loader.persistent_workers),
+            ("timeout", loader.timeout_s > 0),
+        )
+        if given
+    ]
+    text = f"Set num_workers=0 instead of {counted(loader.num_workers, 'worker')}"
+    return f"{text}, and leave out {', '.join(unwanted)}." if unwanted else f"{text}."
+
+
+CHECK = Check(__name__, __doc__, severity="moderate", examine=examine, rows=(40,))

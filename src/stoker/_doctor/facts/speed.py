@@ -1,0 +1,85 @@
+"""What a batch takes, without workers and with them, and what it is spent on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Hot:
+    """A function in which time goes, and the line of the user's that leads there."""
+
+    function: str
+    """ "PIL.Image.Image.resize"; of the user's own code: "Pictures.__getitem__"."""
+    caller: str
+    """ "data.py:41"; "" when nobody of the user's is on the way."""
+    share: float
+    """Of the time of making samples."""
+    own: bool = False
+    """Whether it is the user's own Python code, and not something it calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A sample that took much longer than the others, and did so again when it was made once more."""
+
+    index: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Seconds are medians, of a batch where nothing else is said. None: not measured."""
+
+    rows: int
+    """Of a batch."""
+    batches: int
+    """How many were made without workers."""
+    inline_s: float
+    """Fetch and collate, in one process."""
+    fetch_s: float
+    cpu_s: float
+    """CPU time of fetching, of all threads."""
+    queued_s: float
+    """Of ``fetch_s``: ready to compute, while others had the CPUs."""
+    collate_s: float
+    batch_bytes: int
+    batch_tensors: int
+    workers: int
+    """How many torch's loader was given for ``loader_s``."""
+    loader_s: float | None = None
+    """Between two batches of torch's own loader when nothing else is done, the start left out."""
+    parent_s: float | None = None
+    """CPU time of the training process for a batch of that loader: what no number of workers can hide."""
+    share_s: float | None = None
+    """What a worker pays to put a batch into shared memory."""
+    sample_s: float = 0.0
+    """A sample."""
+    sampled: int = 0
+    """Of how many samples the times are known one by one."""
+    slow: tuple[Slow, ...] = ()
+    """Stragglers, the slowest first."""
+    slow_share: float = 0.0
+    """Share of the samples that are."""
+    hot: tuple[Hot, ...] = ()
+    """The largest first."""
+    repeatable: bool | None = None
+    """Whether a sample made twice was equal: then it could be made once and kept."""
+    sample_bytes: int = 0
+    length: int | None = None
+    usable_cpus: int = 1
+    available_bytes: int | None = None
+    why_no_loader: str = ""
+    """Why ``loader_s`` is None."""
+
+    @property
+    def handover_s(self) -> float | None:
+        """What a batch takes from a worker's hands into the trainer's: both sides together."""
+        if self.parent_s is None:
+            return None
+        return self.parent_s + (self.share_s or 0.0)
+
+    @property
+    def cpu_share(self) -> float:
+        """CPU time over the time of fetching in which it could have had a CPU: near 1 it computes, near 0 it waits."""
+        return self.cpu_s / max(self.fetch_s - self.queued_s, 1e-9)

@@ -1,0 +1,148 @@
+"""Which functions the time of a dataset goes into, and which lines of the user's lead there.
+
+The interpreter reports every call (``sys.setprofile``). Time belongs to the first function of a library on the way down: what
+happens inside PIL is PIL's. Libraries that only pass on (transforms, torch.utils.data) are seen through. What is left is
+Python code of the user's own, with the operators of arrays in it, which are no calls.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from stoker._doctor.facts.speed import Hot
+
+_SEEN_THROUGH = (
+    "torch.utils.data",
+    "torch.nn",
+    "torchvision",
+    "albumentations",
+    "albucore",
+    "monai",
+    "timm",
+    "datasets",
+)
+"""Packages that call what does the work, or are called by torch to do so."""
+
+Key = tuple[str, str, bool]
+"""Function, line of the user's, and whether the function is the user's own."""
+
+
+def hotspots(function: Callable[[], object], most: int = 5) -> tuple[Hot, ...]:
+    """Runs it once, on this thread. Shares are of wall time, and of what the profile itself takes in code of many small calls."""
+    profile = _Profile()
+    before = sys.getprofile()
+    began = time.perf_counter()
+    sys.setprofile(profile)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    total = max(time.perf_counter() - began, 1e-9)
+    ranked = sorted(profile.spent_s.items(), key=lambda each: -each[1])
+    return tuple(
+        Hot(name, caller, spent / total, own)
+        for (name, caller, own), spent in ranked[:most]
+        if spent / total >= 0.01
+    )
+
+
+class _Profile:
+    """Keeps a stack of who owns the time that passes. Inside a library only its depth is counted."""
+
+    def __init__(self) -> None:
+        self.spent_s: dict[Key, float] = defaultdict(float)
+        self._owners: list[Key | None] = []
+        self._inside = 0
+        self._last = time.perf_counter()
+        self._kinds: dict[Any, str] = {}
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        if self._inside:
+            self._inside += 1 if event in ("call", "c_call") else -1
+            if self._inside:
+                return
+            self._charge()
+            self._owners.pop()
+        elif event == "call":
+            self._charge()
+            self._entered(frame)
+        elif event == "c_call":
+            self._charge()
+            ours = self._kind(frame) == "ours"
+            self._owners.append(None if ours else (_builtin_name(argument), self._line(frame), False))
+            self._inside = 1
+        else:
+            self._charge()
+            if self._owners:
+                self._owners.pop()
+
+    def _entered(self, frame: FrameType) -> None:
+        kind = self._kind(frame)
+        module = frame.f_globals.get("__name__", "")
+        name = frame.f_code.co_qualname
+        if kind == "ours":
+            self._owners.append(None)
+        elif kind == "library":
+            self._owners.append((f"{module}.{name}", self._line(frame.f_back), False))
+            self._inside = 1
+        elif kind == "user":
+            self._owners.append((name, f"{_file(frame)}:{frame.f_code.co_firstlineno}", True))
+        else:
+            self._owners.append((f"{module}.{name}", self._line(frame.f_back), False))
+
+    def _charge(self) -> None:
+        now = time.perf_counter()
+        owner = self._owners[-1] if self._owners else None
+        if owner is not None:
+            self.spent_s[owner] += now - self._last
+        self._last = now
+
+    def _line(self, frame: FrameType | None) -> str:
+        """The nearest line of the user's, outwards."""
+        while frame is not None:
+            if self._kind(frame) == "user":
+                return f"{_file(frame)}:{frame.f_lineno}"
+            frame = frame.f_back
+        return ""
+
+    def _kind(self, frame: FrameType) -> str:
+        code = frame.f_code
+        known = self._kinds.get(code)
+        if known is None:
+            known = self._kinds[code] = _kind(code.co_filename, frame.f_globals.get("__name__", ""))
+        return known
+
+
+_LIBRARIES = tuple(
+    {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
+
+def _kind(file: str, module: str) -> str:
+    if module.startswith("stoker._doctor"):
+        return "ours"
+    if any(module == name or module.startswith(name + ".") for name in _SEEN_THROUGH):
+        return "through"
+    if file.startswith("<frozen") or file.startswith(_LIBRARIES):
+        return "library"
+    return "user"
+
+
+def _file(frame: FrameType) -> str:
+    return os.path.basename(frame.f_code.co_filename)
+
+
+def _builtin_name(function: Any) -> str:
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "?")
+    module = getattr(function, "__module__", None)
+    held = getattr(function, "__self__", None)
+    if module is None and held is not None and not isinstance(held, type) and type(held).__name__ != "module":
+        module = type(held).__module__
+    return str(name) if module in (None, "builtins") else f"{module}.{name}"

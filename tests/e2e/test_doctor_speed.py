@@ -1,0 +1,104 @@
+"""The doctor's probes of threads and speed, on datasets whose nature is known. No time is asserted, only what must be so."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from stoker._doctor.facts.speed import Speed
+from stoker._doctor.facts.worker import Worker
+from stoker._doctor.probes import speed, worker
+from stoker._doctor.subject import Subject
+
+
+class Made(Dataset):
+    """Samples as a function makes them."""
+
+    def __init__(self, make, length: int = 1000) -> None:
+        self.make = make
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int):
+        return self.make(index)
+
+
+@pytest.fixture
+def four_threads():
+    before = cv2.getNumThreads()
+    cv2.setNumThreads(4)
+    yield
+    cv2.setNumThreads(before)
+
+
+def _worker(make) -> Worker:
+    found = worker.probe(Subject(Made(make)))
+    assert isinstance(found, Worker)
+    return found
+
+
+def _speed(dataset: Dataset, **arguments) -> Speed:
+    found = speed.probe(Subject(dataset, arguments={"batch_size": 16, "num_workers": 2, **arguments}))
+    assert isinstance(found, Speed)
+    return found
+
+
+def test_threads_of_opencv_are_told_from_a_pool_that_computes_nothing(four_threads):
+    image = np.random.default_rng(0).integers(0, 255, (600, 800, 3), dtype=np.uint8)
+    blurring = _worker(lambda index: cv2.GaussianBlur(image, (31, 31), 5))
+    assert blurring.computing == "cv2"
+    assert blurring.pools["cv2"] == 4
+    assert blurring.threads_started >= 1
+    assert blurring.beside > 0.2
+
+    kept: list[int] = []
+    opening = _worker(lambda index: kept.append(os.open(os.devnull, os.O_RDONLY)))
+    assert (opening.computing, opening.threads_started) == ("", 0)
+    assert opening.descriptors_per_sample == pytest.approx(1.0)
+    assert opening.left_open[0] == os.devnull
+
+
+def test_waiting_samples_gain_from_workers_and_tiny_ones_do_not():
+    def waiting(index: int) -> torch.Tensor:
+        time.sleep(0.002)
+        return torch.zeros(4)
+
+    waited = _speed(Made(waiting))
+    assert waited.loader_s is not None
+    assert waited.loader_s < waited.inline_s
+    assert waited.cpu_share < 0.7
+    assert waited.hot[0].function == "time.sleep"
+    assert waited.hot[0].caller.startswith("test_doctor_speed.py:")
+    assert waited.repeatable
+
+    tiny = _speed(Made(lambda index: torch.rand(10)))
+    assert tiny.handover_s is not None
+    assert tiny.fetch_s < tiny.handover_s
+    assert not tiny.repeatable
+    assert (tiny.batch_bytes, tiny.batch_tensors, tiny.workers) == (640, 1, 2)
+
+
+def test_a_straggler_is_found_by_its_index_and_computing_by_its_function():
+    def uneven(index: int) -> torch.Tensor:
+        time.sleep(0.03 if index == 50 else 0.0002)
+        return torch.zeros(1)
+
+    found = _speed(Made(uneven, 200))
+    assert 50 in [each.index for each in found.slow]
+    assert found.slow_share < 0.1
+
+    def computing(index: int) -> torch.Tensor:
+        return torch.tensor(sum(number * number for number in range(200_000)))
+
+    busy = _speed(Made(computing))
+    assert busy.cpu_share > 0.7
+    assert busy.hot[0].share > 0.5
+    assert busy.why_no_loader
