@@ -7,7 +7,7 @@ comes from elsewhere, nothing is concluded.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,8 +15,6 @@ _THROUGH = ("enumerate", "iter", "cycle", "islice", "tqdm", "trange", "zip")
 """Calls that iterate over what they are given."""
 
 _FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "transformers", "fastai", "ignite", "composer")
-_EPOCHS = 2
-"""So many loops around each other: over epochs, and over batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A statement within a loop that changes a dataset: ``text`` is its beginning, as written."""
+    """A statement that changes something between epochs: ``text`` is its beginning, as written."""
 
     line: int
     text: str
@@ -48,24 +46,27 @@ class Script:
 
     loaders: tuple[Made, ...]
     changes: tuple[tuple[str, Change], ...]
-    """Statements in loops that assign to an attribute of something, or call its ``set_epoch``: its name, and the statement."""
+    """Statements that assign to an attribute of something, or call its ``set_epoch``, in loops and in functions that are called
+    for epochs: its name, and the statement."""
     shared: tuple[tuple[str, int, str], ...]
     """Names that are iterated twice at the same time: name, line, and how ("zip", "nested loops")."""
     sets_epoch: tuple[str, ...]
     """Whose ``set_epoch`` is called anywhere."""
     has_epochs: bool
-    """Whether there is a loop within a loop."""
+    """Whether there is a loop over epochs: one that says so, or a loop around one over a loader."""
     defines_set_epoch: tuple[str, ...]
     """Classes with a method of that name."""
     framework: str
     """A training framework that it imports; "" without one. Frameworks call ``set_epoch`` by themselves."""
 
-    def changes_of(self, *names: str) -> tuple[Change, ...]:
-        """Those to one of these names, or to something it holds."""
+    def changes_of(self, names: Iterable[str], *, but: Iterable[str] = ()) -> tuple[Change, ...]:
+        """Those to one of these names, to something it holds, or to the ``.dataset`` of anything that is not in ``but``."""
+        wanted, others = tuple(f"{name}." for name in names if name), set(but)
         return tuple(
             change
             for owner, change in self.changes
-            if any(name and (owner == name or owner.startswith(f"{name}.")) for name in names)
+            if f"{owner}.".startswith(wanted)
+            or (".dataset." in f"{owner}." and owner.partition(".dataset")[0] not in others)
         )
 
 
@@ -98,6 +99,7 @@ class _Reader(ast.NodeVisitor):
         self.framework = ""
         self.has_epochs = False
         self._loops: list[list[str]] = []
+        self._for_epochs = False
         self._named: dict[int, str] = {}
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -113,13 +115,17 @@ class _Reader(ast.NodeVisitor):
         self._in_new_scope(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        outer, self._for_epochs = self._for_epochs, "epoch" in node.name and node.name != "set_epoch"
         self._in_new_scope(node)
+        self._for_epochs = outer
 
     def visit_For(self, node: ast.For) -> None:
         names = list(_iterated(node.iter))
         for name in names:
             if any(name in outer for outer in self._loops):
                 self.shared.append((name, node.lineno, "nested loops"))
+        over_loader = any("loader" in name.lower() for name in names)
+        self.has_epochs |= "epoch" in ast.unparse(node.target).lower() or bool(over_loader and self._loops)
         self._in_loop(node, names)
 
     def visit_While(self, node: ast.While) -> None:
@@ -152,7 +158,7 @@ class _Reader(ast.NodeVisitor):
         elif tail == "set_epoch" and isinstance(node.func, ast.Attribute):
             owner = dotted(node.func.value)
             self.sets_epoch.append(owner)
-            if self._loops:
+            if self._loops or self._for_epochs:
                 self.changes.append((owner, Change(node.lineno, f"{owner}.set_epoch(...)")))
         self.generic_visit(node)
 
@@ -167,13 +173,12 @@ class _Reader(ast.NodeVisitor):
 
     def _in_loop(self, node: ast.For | ast.While, names: list[str]) -> None:
         self._loops.append(names)
-        self.has_epochs |= len(self._loops) >= _EPOCHS
         self.generic_visit(node)
         self._loops.pop()
 
     def _changed(self, target: ast.expr, statement: ast.stmt) -> None:
         owner = target.value if isinstance(target, ast.Attribute | ast.Subscript) else None
-        if owner is not None and self._loops and dotted(owner):
+        if owner is not None and (self._loops or self._for_epochs) and dotted(owner):
             text = ast.unparse(statement).partition("\n")[0]
             self.changes.append((dotted(owner), Change(statement.lineno, text)))
 

@@ -157,6 +157,8 @@ def test_a_stream_that_every_worker_reads_is_found_by_content_by_order_and_by_nu
     augmented = replace(WHOLE, repeated=0, alike=False, example=None)
     (by_number,) = stk502.examine(augmented, TARGET)
     assert by_number.numbers["alone"] == 100
+    (ranks,) = stk502.examine(replace(SHARED_OUT, world=4, ranks_alike=True, world_told=True), TARGET)
+    assert ranks.numbers["world"] == 4
     (later,) = stk502.examine(WHOLE, _target(stream=True, num_workers=0))
     assert later.severity == "low"
 
@@ -164,6 +166,8 @@ def test_a_stream_that_every_worker_reads_is_found_by_content_by_order_and_by_nu
 def test_a_shared_out_stream_and_one_of_equal_items_are_fine():
     assert not list(stk502.examine(SHARED_OUT, _target(stream=True)))
     assert not list(stk502.examine(ENDLESS, _target(stream=True)))
+    only_mentions_ranks = replace(SHARED_OUT, world=2, ranks_alike=True)
+    assert not list(stk502.examine(only_mentions_ranks, _target(stream=True)))
     twins = replace(SHARED_OUT, repeated=3, example=(0, 1, 1, 9))
     assert not list(stk502.examine(twins, _target(stream=True)))
 
@@ -237,7 +241,15 @@ def test_changes_that_persistent_workers_do_not_see(statement):
     )
 
 
+def test_changes_in_a_function_for_epochs_reach_no_worker_either():
+    source = "def on_epoch_start(trainer, epoch):\n    trainer.train_loader.dataset.set_epoch(epoch)\n"
+    (found,) = stk504.examine(_target(source=source, persistent_workers=True))
+    assert found.numbers["line"] == 2
+
+
 def test_changes_to_others_and_outside_of_loops_reach_whom_they_should():
+    short_lived = "test = DataLoader(test_set, num_workers=2)\n" + _script("test.dataset.crop = 1")
+    assert not list(stk504.examine(_target(source=short_lived, persistent_workers=True)))
     for statement in ("sampler.set_epoch(epoch)", "model.p = 1", "train_settings.crop = 1"):
         assert not list(stk504.examine(_target(source=_script(statement), persistent_workers=True)))
     before = "train_set.crop = 128\n" + _script()
@@ -261,6 +273,8 @@ def test_epochs_in_the_same_order():
 def test_samplers_that_are_told_the_epoch_or_need_not_be():
     told = _target(source=_script("sampler.set_epoch(epoch)"), replicas=4)
     assert not list(stk505.examine(DISTRIBUTED, told))
+    no_epochs = _target(source="for row in rows:\n    for cell in row: ...\n", replicas=4)
+    assert [found.severity for found in stk505.examine(DISTRIBUTED, no_epochs)] == ["low"]
     framework = _target(source="import lightning as L\n" + _script(), replicas=4)
     assert not list(stk505.examine(DISTRIBUTED, framework))
     assert not list(stk505.examine(replace(DISTRIBUTED, repeats=False), _target(source=_script())))
@@ -421,7 +435,7 @@ def test_epochs_that_are_short_against_the_start_of_workers():
     )
     assert ours.numbers["start_s"] == pytest.approx(3.0)
     (forked,) = stk706.examine(_target(num_workers=8), quick)
-    assert forked.severity == "moderate"
+    assert forked.severity == "low"
 
 
 def test_long_epochs_and_workers_that_stay_are_fine():

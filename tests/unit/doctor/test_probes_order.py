@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
+from stoker._doctor.checks import stk503_drop_last_loss
 from stoker._doctor.facts import Missing
 from stoker._doctor.facts.randomness import Randomness, Source
 from stoker._doctor.facts.stream import Reading, Stream
@@ -29,6 +31,7 @@ from stoker._doctor.probes import pinning, randomness, sampler, stream
 from stoker._doctor.probes.digest import digest
 from stoker._doctor.probes.forks import Enough, Lost, answers, become_worker, soft_limit
 from stoker._doctor.subject import Subject
+from tests.unit.doctor.test_checks_order import LOADER, TARGET
 
 LOOSE = np.random.default_rng(1)
 
@@ -144,6 +147,10 @@ def test_streams_that_end_are_counted_to_the_last_item():
     whole = _read(lambda: iter(range(50)), workers=3)
     assert whole.whole
     assert (whole.items, whole.repeated, whole.example) == (150, 100, (0, 0, 1, 0))
+    target = replace(TARGET, stream=True, loader=replace(LOADER, batch_size=8, drop_last=True))
+    (lost,) = stk503_drop_last_loss.examine(target, shared_out)
+    torchs = DataLoader(Items(_shared_out), 8, num_workers=2, drop_last=True, multiprocessing_context="fork")
+    assert lost.numbers["batches"] == len(list(torchs))
     augmented = _read(lambda: iter([torch.rand(2) for _ in range(20)]))
     assert augmented.whole
     assert augmented.repeated == 0
@@ -175,10 +182,14 @@ class ByRank(IterableDataset):
         return iter(range(rank * workers + worker, 103, world * workers))
 
 
-def test_ranks_are_tried_where_the_dataset_asks_for_its_rank():
+def test_ranks_are_tried_where_the_dataset_asks_for_its_rank(monkeypatch):
     found = stream.probe(Subject(ByRank(), arguments={"num_workers": 2}))
     assert isinstance(found, Stream)
     assert (found.world, found.ranks) == (2, ((0, (26, 26)), (1, (26, 25))))
+    assert (found.ranks_alike, found.world_told) == (False, False)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    blind = _read(_shared_out)
+    assert (blind.world, blind.ranks_alike, blind.world_told) == (4, True, True)
     assert not torch.distributed.is_initialized()
 
 

@@ -1,9 +1,10 @@
-"""Every worker reads the whole stream.
+"""Every worker, or every rank, reads the whole stream.
 
 What it finds
 -------------
 The `IterableDataset` is read as by the loader's workers, for up to a second, and once without workers. Items are compared by
-their content. It is found when workers give the same items, or when each of them gives as many as the whole stream has.
+their content. It is found when workers give the same items, or when each of them gives as many as the whole stream has; and,
+in a run of several ranks, when ranks do.
 
 Why it hurts
 ------------
@@ -54,6 +55,13 @@ yield from itertools.islice(items, worker, None, workers)"""
 
 def examine(stream: Stream, target: Target) -> Iterator[Finding]:
     """By content where items can be told apart, else by their number."""
+    if stream.ranks_alike and stream.world_told:
+        yield CHECK.finding(
+            f"of {stream.world} ranks the first and the last read the same items: every rank trains on the whole stream",
+            "Take a share by rank too: item rank * workers + worker of every world_size * workers.",
+            where=f"{target.dataset_class}.__iter__",
+            numbers={"world": stream.world},
+        )
     by_content = stream.repeated > _SHARE * max(1, stream.items)
     if not (by_content or stream.alike or stream.whole):
         return

@@ -2,8 +2,8 @@
 
 What it finds
 -------------
-A loader with `persistent_workers=True`, and a script that assigns to an attribute of its dataset within a loop, or calls
-the dataset's `set_epoch`; or a dataset class that has a `set_epoch` at all.
+A loader with `persistent_workers=True`, and a script that assigns to an attribute of its dataset within a loop or in a function
+that is called for epochs, or calls the dataset's `set_epoch` there; or a dataset class that has a `set_epoch` at all.
 
 Why it hurts
 ------------
@@ -44,12 +44,13 @@ def examine(target: Target) -> Iterator[Finding]:
     script = read(target.source)
     if not (loader.persistent_workers and loader.num_workers) or loader.engine != "torch" or script is None:
         return
-    changes = script.changes_of(*_names(script, target))
+    others = [each.name for each in script.loaders if not each.persistent]
+    changes = script.changes_of(_names(script), but=others)
     edit = Edit("persistent_workers=False", "persistent_workers=True", loader.site, "argument")
     if changes:
         first = changes[0]
         yield CHECK.finding(
-            f"line {first.line} changes the dataset in a loop ({first.text}){_more(changes)}, and persistent workers keep "
+            f"line {first.line} changes the dataset between epochs ({first.text}){_more(changes)}, and persistent workers keep "
             "the copy they were started with: none of it reaches them",
             "Set persistent_workers=False, or keep the value in a tensor with share_memory_().",
             where=first.text.partition("=")[0].strip(),
@@ -67,13 +68,9 @@ def examine(target: Target) -> Iterator[Finding]:
         )
 
 
-def _names(script: Script, target: Target) -> set[str]:
-    """What the dataset is called: the argument of the loader's call, or ``.dataset`` of what that is assigned to."""
-    made = [each for each in script.loaders if each.persistent]
-    here = [each for each in made if each.line == target.loader.line] or made
-    names = {each.dataset for each in here} | {f"{each.name}.dataset" for each in here if each.name}
-    asked = target.name.rpartition(":")[2]
-    return names | ({f"{asked}.dataset"} if asked.isidentifier() else set())
+def _names(script: Script) -> set[str]:
+    """What datasets of such loaders are called: the argument of the call."""
+    return {each.dataset for each in script.loaders if each.persistent}
 
 
 def _more(changes: tuple[Change, ...]) -> str:

@@ -51,7 +51,7 @@ def examine(target: Target, pinning: Pinning, samples: Samples | None = None) ->
     elif pinning.accelerator is None:
         yield CHECK.finding(
             "pin_memory=True, and no accelerator is found here: torch warns and pins nothing",
-            "Set pin_memory=torch.accelerator.is_available().",
+            "Leave it out here; pin_memory=torch.accelerator.is_available() is right on every machine.",
             edit=Edit("pin_memory=False", "pin_memory=True", site, "argument"),
             numbers=numbers,
         )

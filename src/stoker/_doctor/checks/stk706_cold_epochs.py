@@ -45,6 +45,10 @@ _LOW, _MODERATE = 0.1, 0.3
 """Shares of an epoch that are spent on starting."""
 
 
+_FELT_S = 0.5
+"""A start that takes less is felt only by those who count epochs in thousands."""
+
+
 def examine(target: Target, samples: Samples, scan: Scan | None = None) -> Iterator[Finding]:
     """An estimate, and says so: what counts is whether starting is a good part of an epoch."""
     loader = target.loader
@@ -63,7 +67,7 @@ def examine(target: Target, samples: Samples, scan: Scan | None = None) -> Itera
         f"{loader.batches} batches take {loader.num_workers} workers about {duration(epoch_s)}, and starting the workers "
         f"({loader.start_method}) takes about {duration(start_s)} at every iter(): {share:.0%} of an epoch (an estimate)",
         "Set persistent_workers=True.",
-        severity="moderate" if share > _MODERATE else "low",
+        severity="moderate" if share > _MODERATE and start_s > _FELT_S else "low",
         edit=Edit("persistent_workers=True", "persistent_workers=False", loader.site, "argument"),
         gain=Gain(
             share,

@@ -46,6 +46,11 @@ class Stream:
     ranks: tuple[tuple[int, tuple[int, ...]], ...] = ()
     """Some ranks, each with the items of its workers; () when ranks were not tried or a stream did not end."""
 
+    ranks_alike: bool = False
+    """Whether those ranks gave the same items, and not all items are the same."""
+    world_told: bool = False
+    """Whether the environment or the dataset says how many ranks there are; else 2 were assumed."""
+
     @property
     def items(self) -> int:
         """Of all workers together."""

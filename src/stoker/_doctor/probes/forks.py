@@ -13,6 +13,7 @@ import os
 import pickle
 import selectors
 import signal
+import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from stoker._worker.seeding import seed_like_torch
 from stoker.measure.witness import forked
 
 _CHUNK_BYTES = 1 << 16
+_LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,17 @@ def answers(jobs: Sequence[Callable[[], Any]], within_s: float) -> list[Any]:
     try:
         for number, job in enumerate(jobs):
             ours, theirs = os.pipe()
-            pid = forked()
-            if pid == 0:
-                _answer(job, theirs)
-            os.close(theirs)
-            waiting[ours] = (number, pid)
+            try:
+                pid = forked()
+            except OSError:
+                os.close(ours)
+                raise
+            else:
+                if pid == 0:
+                    _answer(job, theirs)
+                waiting[ours] = (number, pid)
+            finally:
+                os.close(theirs)
         _collect(waiting, told, monotonic() + within_s)
     finally:
         for ours, (_, pid) in waiting.items():
@@ -75,10 +83,19 @@ def _collect(waiting: dict[int, tuple[int, int]], told: list[Any], deadline: flo
             for key, _ in selector.select(left):
                 part = os.read(key.fd, _CHUNK_BYTES)
                 text[key.fd] += part
-                if not part:
+                whole = _whole(text[key.fd])
+                if whole is not None or not part:
                     selector.unregister(key.fd)
                     number, _ = waiting[key.fd]
-                    told[number] = pickle.loads(text[key.fd]) if text[key.fd] else Lost("its process died")
+                    told[number] = Lost("its process died") if whole is None else pickle.loads(whole)
+
+
+def _whole(text: bytearray) -> bytes | None:
+    """A message that is complete. The end of the pipe may never come: what a dataset starts in a fork holds it open."""
+    if len(text) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack_from(text)
+    return bytes(text[_LENGTH.size :]) if len(text) == _LENGTH.size + length else None
 
 
 def _answer(job: Callable[[], Any], pipe: int) -> None:
@@ -93,7 +110,8 @@ def _answer(job: Callable[[], Any], pipe: int) -> None:
         except Exception as error:
             found = Lost(f"{type(error).__name__}: {error}")
         with os.fdopen(pipe, "wb") as file:
-            file.write(pickle.dumps(found))
+            packed = pickle.dumps(found)
+            file.write(_LENGTH.pack(len(packed)) + packed)
     finally:
         os._exit(0)
 

@@ -12,17 +12,17 @@ _ASKS = re.compile(r"get_rank|get_world_size|WORLD_SIZE|['\"]RANK['\"]|process_i
 _WORLD_NAMES = ("num_replicas", "world_size", "num_ranks", "nranks")
 
 
-def world_of(environ: Mapping[str, str], holder: object) -> int:
-    """How many ranks there are, by what the dataset or sampler says or else the environment; 2 for one whose code only asks
-    for its rank; else 1."""
+def world_of(environ: Mapping[str, str], holder: object) -> tuple[int, bool]:
+    """How many ranks there are, and whether somebody says so: the dataset or sampler, or else the environment. (2, False) for one
+    whose code only asks for its rank; else (1, False)."""
     for name in _WORLD_NAMES:
         found = _count(holder, name)
         if found is not None and found > 1:
-            return found
+            return found, True
     told = environ.get("WORLD_SIZE", "")
     if told.isdigit() and int(told) > 1:
-        return int(told)
-    return 2 if asks(holder) else 1
+        return int(told), True
+    return (2 if asks(holder) else 1), False
 
 
 def asks(holder: object) -> bool:

@@ -137,7 +137,7 @@ def _asked(dataset: Any, index: int) -> str:
 def _by_rank(subject: Subject, own: Any) -> tuple[int, tuple[tuple[int, int], ...]]:
     """Batches of the first and of the last rank, for a sampler that is not torch's and knows its rank."""
     known = type(own).__module__.startswith(("torch.", "stoker."))
-    world = 1 if known else ranks.world_of({} if not ranks.asks(own) else os.environ, own)
+    world, _ = (1, False) if known else ranks.world_of(os.environ if ranks.asks(own) else {}, own)
     if world < 2:
         return 1, ()
     found = []

@@ -9,7 +9,7 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -55,9 +55,7 @@ def probe(subject: Subject) -> Stream | Missing:
         return Missing(f"the stream could not be read: {lost.reason}")
     alone, *by_worker = found
     repeated, example = _repeated(alone.digests, [each.digests for each in by_worker])
-    ended = all(each.ended for each in by_worker)
-    world, by_rank = _by_rank(subject, workers) if ended else (1, ())
-    return Stream(
+    read = Stream(
         workers=tuple(each.reading for each in by_worker),
         alone=alone.reading,
         repeated=repeated,
@@ -65,9 +63,8 @@ def probe(subject: Subject) -> Stream | Missing:
         example=example,
         declared=_length(subject.dataset),
         broken=alone.broken,
-        world=world,
-        ranks=by_rank,
     )
+    return _with_ranks(read, subject)
 
 
 def _work(subject: Subject, worker: int, workers: int) -> _Read:
@@ -134,23 +131,34 @@ def _alike(by_worker: Sequence[Sequence[int]]) -> bool:
     return len(set(head)) > 1 and all(list(items[:shortest]) == head for items in by_worker)
 
 
-def _by_rank(subject: Subject, workers: int) -> tuple[int, tuple[tuple[int, tuple[int, ...]], ...]]:
-    """The first and the last rank's items, when there are ranks, or when the dataset asks which one it is."""
-    world = ranks.world_of(os.environ, subject.dataset)
+def _with_ranks(stream: Stream, subject: Subject) -> Stream:
+    """The first and the last rank's items too, when there are ranks, or when the dataset asks which one it is."""
+    world, told = ranks.world_of(os.environ, subject.dataset)
     if world < 2:
-        return 1, ()
+        return stream
+    workers = len(stream.workers)
 
-    def work(rank: int, worker: int) -> tuple[int, bool]:
+    def work(rank: int, worker: int) -> _Read:
         ranks.pretend(subject.dataset, rank, world)
-        read = _work(subject, worker, workers)
-        return len(read.digests), read.ended
+        return _work(subject, worker, workers)
 
     turns = [(rank, worker) for rank in (0, world - 1) for worker in range(workers)]
     found = answers([partial(work, *turn) for turn in turns], _HARD_S)
-    if any(isinstance(each, Lost) or not each[1] for each in found):
-        return world, ()
-    counts = [each[0] for each in found]
-    return world, ((0, tuple(counts[:workers])), (world - 1, tuple(counts[workers:])))
+    if any(isinstance(each, Lost) for each in found):
+        return stream
+    first, last = found[:workers], found[workers:]
+    return replace(
+        stream,
+        world=world,
+        world_told=told,
+        ranks_alike=all(_alike([a.digests, b.digests]) for a, b in zip(first, last, strict=True)),
+        ranks=tuple(
+            (rank, tuple(len(each.digests) for each in reads))
+            for rank, reads in ((0, first), (world - 1, last))
+        )
+        if all(each.ended for each in found)
+        else (),
+    )
 
 
 def _length(dataset: Any) -> int | None:
