@@ -116,6 +116,10 @@ def test_a_cache_that_grows_until_memory_ends_is_named():
     assert (found.severity, found.where) == ("high", "dataset.cache")
     assert found.numbers["ends_at_step"] == -(-2 * GIB // 1_200_000)
     assert "dataset.cache went from 0 items to 3,512" in found.evidence
+    # Its tensors may as well lie in memory that the parent had freed, which the worker then copies.
+    reused = replace(growing, windows=(Window(500, 6_000_000, 0),) * 6)
+    (again,) = stk603_out_of_memory.examine(reused, TARGET)
+    assert again.numbers == found.numbers
     # The same cache where all of it fits, one that is full, and a worker that only copies.
     assert list(stk603_out_of_memory.examine(replace(growing, available_bytes=100 * GIB), TARGET)) == []
     full = (Window(500, 0, 6_000_000), Window(500, 0, 3_000_000), *(Window(500, 0, 0),) * 4)

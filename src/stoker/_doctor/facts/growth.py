@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 LEAST_WINDOWS = 4
+_UNKNOWN = 0.5
+"""Share of what was copied, of nothing that is known, from which on it is taken for memory made anew."""
 _STEADY = 0.4
 """A window's growth per sample, over the mean of all, from which on it goes on growing."""
 
@@ -77,7 +80,12 @@ class Growth:
     @property
     def own_slope_bytes(self) -> float:
         """Made anew per sample, after the warm-up."""
-        return sum(each.own_bytes for each in self.windows) / max(1, self.samples)
+        return sum(map(self._own, self.windows)) / max(1, self.samples)
+
+    def _own(self, window: Window) -> float:
+        """With what was copied of nothing that is known: new objects lie in pages that the parent had and had freed, too."""
+        unknown = 1 - min(1.0, sum(each.explains for each in self.containers))
+        return window.own_bytes + (unknown * window.copied_bytes if unknown > _UNKNOWN else 0)
 
     @property
     def copies_steadily(self) -> bool:
@@ -87,11 +95,11 @@ class Growth:
     @property
     def grows_steadily(self) -> bool:
         """The same of what was made anew."""
-        return _steady([(each.samples, each.own_bytes) for each in self.windows])
+        return _steady([(each.samples, self._own(each)) for each in self.windows])
 
 
-def _steady(windows: list[tuple[int, int]]) -> bool:
-    samples, grown = (sum(column) for column in zip(*windows, strict=True)) if windows else (0, 0)
+def _steady(windows: Sequence[tuple[int, float]]) -> bool:
+    samples, grown = sum(each[0] for each in windows), sum(each[1] for each in windows)
     if len(windows) < LEAST_WINDOWS or grown <= 0:
         return False
     mean = grown / samples
