@@ -1,4 +1,7 @@
-"""The dataset as an object: what it holds, by attribute path, and what it takes to send it. Nothing of it was run but what pickling runs."""
+"""The dataset as an object: what it holds, by attribute path, and what it takes to send it.
+
+Nothing of the user's was run to know this, but what pickling runs.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +159,7 @@ class Scan:
     pickle_bytes: int | None = None
     """Bytes of the pickle beside tensors and arrays; None when it could not be made."""
     pickle_s: float | None = None
-    """Seconds it takes to pickle that, once."""
+    """Seconds of CPU it takes to pickle that, once."""
     room_bytes: int | None = None
     """Memory that could still be taken when it was scanned."""
     about: bool = False
