@@ -75,7 +75,10 @@ def _frames(dump: str) -> list[tuple[str, str, str]]:
         if match is None:
             break
         found.append((match[1], match[2], match[3]))
-    return found[::-1]
+    frames = found[::-1]
+    # The script that called the doctor is on the stack too, when the patient is a fork of it: outside of the probe.
+    ours = [at for at, each in enumerate(frames) if each[0].startswith(_DOCTOR)]
+    return frames[ours[-1] + 1 :] if ours else frames
 
 
 def _is_users(frame: tuple[str, str, str]) -> bool:
@@ -83,9 +86,6 @@ def _is_users(frame: tuple[str, str, str]) -> bool:
 
 
 def _shown(frames: list[tuple[str, str, str]]) -> str:
-    """Without what is outside of the probe: the script that called the doctor, when the patient is a fork of it."""
-    ours = [at for at, each in enumerate(frames) if each[0].startswith(_DOCTOR)]
-    frames = frames[ours[-1] + 1 :] if ours else frames
     kept = [each for each in frames if not each[0].startswith((_OURS, "<frozen"))]
     while kept and not _is_users(kept[0]) and any(map(_is_users, kept)):
         kept.pop(0)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
+
+_FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
+
+
+def innermost(stack: str) -> str:
+    """The last frame of a stack in a few words: "__getitem__ (data.py:12)"; "" when there is none."""
+    found = _FRAME.findall(stack)
+    return f"{found[-1][2]} ({os.path.basename(found[-1][0])}:{found[-1][1]})" if found else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +31,18 @@ class Leaf:
     """What lies behind it: far more than ``data_bytes`` for a small view of something large."""
     device: str = "cpu"
     requires_grad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Memory behind tensors of a batch: torch sends all of it, whatever the tensors show of it."""
+
+    path: str
+    """Of the first tensor in it, from the batch."""
+    tensors: int
+    used_bytes: int
+    """What the tensors show."""
+    storage_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +74,12 @@ class Failure:
     picklable: bool
     collating: bool = False
 
+    def __str__(self) -> str:
+        """In a line: "FileNotFoundError: no such file: a.png, in __getitem__ (data.py:12)"."""
+        said = f"{self.kind}: {self.text}" if self.text else self.kind
+        where = innermost(self.stack)
+        return f"{said}, in {where}" if where else said
+
 
 @dataclass(frozen=True, slots=True)
 class Mishap:
@@ -76,6 +104,8 @@ class Samples:
     mishaps: tuple[Mishap, ...] = ()
     nones: tuple[int, ...] = ()
     """Indices whose sample is None."""
+    none_collates: bool = False
+    """Whether the loader's ``collate_fn`` takes such a sample together with others."""
     sample_s: tuple[float, ...] = ()
     """Wall seconds of each sample that was made."""
     cpu_s: tuple[float, ...] = ()
@@ -86,6 +116,8 @@ class Samples:
     """Tensors in it."""
     batch_leaves: tuple[Leaf, ...] = ()
     """What is in the batch that was collated: of torch's own collation no views, of a ``collate_fn`` maybe."""
+    batch_storages: tuple[Storage, ...] = ()
+    """Those of which tensors of that batch show a part only."""
     batch_rows: int = 0
     """Samples in it: fewer than ``batch_size`` when there was no time for more."""
     uses_accelerator: bool = False

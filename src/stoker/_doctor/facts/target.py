@@ -44,6 +44,8 @@ class Loader:
     file: str | None = None
     """The file of ``site``, as a path that can be opened."""
     line: int | None = None
+    on_bad_sample: str = "raise"
+    """stoker's: "raise", "skip" or "replace"."""
 
     @property
     def window(self) -> int:

@@ -49,12 +49,14 @@ def probe(subject: Subject) -> Samples:
         differences=differences,
         failures=tuple(made.failures[:_MOST_FAILURES]),
         nones=tuple(made.nones),
+        none_collates=bool(made.nones) and first is not None and _collates(collate, [first, None]),
         sample_s=tuple(made.wall_s),
         cpu_s=tuple(made.cpu_s),
         collate_s=batch.collate_s,
         batch_bytes=batch.data_bytes,
         batch_tensors=batch.tensors,
         batch_leaves=batch.leaves,
+        batch_storages=batch.storages,
         batch_rows=batch.rows,
         uses_accelerator=before is None and initialised_accelerator() is not None,
         unsendable=batch.unsendable,
@@ -223,6 +225,7 @@ class _Batch:
     data_bytes: int = 0
     tensors: int = 0
     leaves: tuple[Any, ...] = ()
+    storages: tuple[Any, ...] = ()
     unsendable: tuple[str, ...] = ()
 
 
@@ -251,6 +254,7 @@ def _batch(subject: Subject, made: _Made, collate: Callable[[Any], Any]) -> _Bat
         int(data_bytes * whole),
         len(held),
         structure.leaves(batch),
+        structure.storages(batch),
         unsendable(batch),
     )
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from stoker._doctor.facts.samples import Difference, Leaf
+from stoker._doctor.facts.samples import Difference, Leaf, Storage
 
 _MOST_LEAVES = 256
 _DEEPEST = 12
+_MOST_STORAGES = 8
 
 
 def leaves(value: Any) -> tuple[Leaf, ...]:
@@ -27,6 +28,25 @@ def leaves(value: Any) -> tuple[Leaf, ...]:
 def tensors(value: Any) -> Iterator[torch.Tensor]:
     """Every tensor in it."""
     return (each for _, each in _walk(value, "", 0) if isinstance(each, torch.Tensor))
+
+
+def storages(value: Any) -> tuple[Storage, ...]:
+    """The storages that tensors in it show a part of, the most wasteful first."""
+    found: dict[int, Storage] = {}
+    for path, each in _walk(value, "", 0):
+        if not isinstance(each, torch.Tensor) or each.layout != torch.strided:
+            continue
+        whole = each.untyped_storage()
+        before = found.get(whole.data_ptr())
+        used = each.numel() * each.element_size() + (before.used_bytes if before else 0)
+        found[whole.data_ptr()] = Storage(
+            before.path if before else path,
+            (before.tensors if before else 0) + 1,
+            used,
+            whole.nbytes(),
+        )
+    partial = [each for each in found.values() if each.used_bytes < each.storage_bytes]
+    return tuple(sorted(partial, key=lambda each: each.used_bytes - each.storage_bytes)[:_MOST_STORAGES])
 
 
 def difference(first: Any, second: Any, path: str = "") -> tuple[str, str, str, str] | None:

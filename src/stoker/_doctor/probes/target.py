@@ -76,6 +76,7 @@ def told(loader: Any, given: dict[str, Any]) -> Loader:
         site=getattr(loader, "_site", None) or (f"{_short(place[0])}:{place[1]}" if place else None),
         file=os.path.abspath(place[0]) if place else None,
         line=place[1] if place else None,
+        on_bad_sample=getattr(loader, "on_bad_sample", "raise"),
     )
 
 

@@ -1,0 +1,65 @@
+"""Samples have different shapes and do not go into one batch.
+
+What it finds
+-------------
+Two samples whose tensors, arrays or lists differ in shape or length at the same place, which the loader's own `collate_fn`
+refuses to put together. A `collate_fn` that pads is tried, and is fine.
+
+Why it hurts
+------------
+torch raises `stack expects each tensor to be equal size` without workers and `Trying to resize storage that is not resizable`
+with them, names neither the key nor the samples, and does so whenever a shuffled epoch happens to bring two such samples
+together: after an hour, or only in some runs.
+
+Example
+-------
+```python
+def __getitem__(self, index):
+    return read_image(self.paths[index])       # as large as the file: (3, 224, 224), (3, 180, 224), ...
+```
+
+Fix
+---
+Bring them to one size in the dataset (resize, crop, pad), or pad a batch to its longest sample in a `collate_fn`:
+
+```python
+def padded(samples):
+    rows, labels = zip(*samples)
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), torch.tensor(labels)
+```
+
+stoker's loader raises as well, and says for every `num_workers` which key, which shapes and which indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker._core.finding import Finding
+from stoker._doctor.check import Check
+from stoker._doctor.facts.samples import Samples
+
+
+def examine(samples: Samples) -> Iterator[Finding]:
+    """Every place where shapes or lengths differ and collation fails."""
+    for each in samples.differences:
+        if each.what not in ("shape", "length") or each.collates:
+            continue
+        what = "shape" if each.what == "shape" else "length"
+        yield CHECK.finding(
+            f"sample{each.path} has {what} {each.first} at index {each.first_index} and {each.second} at index "
+            f"{each.second_index}; the loader's collate_fn does not take them together",
+            "Bring samples to one size in the dataset, or pass a collate_fn that pads "
+            "(torch.nn.utils.rnn.pad_sequence for sequences).",
+            where=f"sample{each.path}",
+            numbers={
+                "first": each.first,
+                "second": each.second,
+                "first_index": each.first_index,
+                "second_index": each.second_index,
+                "tried": len(samples.indices),
+            },
+        )
+
+
+CHECK = Check(__name__, __doc__, severity="high", examine=examine, rows=(23,))

@@ -1,0 +1,82 @@
+"""The dataset returns None for some samples.
+
+What it finds
+-------------
+Samples that are None, or have None at a place where others have a value, and that the loader's `collate_fn` does not take.
+
+Why it hurts
+------------
+The usual way there is an `except: return None` for broken files. torch's collation then raises `batch must contain tensors,
+... found NoneType` (older: `Could not infer dtype of NoneType`), without the index, and the epoch ends with the first of them.
+
+Example
+-------
+```python
+def __getitem__(self, index):
+    try:
+        return read(self.paths[index])
+    except OSError:
+        return None
+```
+
+Fix
+---
+Find broken samples once and leave them out (`torch.utils.data.Subset(dataset, good)`), or drop them in a `collate_fn`:
+`default_collate([row for row in rows if row is not None])`, which makes some batches smaller. stoker's loader does it with one
+argument: `on_bad_sample="skip"`, or `"replace"`, which keeps the batch size; both count what they leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker._core.finding import Edit, Finding, counted
+from stoker._doctor.check import Check
+from stoker._doctor.facts.samples import Samples
+from stoker._doctor.facts.target import Target
+
+_SHOWN = 5
+
+
+def examine(samples: Samples, target: Target) -> Iterator[Finding]:
+    """Whole samples first, then places inside them."""
+    loader = target.loader
+    stokers = loader.engine == "stoker"
+    if samples.nones and not samples.none_collates and not (stokers and loader.on_bad_sample != "raise"):
+        shown = ", ".join(map(str, samples.nones[:_SHOWN]))
+        more = ", ..." if len(samples.nones) > _SHOWN else ""
+        yield CHECK.finding(
+            f"{counted(len(samples.nones), 'sample')} of {len(samples.indices)} that were made "
+            f"{'is' if len(samples.nones) == 1 else 'are'} None: at index {shown}{more}",
+            'Pass on_bad_sample="replace": such samples are replaced and counted.'
+            if stokers
+            else "Leave them out (torch.utils.data.Subset), or drop them in the collate_fn; or use stoker's loader with "
+            'on_bad_sample="replace".',
+            edit=Edit('on_bad_sample="replace"', site=loader.site, kind="argument") if stokers else None,
+            where=f"dataset[{samples.nones[0]}]",
+            numbers={"nones": len(samples.nones), "tried": len(samples.indices), "index": samples.nones[0]},
+        )
+    for each in samples.differences:
+        if each.what == "none" and not each.collates:
+            index = each.first_index if each.first == "None" else each.second_index
+            other, value = (
+                (each.second_index, each.second) if each.first == "None" else (each.first_index, each.first)
+            )
+            yield CHECK.finding(
+                f"sample{each.path} is None at index {index} and a {value} at index {other}",
+                "Give it a value that stands for nothing (an empty tensor of the same shape, -1), or leave the key out "
+                "in a collate_fn.",
+                where=f"sample{each.path}",
+                numbers={"index": index, "other_index": other},
+            )
+
+
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    prevented='With on_bad_sample="skip" or "replace" such samples are left out or replaced, and counted; otherwise the '
+    "error names the index.",
+    examine=examine,
+    rows=(25,),
+)

@@ -1,0 +1,94 @@
+"""Samples are of different types.
+
+What it finds
+-------------
+Two samples that have different dtypes, kinds of values (a tensor and an array, an int and a float) or keys at the same place;
+and arrays of Python objects, which no tensor can hold. What the loader's own `collate_fn` refuses is serious. What it takes is
+told too when the batch's dtype then depends on which sample comes first.
+
+Why it hurts
+------------
+Without workers torch promotes types while it stacks. In a worker it stacks into shared memory of the first sample's dtype, and
+raises `result type Float can't be cast to the desired output type Long`: the same data works with 0 workers and fails with 1.
+Where it does not fail, some batches are int64 and some float64, and a model complains, or silently computes in another precision.
+
+Example
+-------
+```python
+def __getitem__(self, index):
+    row = json.loads(self.lines[index])
+    return torch.tensor(row["x"])              # [1, 2] is int64, [1.0, 2.5] is float32
+```
+
+Fix
+---
+Say the type where the sample is made: `torch.tensor(row["x"], dtype=torch.float32)`, `float(value)`, the same keys in every dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker._core.finding import Finding
+from stoker._doctor.check import Check
+from stoker._doctor.facts.samples import Difference, Samples
+from stoker._doctor.facts.target import Target
+
+_WORDS = {"dtype": "dtype", "kind": "type", "keys": "keys"}
+
+
+def examine(samples: Samples, target: Target) -> Iterator[Finding]:
+    """Differences first, then what no tensor can hold."""
+    loader = target.loader
+    for each in samples.differences:
+        if each.what not in _WORDS or (each.collates and loader.own_collate):
+            continue
+        if each.collates or (each.what == "dtype" and (loader.engine == "stoker" or not loader.num_workers)):
+            if _batched(target):
+                yield _found(
+                    each, "low", "; a batch has the type that its first sample decides, or a promoted one"
+                )
+        else:
+            yield _found(each, "high", "; the loader's collate_fn does not take them together in a worker")
+    for leaf in samples.leaves:
+        if leaf.kind == "array" and leaf.dtype == "object" and not loader.own_collate:
+            yield CHECK.finding(
+                f"sample{leaf.path} is an array of Python objects (dtype object, shape {leaf.shape}), which no tensor can hold",
+                "Make it an array of numbers, or a list if it holds text.",
+                where=f"sample{leaf.path}",
+                numbers={"dtype": leaf.dtype},
+            )
+
+
+def _batched(target: Target) -> bool:
+    return target.loader.batch_size is not None or bool(target.loader.batch_sampler)
+
+
+def _found(each: Difference, severity: str, consequence: str) -> Finding:
+    word = _WORDS[each.what]
+    return CHECK.finding(
+        f"sample{each.path} has {word} {each.first} at index {each.first_index} and {each.second} at index "
+        f"{each.second_index}{consequence}",
+        "Give every dict the same keys."
+        if each.what == "keys"
+        else "Say the type where the sample is made: torch.tensor(value, dtype=torch.float32), float(value).",
+        severity=severity,
+        where=f"sample{each.path}",
+        numbers={
+            "first": each.first,
+            "second": each.second,
+            "first_index": each.first_index,
+            "second_index": each.second_index,
+        },
+    )
+
+
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    prevented="Collation is the same for every num_workers: dtypes are promoted as they are without workers, and other "
+    "mixes raise an error that names key and indices.",
+    examine=examine,
+    rows=(24,),
+)
