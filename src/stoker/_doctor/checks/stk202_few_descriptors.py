@@ -108,11 +108,8 @@ def here(machine: Machine) -> str:
     """How many this process may open."""
     if machine.descriptors is None or machine.descriptors >= _UNLIMITED:
         return ""
-    hard = (
-        ""
-        if machine.descriptors_hard is None
-        else f" (it may raise that to {_in_words(machine.descriptors_hard)})"
-    )
+    raised = (machine.descriptors_hard or 0) > machine.descriptors
+    hard = f" (it may raise that to {_in_words(machine.descriptors_hard or 0)})" if raised else ""
     now = "" if machine.descriptors_open is None else f", {machine.descriptors_open} are open now"
     return f"this process may open {_in_words(machine.descriptors)} files{hard}{now}"
 

@@ -57,7 +57,7 @@ def examine(
         yield CHECK.finding(
             f"a batch has {counted(tensors, 'tensor')}, each of which is a mapping; of {limit}, {left} are left for them: "
             f"{counted(fit, 'batch', 'batches')}. {loader.window} may be on their way, and those that the loop keeps come on top",
-            f"Put what belongs together into one tensor; or raise the limit, as root: {_COMMAND}.",
+            "Put what belongs together into one tensor; or raise the limit, as root.",
             severity="high" if fit <= loader.window + 1 else "moderate",
             edit=Edit(_COMMAND, kind="shown"),
             where="vm.max_map_count",
@@ -72,7 +72,7 @@ def examine(
     elif limit < _USUAL:
         yield CHECK.finding(
             f"{here(machine)}; {_USUAL} is usual",
-            f"Raise it, as root: {_COMMAND}.",
+            "Raise it, as root.",
             severity="low",
             edit=Edit(_COMMAND, kind="shown"),
             where="vm.max_map_count",

@@ -21,7 +21,8 @@ loader = DataLoader(ds, num_workers=os.cpu_count())     # 64 workers on 4 CPUs
 Fix
 ---
 Write the number that can be used, which `stoker doctor` shows: `num_workers=4` there. With several ranks on one machine, divide
-by their number. Or ask for more CPUs (`--cpus`, `resources.limits.cpu`, `--cpus-per-task`).
+by their number. Or ask for more CPUs (`--cpus`, `resources.limits.cpu`, `--cpus-per-task`). stoker's warning about too many
+workers goes by all three.
 """
 
 from __future__ import annotations
@@ -92,7 +93,6 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="moderate",
-    prevented="Its warning about too many workers goes by affinity, quota and local ranks.",
     examine=examine,
     here=here,
     rows=(42,),

@@ -55,7 +55,7 @@ def examine(
         instead = f"Python uses {folder.used} instead" if folder.used else "there is no other"
         yield CHECK.finding(
             f"{name} is {folder.path}, which {fault}: {instead}",
-            f"Make it, or {_EDIT.after}.",
+            "Make that folder, or name another one before Python starts.",
             severity="high" if by_name or folder.used is None else "low",
             edit=_EDIT,
             where=folder.variable or "TMPDIR",
@@ -67,7 +67,7 @@ def examine(
         yield CHECK.finding(
             f"{folder.used} has {length} bytes; the sockets of torch's workers add {SOCKET_BYTES}, and {longest + SOCKET_BYTES} "
             "is all that a socket's path may have",
-            f"Use a folder of {longest} bytes at most: {_EDIT.after}.",
+            f"Use a folder of {longest} bytes at most.",
             edit=_EDIT,
             where=folder.variable or "TMPDIR",
             numbers={"length_bytes": length, "longest_bytes": longest},

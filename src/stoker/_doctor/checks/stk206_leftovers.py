@@ -44,24 +44,16 @@ def examine(machine: Machine) -> Iterator[Finding]:
     found = machine.leftovers
     if found is None or not found.count:
         return
-    command = _command(found)
-    rest = (
-        f", then look again: these are the largest {len(found.names)}"
-        if found.count > len(found.names)
-        else ""
-    )
+    advice = "Delete exactly these files."
+    if found.count > len(found.names):
+        advice = f"Delete these, the largest {len(found.names)}, and look again."
     if machine.shm_shared:
-        advice = (
-            "This container may share /dev/shm with others, whose processes cannot be seen from here. If none of "
-            f"them uses these files: {command}{rest}."
-        )
-    else:
-        advice = f"Delete them: {command}{rest}."
+        advice += " Make sure that no other container uses them: this one may share /dev/shm, and cannot see their processes."
     yield CHECK.finding(
         here(machine),
         advice,
         severity=_severity(found, machine),
-        edit=Edit(command, kind="shown"),
+        edit=Edit(_command(found), kind="shown"),
         where="/dev/shm",
         numbers={"count": found.count, "bytes": found.total_bytes, "oldest_s": round(found.oldest_s)},
     )
@@ -74,8 +66,8 @@ def _severity(found: Leftovers, machine: Machine) -> str:
 
 
 def _command(found: Leftovers) -> str:
-    """Exactly these names: a pattern could meet files of processes that live."""
-    return "rm " + " ".join(quote(f"/dev/shm/{name}") for name in found.names)
+    """By name: a pattern could meet files of processes that live."""
+    return "cd /dev/shm && rm " + " ".join(map(quote, found.names))
 
 
 def here(machine: Machine) -> str:

@@ -72,7 +72,11 @@ def examine(machine: Machine, target: Target | None = None) -> Iterator[Finding]
 
 
 def _wanted(loader: Loader) -> int:
-    return loader.num_workers * (_FORKED_BYTES if loader.start_method == "fork" else _FRESH_BYTES)
+    if loader.start_method == "fork" or not loader.num_workers:
+        return loader.num_workers * _FORKED_BYTES
+    if loader.engine == "stoker":  # its workers are forked from one process that has imported torch
+        return _FRESH_BYTES + loader.num_workers * _FORKED_BYTES
+    return loader.num_workers * _FRESH_BYTES
 
 
 def _promises(machine: Machine, target: Target | None) -> Iterator[Finding]:
@@ -113,8 +117,6 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="high",
-    prevented="Batches that were not taken yet are bounded by bytes, which follow the room that is left; under spawn and "
-    "forkserver workers are forked from one process that has torch and the dataset.",
     examine=examine,
     here=here,
     rows=(8, 44),

@@ -60,7 +60,7 @@ def examine(machine: Machine, target: Target | None = None) -> Iterator[Finding]
     )
     yield CHECK.finding(
         f"{here(machine)}{each}. A forked worker reserves as much as its parent has",
-        f"As root: {_COMMAND}. Or start workers with multiprocessing_context='forkserver'.",
+        "Let the kernel reserve less strictly, as root. Or start workers with multiprocessing_context='forkserver'.",
         severity="high" if left_bytes < limit_bytes // 10 else "moderate",
         edit=Edit(_COMMAND, kind="shown"),
         where="vm.overcommit_memory",
