@@ -7,22 +7,26 @@ _MultiProcessingDataLoaderIter.__del__ …>`. It can only be recognised once it 
 
 Why it hurts
 ------------
-An iterator with workers was still referred to (by a traceback, a cycle, a notebook's `Out`) when other workers were forked.
-They inherit it; when their garbage collector meets it, its `__del__` asks after processes that are not theirs. The message is
-noise as a rule, but each worker prints it, and a worker that is interrupted there may take seconds to end.
+An iterator with workers was let go of but not yet freed, because a traceback, a cycle or a notebook's `Out` refers to it, when
+other workers were forked. They inherit it; when their garbage collector meets it, its `__del__` asks after processes that are
+not theirs. The batches are right. But every worker may print it, in the middle of messages that matter.
 
 Example
 -------
 ```python
-it = iter(train_loader)          # kept, never exhausted
-next(it)
-for batch in val_loader: ...     # its workers are forks that hold `it` too
+def peek(loader):
+    it = iter(loader)
+    holder = {"it": it, "first": next(it)}
+    holder["self"] = holder               # a cycle: only the garbage collector frees it
+
+peek(train_loader)
+for batch in val_loader: ...              # workers are forked while `it` is still there, and collect it
 ```
 
 Fix
 ---
-Let go of the first iterator before other workers start: `del it`, or do not keep one. In notebooks, `%reset -f out` after an
-error. `persistent_workers=True` on both loaders forks once. `multiprocessing_context="forkserver"` inherits nothing.
+Free the old iterator before other workers start: `del it`, then `gc.collect()`. In notebooks, `%reset -f out` after an error.
+`multiprocessing_context="forkserver"` inherits nothing.
 """
 
 from __future__ import annotations
