@@ -180,7 +180,7 @@ class _Visit:
         limit_s = max(1.0, self._deadline - time.monotonic())
         answer = patient.load(target, limit_s=limit_s, **arguments)
         if answer.fact is None:
-            raise _refusal(target, answer, patient.output)
+            raise refusal(target, answer, patient.output)
         self.facts.setdefault("process", answer.fact)
         return patient
 
@@ -207,7 +207,7 @@ def _summary(mishap: Mishap) -> str:
     return f"{where} {'hung' if mishap.what == 'hung' else mishap.what}: {mishap.text}"
 
 
-def _refusal(target: str, answer: Answer, output: str) -> TargetError:
+def refusal(target: str, answer: Answer, output: str) -> TargetError:
     mishap = answer.mishap
     if mishap is None:
         return TargetError(answer.failure, answer.stack, output)

@@ -179,7 +179,9 @@ def _probe(
 ) -> None:
     assert subject is not None
     stacks.StackFile(stack_fd, 0)
-    watched = replace(subject, avoid=frozenset(request.get("avoid", ())), touch=page.touch)
+    watched = replace(
+        subject, avoid=frozenset(request.get("avoid", ())), touch=page.touch, trial=request.get("trial", {})
+    )
     _answer_with_fact(answer, request["probe"], watched)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -51,6 +51,8 @@ class Subject:
     """Indices that hung or killed an earlier probe. ``indices`` leaves them out."""
     touch: Callable[[int], None] = _nothing
     """Says which index is worked on now: what hangs or dies after it is told with this index. Costs a microsecond."""
+    trial: Mapping[str, Any] = field(default_factory=dict)
+    """What ``--bisect`` asks the probe ``trial`` to change."""
 
     def sample(self, index: int) -> Any:
         """The sample at an index of the dataset. The doctor knows which it is, should it never come back."""

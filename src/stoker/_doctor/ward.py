@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -81,9 +81,19 @@ class Patient:
         """Have a fresh interpreter load a target. The fact of the answer is ``process``."""
         return self._ask({"load": target, **arguments}, limit_s)
 
-    def probe(self, name: str, *, limit_s: float, avoid: Iterable[int] = (), in_fork: bool = True) -> Answer:
+    def probe(
+        self,
+        name: str,
+        *,
+        limit_s: float,
+        avoid: Iterable[int] = (),
+        in_fork: bool = True,
+        trial: Mapping[str, Any] | None = None,
+    ) -> Answer:
         """Have a probe run, in a fork of the patient or in the patient itself, which a mishap then ends."""
-        return self._ask({"probe": name, "avoid": list(avoid), "fork": in_fork}, limit_s)
+        return self._ask(
+            {"probe": name, "avoid": list(avoid), "fork": in_fork, "trial": trial or {}}, limit_s
+        )
 
     def close(self) -> None:
         """End it with all that came of it. Idempotent."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _FORMATS = ("screen", "json", "sarif", "github", "markdown")
 _SEVERITIES = ("none", "low", "moderate", "high")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_BISECTION_S = 300.0
+"""For all trials of --bisect, unless --time-limit says otherwise."""
 _FOUND, _MISUSED, _INTERRUPTED = 1, 2, 130
 Progress = Callable[[str, int, int], None]
 
@@ -244,7 +246,40 @@ def _fix(
 
 
 def _bisect(target: str, form: str, output: Path | None, options: dict[str, Any]) -> int:
-    raise click.UsageError("not yet")
+    """The trials and what they come down to. Exit code 1 when the loader fails as it is."""
+    import json
+
+    from stoker._doctor import bisect_screen
+    from stoker._doctor.bisect import bisect
+    from stoker._doctor.target import TargetError
+
+    given = click.get_current_context().get_parameter_source("time_limit")
+    if given is click.core.ParameterSource.DEFAULT:
+        options["time_limit"] = _BISECTION_S
+    with _progress(options["verbose"]) as progress:
+        try:
+            found = bisect(
+                target,
+                batch_size=options["batch_size"],
+                num_workers=options["num_workers"],
+                time_limit_s=options["time_limit"],
+                memory_limit_bytes=options["memory_limit"],
+                progress=progress,
+            )
+        except TargetError as error:
+            refused = error
+            found = None
+    if found is None:
+        _refuse(refused)
+    elif form == "json":
+        _write(json.dumps(bisect_screen.as_json(found), indent=2), output)
+    elif output is not None:
+        _write(bisect_screen.render(found), output)
+    else:
+        bisect_screen.show(found)
+    if found is None or found.interrupted:
+        return _INTERRUPTED
+    return _FOUND if not found.conclusion.works and options["fail_on"] != "none" else 0
 
 
 def _list(select: list[str], ignore: list[str]) -> None:

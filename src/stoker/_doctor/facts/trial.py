@@ -1,0 +1,35 @@
+"""What came of one trial of ``--bisect``: a loader with one thing changed, over a few batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``what``: "ok", "error", "hang", "killed" or "memory"."""
+
+    what: str
+    batches: int = 0
+    seconds: float = 0.0
+    text: str = ""
+    """The exception with its traceback, or what ended it."""
+    stack: str = ""
+    """Where it hung or died, in the user's files, as far as that is known."""
+
+    @property
+    def ok(self) -> bool:
+        return self.what == "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The loader as it is: what a trial can leave out or change."""
+
+    workers: int
+    method: str
+    """The start method it would use."""
+    methods: tuple[str, ...]
+    """All start methods of this platform."""
+    parts: tuple[str, ...]
+    """What can be left out: "dataset.transform", "collate_fn", "pin_memory", ..."""
