@@ -13,7 +13,7 @@ from stoker._doctor.catalogue import selected
 from stoker._doctor.diagnosis import Diagnosis, diagnose
 from stoker._doctor.facts import Missing, machine
 from stoker._doctor.facts.mishaps import Mishap, Mishaps
-from stoker._doctor.target import TargetError
+from stoker._doctor.target import TargetError, parts
 from stoker._doctor.ward import Answer, Patient
 from stoker._metrics import room
 from stoker._metrics.site import place
@@ -97,6 +97,7 @@ class _Visit:
         self.facts["machine"] = machine.gather()
         self._tell("process")
         if isinstance(target, str):
+            parts(target)
             self._open = lambda: self._loaded(target, batch_size=batch_size, num_workers=num_workers)
         else:
             from stoker._doctor.probes import process

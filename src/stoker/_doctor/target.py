@@ -34,9 +34,7 @@ class TargetError(Exception):
 
 def load(text: str, *, batch_size: int | None = None, num_workers: int | None = None) -> Subject:
     """Import the module or file, follow the name, call what is to be called. Raises TargetError, and nothing else but exits."""
-    where, _, path = text.rpartition(":")
-    if not where or not all(part.isidentifier() for part in path.split(".")):
-        raise TargetError(f"{text!r} names no object: write package.module:object or path/to/file.py:object")
+    where, path = parts(text)
     module = _module(where)
     value = _attribute(module, where, path)
     return subject_of(
@@ -46,6 +44,20 @@ def load(text: str, *, batch_size: int | None = None, num_workers: int | None = 
         num_workers=num_workers,
         file=getattr(module, "__file__", None),
     )
+
+
+def parts(text: str) -> tuple[str, str]:
+    """The module or file, and the object in it. Raises TargetError for what can be seen to be wrong without importing anything."""
+    where, _, path = text.rpartition(":")
+    if not where or not all(part.isidentifier() for part in path.split(".")):
+        raise TargetError(f"{text!r} names no object: write package.module:object or path/to/file.py:object")
+    if _is_file(where) and not os.path.isfile(where):
+        folder = os.path.dirname(where)
+        names = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+        near = difflib.get_close_matches(os.path.basename(where), names, 1)
+        hint = f": did you mean {os.path.join(folder, near[0])}?" if near else ""
+        raise TargetError(f"there is no file {where}{hint}")
+    return where, path
 
 
 def subject_of(
@@ -100,9 +112,8 @@ def note_sites() -> None:
 
 
 def _module(where: str) -> ModuleType:
-    is_file = where.endswith(".py") or os.sep in where
     try:
-        return _import_file(where) if is_file else _import_name(where)
+        return _import_file(where) if _is_file(where) else _import_name(where)
     except (TargetError, KeyboardInterrupt):
         raise
     except SystemExit as error:
@@ -111,6 +122,10 @@ def _module(where: str) -> ModuleType:
         ) from error
     except BaseException as error:
         raise _raised(f"{where} cannot be imported", error) from error
+
+
+def _is_file(where: str) -> bool:
+    return where.endswith(".py") or os.sep in where
 
 
 def _import_name(name: str) -> ModuleType:
@@ -127,14 +142,6 @@ def _import_name(name: str) -> ModuleType:
 
 def _import_file(path: str) -> ModuleType:
     """As ``python file.py`` would, but under its own name: workers can import its classes, and no main guard opens."""
-    if not os.path.isfile(path):
-        folder = os.path.dirname(path)
-        near = difflib.get_close_matches(
-            os.path.basename(path), os.listdir(folder or ".") if os.path.isdir(folder or ".") else [], 1
-        )
-        raise TargetError(
-            f"there is no file {path}" + (f": did you mean {os.path.join(folder, near[0])}?" if near else "")
-        )
     path = os.path.abspath(path)
     stem = os.path.splitext(os.path.basename(path))[0]
     sys.path.insert(0, os.path.dirname(path))
