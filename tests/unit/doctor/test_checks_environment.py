@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from textwrap import dedent
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from stoker._core.finding import Finding
 from stoker._doctor.catalogue import check_of
 from stoker._doctor.diagnosis import diagnose
 from stoker._doctor.facts.process import Hazard
+from stoker._doctor.probes.process import interactive
 from stoker._doctor.unguarded import uses
 from tests.unit.doctor.given import process, target
 
@@ -124,6 +126,13 @@ def test_301_guarded_or_ours() -> None:
     )
     assert found("STK301", target=target(source=UNGUARDED, engine="stoker", start_method="spawn")) == []
     assert found("STK301", target=target(source=UNGUARDED, num_workers=0, start_method="spawn")) == []
+
+
+def test_main_modules_that_no_new_process_could_import() -> None:
+    assert interactive(SimpleNamespace())
+    assert interactive(SimpleNamespace(__file__="<stdin>", __spec__=None))
+    assert not interactive(SimpleNamespace(__file__=__file__, __spec__=None))
+    assert not interactive(SimpleNamespace(__spec__="the spec of python -m package"))
 
 
 def test_302_a_class_without_a_file() -> None:

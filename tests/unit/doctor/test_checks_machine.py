@@ -289,10 +289,16 @@ def test_702_workers_that_take_turns() -> None:
     finding = only("STK702", machine=Machine(cpus=cpus(4)), target=target(num_workers=16), samples=busy)
     assert finding.severity == "moderate"
     assert "16 workers for 4 CPUs" in finding.evidence
-    assert "8 ms, of which it computes 7.6 ms (95%)" in finding.evidence
+    assert "a sample takes 8 ms and computes 95% of that" in finding.evidence
     assert finding.edit is not None
     assert (finding.edit.before, finding.edit.after) == ("num_workers=16", "num_workers=5")
     assert only("STK702", machine=Machine(cpus=cpus(4)), target=target(num_workers=16)).severity == "low"
+
+
+def test_702_waiting_for_a_cpu_is_not_waiting_for_data() -> None:
+    pushed = samples(sample_s=(0.008, 0.02, 0.008, 0.03, 0.008, 0.025), cpu_s=6 * (0.0079,))
+    finding = only("STK702", machine=Machine(cpus=cpus(4)), target=target(num_workers=16), samples=pushed)
+    assert finding.numbers["useful"] == 5
 
 
 def test_702_workers_that_wait() -> None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from statistics import fmean
+from statistics import median, quantiles
 
 from stoker._core.finding import Edit, Finding, counted, duration
 from stoker._doctor.check import Check
@@ -60,8 +60,7 @@ def _finding(
         what = "what its samples cost was not measured"
         severity = "low"
     else:
-        wall_s, cpu_s = fmean(samples.sample_s), fmean(samples.cpu_s)
-        what = f"a sample takes {duration(wall_s)}, of which it computes {duration(cpu_s)} ({share:.0%})"
+        what = f"a sample takes {duration(median(samples.sample_s))} and computes {share:.0%} of that"
         severity = "moderate" if loader.num_workers > 2 * useful else "low"
     return CHECK.finding(
         f"{counted(loader.num_workers, 'worker')} for {counted(machine.cpus.usable, 'CPU')} ({machine.cpus.reason}); {what}",
@@ -79,13 +78,18 @@ def _finding(
 
 
 def _computing(samples: Samples | None) -> float | None:
-    """The share of a sample's time in which it used a CPU; None when it was not measured well enough."""
+    """The share of a sample's time in which it used a CPU; None when it was not measured well enough.
+
+    It is the upper quartile of all: on a busy machine some samples wait for a CPU, which looks like waiting for data.
+    """
     if samples is None or len(samples.sample_s) < _FEW or len(samples.cpu_s) != len(samples.sample_s):
         return None
-    wall_s = sum(samples.sample_s)
-    if wall_s < _LEAST_S * len(samples.sample_s):
+    if median(samples.sample_s) < _LEAST_S:
         return None
-    return min(1.0, max(0.01, sum(samples.cpu_s) / wall_s))
+    shares = [
+        cpu_s / wall_s for cpu_s, wall_s in zip(samples.cpu_s, samples.sample_s, strict=True) if wall_s > 0
+    ]
+    return min(1.0, max(0.01, quantiles(shares, n=4)[2]))
 
 
 CHECK = Check(__name__, __doc__, severity="moderate", examine=examine, rows=(42, 43))

@@ -60,7 +60,6 @@ def probe(subject: Subject) -> Process:
 
     from stoker._executors.hazards import live_hazards
 
-    main = sys.modules.get("__main__")
     modules = tuple(name for name in _MODULES if name in sys.modules)
     return Process(
         python_threads=tuple(
@@ -76,11 +75,19 @@ def probe(subject: Subject) -> Process:
         sharing_strategy=torch.multiprocessing.get_sharing_strategy(),  # type: ignore[no-untyped-call]
         start_method=start_method(),
         daemonic=bool(multiprocessing.current_process().daemon),
-        interactive=getattr(main, "__file__", None) is None and getattr(main, "__spec__", None) is None,
+        interactive=interactive(sys.modules.get("__main__")),
         torch_threads=torch.get_num_threads(),
         threads_by_library=_threads_by_library(),
         versions=_versions(modules),
     )
+
+
+def interactive(main: object) -> bool:
+    """Whether a main module is one that no new process could import: a notebook's, a console's, standard input."""
+    if getattr(main, "__spec__", None) is not None:
+        return False
+    file = getattr(main, "__file__", None)
+    return file is None or not os.path.isfile(file)  # standard input calls itself "<stdin>"
 
 
 def start_method() -> str:
