@@ -284,6 +284,22 @@ def test_209_where_there_is_no_choice_or_no_use(system: str) -> None:
     assert found("STK209", machine=Machine(system=system), process=process(), target=target()) == []
 
 
+def test_809_few_tasks_are_left() -> None:
+    tight = Machine(pids_limit=100, pids_now=80)
+    finding = only("STK809", machine=tight, target=target(num_workers=8))
+    assert (finding.severity, finding.numbers["left"], finding.numbers["wanted"]) == ("high", 20, 32)
+    assert "may have 100 processes and threads and has 80" in finding.evidence
+    assert only("STK809", machine=tight).severity == "low"
+
+
+def test_809_enough_tasks() -> None:
+    tight = Machine(pids_limit=100, pids_now=80)
+    assert found("STK809", machine=tight, target=target(num_workers=4)) == []
+    assert found("STK809", machine=tight, target=target(num_workers=0)) == []
+    assert found("STK809", machine=Machine(pids_limit=10_000, pids_now=80)) == []
+    assert found("STK809", machine=Machine()) == []
+
+
 def test_702_workers_that_take_turns() -> None:
     busy = samples(sample_s=8 * (0.008,), cpu_s=8 * (0.0076,))
     finding = only("STK702", machine=Machine(cpus=cpus(4)), target=target(num_workers=16), samples=busy)

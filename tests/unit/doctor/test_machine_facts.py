@@ -221,6 +221,19 @@ def test_what_is_mounted(tree: Tree, line: str, source: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "container", "shared"),
+    [
+        ("shm", "docker", False),
+        ("tmpfs", "docker", True),
+        ("shm", "kubernetes", True),
+        ("tmpfs", None, False),
+    ],
+)
+def test_who_else_may_use_shared_memory(source: str, container: str | None, shared: bool) -> None:
+    assert surroundings.is_shared(surroundings.Mount("tmpfs", source), container) is shared
+
+
+@pytest.mark.parametrize(
     ("cgroup", "environ", "kind"),
     [
         ("0::/kubepods/burstable/pod1/x\n", {}, "kubernetes"),

@@ -84,7 +84,7 @@ def gather(*, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Mac
     group = cgroup_memory(sys=sys, proc=proc)
     container = surroundings.container(root, environ)
     mount = surroundings.shm_mount(proc)
-    shared = None if mount is None else container is not None and mount.source != "shm"
+    shared = None if mount is None else surroundings.is_shared(mount, container)
     quota = limits.throttling(sys, proc)
     memory = limits.memory_accounts(proc)
     tasks = limits.pids(sys, proc)

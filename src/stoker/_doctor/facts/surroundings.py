@@ -74,6 +74,11 @@ def shm_mount(proc: Path) -> Mount | None:
     return found or (Mount("", "") if lines else None)
 
 
+def is_shared(mount: Mount, container: str | None) -> bool:
+    """Whether processes of other containers may use it: Docker calls one that belongs to a container "shm"; a pod has one for all."""
+    return container is not None and (mount.source != "shm" or container == "kubernetes")
+
+
 def system() -> str | None:
     """ "Linux", "Darwin", "Windows"."""
     return platform.system() or None
