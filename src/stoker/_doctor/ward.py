@@ -195,15 +195,17 @@ class Patient:
         return Answer(rest[0]) if kind == "fact" else Answer(failure=rest[0], stack=rest[1])
 
     def _hung(self, pid: int, limit_s: float) -> Answer:
+        index = self._page.read().at  # first: the signal that asks for a stack may wake it up
         frames = stack.of_group(self._page_fd, pid, [each.pid for each in self._members(pid)])
-        mishap = Mishap("hung", self._page.read().at, f"no answer for {limit_s:.3g} s", frames)
+        mishap = Mishap("hung", index, f"no answer for {limit_s:.3g} s", frames)
         return self._ended(pid, Answer(mishap=mishap))
 
     def _ate(self, pid: int, taken_bytes: int) -> Answer:
         assert self._limit_bytes is not None
         text = f"{taken_bytes / (1 << 30):.2f} GiB of the {self._limit_bytes / (1 << 30):.2f} GiB it may take"
+        index = self._page.read().at
         frames = stack.of_group(self._page_fd, pid, [pid])
-        return self._ended(pid, Answer(mishap=Mishap("ate memory", self._page.read().at, text, frames)))
+        return self._ended(pid, Answer(mishap=Mishap("ate memory", index, text, frames)))
 
     def _died(self, pid: int, status: int | None) -> Answer:
         mishap = Mishap("died", self._page.read().at, _ending(status), stack.of_crash(self._page_fd))
