@@ -75,7 +75,7 @@ def shm_mount(proc: Path) -> Mount | None:
 
 
 def is_shared(mount: Mount, container: str | None) -> bool:
-    """Whether processes of other containers may use it: Docker calls one that belongs to a container "shm"; a pod has one for all."""
+    """Whether processes of other containers may use it: Docker calls a container's own "shm"; a pod has one for all."""
     return container is not None and (mount.source != "shm" or container == "kubernetes")
 
 
