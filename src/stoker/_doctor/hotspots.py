@@ -139,10 +139,16 @@ def _file(frame: FrameType) -> str:
     return os.path.basename(frame.f_code.co_filename)
 
 
+def _module_of(function: Any, name: str) -> str | None:
+    """cv2's functions do not know where they are from."""
+    modules = (module for module in ("cv2", "PIL.Image", "numpy", "torch") if module in sys.modules)
+    return next((module for module in modules if getattr(sys.modules[module], name, None) is function), None)
+
+
 def _builtin_name(function: Any) -> str:
-    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", "?")
-    module = getattr(function, "__module__", None)
+    name = str(getattr(function, "__qualname__", None) or getattr(function, "__name__", "?"))
+    module = getattr(function, "__module__", None) or _module_of(function, name)
     held = getattr(function, "__self__", None)
     if module is None and held is not None and not isinstance(held, type) and type(held).__name__ != "module":
         module = type(held).__module__
-    return str(name) if module in (None, "builtins") else f"{module}.{name}"
+    return name if module in (None, "builtins") else f"{module}.{name}"

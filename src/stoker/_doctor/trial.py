@@ -6,6 +6,7 @@ probe.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import random
@@ -134,6 +135,10 @@ def _as_torch_does(subject: Subject) -> None:
     import torch
     from torch.utils.data._utils import worker
 
+    from stoker.loader import DataLoader
+
+    if not isinstance(subject.loader, DataLoader):
+        gc.unfreeze()  # the probe's process keeps its objects from collections; torch's workers do not
     torch.set_num_threads(1)
     seed = 0
     random.seed(seed)

@@ -105,12 +105,17 @@ def test_computing_is_told_with_the_functions_it_goes_into():
     (found,) = stk705_costly_samples.examine(COSTLY, TARGET)
     assert (found.code, found.severity, found.where) == ("STK705", "moderate", "data.py:41")
     assert "8 CPUs make at most 5 batches (160 samples) a second" in found.evidence
-    assert "62% in PIL.Image.Image.resize called from data.py:41" in found.evidence
-    assert "20% in Python code of your own, Pictures.__getitem__ (data.py:30)" in found.evidence
+    assert "62% into PIL.Image.Image.resize called from data.py:41" in found.evidence
+    assert "20% into Python code of your own, Pictures.__getitem__ (data.py:30)" in found.evidence
     assert found.advice.startswith("Resize cheaper")
     assert "same every time" not in found.advice
-    (found,) = stk705_costly_samples.examine(replace(COSTLY, repeatable=True), TARGET)
+    same = replace(COSTLY, repeatable=True)
+    (found,) = stk705_costly_samples.examine(same, TARGET)
     assert "make all of them once (55.9 GiB) and read them from a file" in found.advice
+    (found,) = stk705_costly_samples.examine(replace(same, length=1000), TARGET)
+    assert "keep them in one array" in found.advice
+    (found,) = stk705_costly_samples.examine(replace(same, length=1_000_000), TARGET)
+    assert "same every time" not in found.advice
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ _LEAST_EXPLAINED = 0.3
 """An attribute is named when so much of what was copied are its pages."""
 _DONE = 0.5
 """Share of its pages from which on copying need not be steady to be believed: little is left to copy."""
-_WORTH_BYTES = 128 << 20
-"""What all workers together copy in an epoch, below which nobody needs to care."""
+_WORTH, _WORTH_BYTES = 0.02, 1 << 30
+"""What all workers together copy in an epoch, below which nobody needs to care: of what can still be taken, or at all."""
 
 
 def examine(growth: Growth, target: Target) -> Iterator[Finding]:
@@ -121,7 +121,7 @@ def _severity(ahead: Forecast, available: int | None) -> str:
     """ "" when it does not matter: everything fits, and easily."""
     if ahead.ends_at is not None or (available and ahead.total_bytes > available / 2):
         return "high"
-    if ahead.total_bytes < _WORTH_BYTES:
+    if ahead.total_bytes < min(_WORTH_BYTES, _WORTH * (available or 0)):
         return ""
     return "moderate" if available and ahead.total_bytes > available / 10 else "low"
 

@@ -88,7 +88,7 @@ def _advice(loader: Loader) -> str:
     unwanted = [
         name
         for name, given in (
-            ("prefetch_factor", loader.prefetch_factor is not None),
+            ("prefetch_factor", loader.prefetch_factor not in (None, 2)),
             ("persistent_workers", loader.persistent_workers),
             ("timeout", loader.timeout_s > 0),
         )

@@ -42,6 +42,8 @@ from stoker._doctor.facts.target import Target
 _COMPUTES = 0.7
 _SOME_S, _MUCH_S = 0.03, 0.1
 """Seconds a batch takes on all CPUs: quick training steps take the first, ordinary ones the second."""
+_WORTH_KEEPING_BYTES = 100 << 30
+"""More than this is not kept for being computed once."""
 _DECODE = (
     "decode",
     "imread",
@@ -67,7 +69,7 @@ def examine(speed: Speed, target: Target) -> Iterator[Finding]:
     yield CHECK.finding(
         f"a batch of {speed.rows} takes {duration(speed.cpu_s)} of computing: {counted(speed.usable_cpus, 'CPU')} make at most "
         f"{1 / least_s:.3g} batches ({speed.rows / least_s:.3g} samples) a second, with any number of workers"
-        + (f". Time goes into {where}" if where else ""),
+        + (f". Of the time of a sample goes {where}" if where else ""),
         _advice(speed, top),
         severity="moderate" if least_s >= _MUCH_S else "low",
         where=(f"{target.dataset_class}.{'__iter__' if target.stream else '__getitem__'}")
@@ -85,8 +87,8 @@ def examine(speed: Speed, target: Target) -> Iterator[Finding]:
 
 def _told(hot: Hot) -> str:
     if hot.own:
-        return f"{hot.share:.0%} in Python code of your own, {hot.function} ({hot.caller})"
-    return f"{hot.share:.0%} in {hot.function}" + (f" called from {hot.caller}" if hot.caller else "")
+        return f"{hot.share:.0%} into Python code of your own, {hot.function} ({hot.caller})"
+    return f"{hot.share:.0%} into {hot.function}" + (f" called from {hot.caller}" if hot.caller else "")
 
 
 def _advice(speed: Speed, top: list[Hot]) -> str:
@@ -94,10 +96,11 @@ def _advice(speed: Speed, top: list[Hot]) -> str:
     said = _about(top[0]) if top else "Profile __getitem__ and make its dearest part cheaper."
     kept = speed.sample_bytes * (speed.length or 0)
     if speed.repeatable and kept:
-        fits = speed.available_bytes is not None and kept < speed.available_bytes / 2
-        said += f" A sample comes out the same every time: make all of them once ({size(kept)}) and " + (
-            "keep them in one array." if fits else "read them from a file."
-        )
+        how = "keep them in one array" if kept < (speed.available_bytes or 0) / 2 else "read them from a file"
+        if kept < _WORTH_KEEPING_BYTES:
+            said += (
+                f" A sample comes out the same every time: make all of them once ({size(kept)}) and {how}."
+            )
     return said
 
 
