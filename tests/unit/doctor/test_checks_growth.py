@@ -160,6 +160,11 @@ def test_a_window_of_batches_that_does_not_fit_into_memory():
     ranks = replace(MACHINE, cpus=Cpus(2, 8, 8, None, 4, ""), shm_free_bytes=None)
     (found,) = stk604_window_bytes.examine(ranks, _samples(600 * MIB), target)
     assert found.severity == "high"
+    # /dev/shm has room for one of them, not for four; what is too much for one alone is STK201's.
+    shm = replace(ranks, shm_free_bytes=8 * GIB)
+    (found,) = stk604_window_bytes.examine(shm, _samples(100 * MIB), _target(num_workers=16))
+    assert (found.severity, found.where) == ("high", "/dev/shm")
+    assert list(stk604_window_bytes.examine(shm, _samples(200 * MIB), _target(num_workers=16))) == []
 
 
 def test_a_window_that_fits_is_not_found():

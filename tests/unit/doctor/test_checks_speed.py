@@ -7,11 +7,15 @@ from dataclasses import replace
 import pytest
 
 from stoker._doctor.checks import (
+    stk202_few_descriptors,
     stk307_oversubscription,
     stk701_no_workers_needed,
     stk705_costly_samples,
+    stk706_cold_epochs,
     stk707_stragglers,
 )
+from stoker._doctor.facts.machine import Machine
+from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.speed import Hot, Slow, Speed
 from stoker._doctor.facts.worker import Worker
 from tests.unit.doctor.test_checks_growth import LOADER, TARGET
@@ -91,6 +95,22 @@ def test_workers_that_are_faster_are_needed():
     assert list(stk701_no_workers_needed.examine(replace(TINY, inline_s=0.0014), TARGET)) == []
     assert list(stk701_no_workers_needed.examine(replace(TINY, loader_s=None), TARGET)) == []
     assert list(stk701_no_workers_needed.examine(TINY, _target(num_workers=0))) == []
+
+
+def test_workers_that_are_not_needed_need_not_persist_either():
+    quick = Samples(indices=(0,), leaves=(), sample_s=(1e-5,) * 8, collate_s=(1e-5,))
+    short = _target(batches=10)
+    assert list(stk706_cold_epochs.examine(short, quick)) != []
+    assert list(stk706_cold_epochs.examine(short, quick, None, TINY)) == []
+
+
+def test_files_that_samples_leave_open_reach_the_limit():
+    machine = Machine(descriptors=1024, descriptors_open=20)
+    leaking = replace(WORKER, descriptors=64, descriptors_per_sample=1.0, left_open=("/data/a.bin",))
+    (found,) = stk202_few_descriptors.examine(machine, TARGET, worker=leaking)
+    assert (found.severity, found.where, found.numbers["samples"]) == ("high", "dataset", 960)
+    assert "/data/a.bin" in found.evidence
+    assert list(stk202_few_descriptors.examine(machine, TARGET, worker=WORKER)) == []
 
 
 COSTLY = replace(

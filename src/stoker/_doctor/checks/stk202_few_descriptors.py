@@ -3,7 +3,8 @@
 What it finds
 -------------
 The limit of open files (`ulimit -n`) is reached by the tensors of the batches that torch's loader may have received and not yet
-given away, or by a few more. When no loader is known: the limit is below 1024.
+given away, or by a few more. When no loader is known: the limit is below 1024. Or a worker that made samples had more files open
+after each of them: whatever the limit is, it will be reached.
 
 Why it hurts
 ------------
@@ -43,6 +44,7 @@ from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.process import Process
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Target
+from stoker._doctor.facts.worker import Worker
 
 _USUAL = 1024
 _UNLIMITED = 1 << 62
@@ -55,11 +57,14 @@ def examine(
     target: Target | None = None,
     samples: Samples | None = None,
     process: Process | None = None,
+    worker: Worker | None = None,
 ) -> Iterator[Finding]:
     """Against the tensors of this loader's batches; without a loader against what is usual."""
     limit = machine.descriptors
     if limit is None:
         return
+    if worker is not None and worker.descriptors_per_sample > 0:
+        yield _left_open(worker, limit)
     if target is not None and (target.loader.engine == "stoker" or not target.loader.num_workers):
         return
     if process is not None and process.sharing_strategy == "file_system":
@@ -92,6 +97,24 @@ def examine(
             where="RLIMIT_NOFILE",
             numbers={"limit": limit, "hard": machine.descriptors_hard, "open": machine.descriptors_open},
         )
+
+
+def _left_open(worker: Worker, limit: int) -> Finding:
+    """Every loader has this, with workers or without."""
+    lasts = int((limit - worker.descriptors) / worker.descriptors_per_sample)
+    return CHECK.finding(
+        f"a worker has {worker.descriptors_per_sample:.2g} files more open after every sample, such as {worker.left_open[0]}: "
+        f"the limit of {_in_words(limit)} is reached after about {lasts:,} samples",
+        "Close what __getitem__ opens: with open(...) as file, or one handle per worker that is opened once.",
+        severity="high",
+        where="dataset",
+        numbers={
+            "descriptors_per_sample": worker.descriptors_per_sample,
+            "limit": limit,
+            "samples": lasts,
+            "file": worker.left_open[0],
+        },
+    )
 
 
 def _remedy(machine: Machine) -> str:

@@ -3,7 +3,7 @@
 What it finds
 -------------
 `prefetch_factor × num_workers` batches, each as large as one that was made here, take more than half of the memory that can
-still be taken, or more than `/dev/shm` has left. All local ranks are counted.
+still be taken, or, of several ranks together, than `/dev/shm` has left. All local ranks are counted.
 
 Why it hurts
 ------------
@@ -49,7 +49,10 @@ def examine(machine: Machine, samples: Samples, target: Target) -> Iterator[Find
     ranks = machine.cpus.ranks if machine.cpus else 1
     # The factor counts what is being made too; one more is in the trainer's hands.
     window = (factor * workers + 1) * batch * ranks
-    for name, room in (("memory", machine.available_bytes), ("/dev/shm", machine.shm_free_bytes)):
+    shm = machine.shm_free_bytes
+    if shm is not None and 2 * loader.window * batch > shm:
+        shm = None  # one rank alone fills it: STK201 says so
+    for name, room in (("memory", machine.available_bytes), ("/dev/shm", shm)):
         if room is None or window <= _MUCH * room or (window < _WORTH_BYTES and window <= room):
             continue
         fits = max(1, int(_MUCH * room / (batch * workers * ranks)))

@@ -35,8 +35,6 @@ from stoker._doctor.check import Check
 from stoker._doctor.facts.speed import Speed
 from stoker._doctor.facts.target import Loader, Target
 
-_CLEARLY = 0.8
-"""Without workers a batch has to take less than this part of what it takes with them."""
 _NOTHING_S = 0.001
 """Two times below this are the same to any training step."""
 
@@ -44,9 +42,7 @@ _NOTHING_S = 0.001
 def examine(speed: Speed, target: Target) -> Iterator[Finding]:
     """Both times, and what the trainer pays either way."""
     loader = target.loader
-    if not loader.num_workers or speed.loader_s is None or speed.parent_s is None:
-        return
-    if speed.inline_s >= _CLEARLY * speed.loader_s:
+    if not loader.num_workers or not speed.better_inline or speed.loader_s is None or speed.parent_s is None:
         return
     never = speed.inline_s <= speed.parent_s
     evidence = (

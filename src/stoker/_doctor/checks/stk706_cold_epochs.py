@@ -35,6 +35,7 @@ from stoker._core.finding import Edit, Finding, Gain, duration
 from stoker._doctor.check import Check
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.scan import Scan
+from stoker._doctor.facts.speed import Speed
 from stoker._doctor.facts.target import Target
 
 _FORK_S = 0.03
@@ -49,13 +50,17 @@ _FELT_S = 0.5
 """A start that takes less is felt only by those who count epochs in thousands."""
 
 
-def examine(target: Target, samples: Samples, scan: Scan | None = None) -> Iterator[Finding]:
+def examine(
+    target: Target, samples: Samples, scan: Scan | None = None, speed: Speed | None = None
+) -> Iterator[Finding]:
     """An estimate, and says so: what counts is whether starting is a good part of an epoch."""
     loader = target.loader
     if target.assumed or loader.persistent_workers or not loader.num_workers:
         return
     if not (loader.batches and samples.sample_s):
         return
+    if speed is not None and speed.better_inline:
+        return  # STK701 advises to have no workers at all
     collate_s = median(samples.collate_s) if samples.collate_s else 0.0
     batch_s = median(samples.sample_s) * (loader.batch_size or 1) + collate_s
     epoch_s = loader.batches * batch_s / loader.num_workers

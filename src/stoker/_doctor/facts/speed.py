@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_CLEARLY = 0.8
+"""Without workers a batch has to take less than this part of what it takes with them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hot:
@@ -71,6 +74,11 @@ class Speed:
     available_bytes: int | None = None
     why_no_loader: str = ""
     """Why ``loader_s`` is None."""
+
+    @property
+    def better_inline(self) -> bool:
+        """Whether batches came clearly faster without workers than with them. False where that was not measured."""
+        return self.loader_s is not None and self.inline_s < _CLEARLY * self.loader_s
 
     @property
     def handover_s(self) -> float | None:
