@@ -88,7 +88,7 @@ def test_a_stored_generator_that_repeats_is_named_and_reseeded():
     assert "the same in 2 workers and 2 epochs" in found.evidence
     assert found.edit is not None
     assert (found.edit.kind, found.edit.site) == ("init", "train.py:31")
-    assert "info.dataset.transform.rng = numpy.random.default_rng(info.seed)" in found.edit.after
+    assert "info.dataset.transform.rng.bit_generator.state = type(" in found.edit.after
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_stored_generator_that_repeats_is_named_and_reseeded():
     [
         (Source("dataset.parts[0]", "numpy.Generator", "stored"), "info.dataset.parts[0].bit_generator.state ="),
         (Source("dataset.g", "torch.Generator", "stored"), "info.dataset.g.manual_seed(info.seed)"),
-        (Source("cv2", "cv2", "library"), "cv2.setRNGSeed(info.seed % 2**31)"),
+        (Source("cv2", "cv2", "library"), "cv2.setRNGSeed((info.seed) % 2**31)"),
     ],
 )  # fmt: skip
 def test_each_kind_of_generator_is_seeded_its_own_way(source, statement):
@@ -361,9 +361,13 @@ def test_two_loaders_that_both_keep_their_workers():
     (found,) = stk602.examine(both, Machine(available_bytes=64 << 30))
     assert (found.code, found.severity) == ("STK602", "low")
     assert (found.numbers["workers"], found.numbers["idle"]) == (12, 4)
-    (scarce,) = stk602.examine(both, Machine(available_bytes=1 << 30), Samples((0,), (), batch_bytes=1 << 20))
+    batches, rows = Samples((0,), (), batch_bytes=1 << 20), Scan(copied_bytes=1 << 30, nbytes=2 << 30)
+    (scarce,) = stk602.examine(both, Machine(available_bytes=8 << 30), batches, rows)
     assert scarce.severity == "moderate"
-    assert scarce.numbers["idle_bytes"] == 4 * (150 << 20) + 2 * 4 * (1 << 20)
+    assert scarce.numbers["idle_bytes"] == 4 * ((16 << 20) + (1 << 30)) + 2 * 4 * (1 << 20)
+    spawned = replace(both, loader=replace(both.loader, start_method="spawn"))
+    (sent,) = stk602.examine(spawned, None, None, rows)
+    assert sent.numbers["idle_bytes"] == 4 * ((150 << 20) + (2 << 30))
     (written,) = stk602.examine(_target(persistent_workers=True, num_workers=4, source=_script()))
     assert written.numbers["workers"] == 6
 

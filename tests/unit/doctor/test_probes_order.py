@@ -23,7 +23,7 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from stoker._doctor.checks import stk503_drop_last_loss
+from stoker._doctor.checks import stk501_repeated_randomness, stk503_drop_last_loss
 from stoker._doctor.facts import Missing
 from stoker._doctor.facts.randomness import Randomness, Source
 from stoker._doctor.facts.stream import Reading, Stream
@@ -118,6 +118,37 @@ def test_generators_that_are_copied_repeat_and_are_named():
         lambda self, index: np.random.rand(), worker_init_fn=lambda worker: np.random.seed(worker)
     )
     assert (by_worker.verdict, by_worker.workers_equal, by_worker.own_init) == ("repeated", False, True)
+
+
+def test_the_statements_that_are_advised_heal_it():
+    def draw(self, index):
+        return (
+            self.rng.random(),
+            self.old.rand(),
+            self.python.random(),
+            torch.rand(2, generator=self.torchs[0]),
+        )
+
+    dataset = Made(draw)
+    held = {
+        "old": np.random.RandomState(1),
+        "python": random.Random(1),
+        "torchs": [torch.Generator().manual_seed(1)],
+    }
+    vars(dataset).update(held)
+    sick = randomness.probe(Subject(dataset))
+    assert isinstance(sick, Randomness)
+    assert len(sick.sources) == 4
+    (found,) = stk501_repeated_randomness.examine(sick, TARGET)
+    assert found.edit is not None
+    statements = found.edit.after
+
+    def seed_worker(worker):
+        exec(statements, {"torch": torch})
+
+    healed = randomness.probe(Subject(dataset, arguments={"worker_init_fn": seed_worker}))
+    assert isinstance(healed, Randomness)
+    assert healed.verdict == "healthy"
 
 
 def test_randomness_that_is_sound_constant_or_beyond_seeds():

@@ -52,12 +52,17 @@ _SURE = 8
 """So many draws that differ are not equal by chance, also where there are only two outcomes."""
 
 _RESEED = {
-    "numpy.Generator": "{name} = numpy.random.default_rng(info.seed)",
-    "numpy.RandomState": "{name}.seed(info.seed % 2**32)",
-    "torch.Generator": "{name}.manual_seed(info.seed)",
-    "random.Random": "{name}.seed(info.seed)",
-    "cv2": "cv2.setRNGSeed(info.seed % 2**31)",
+    "numpy.Generator": "{name}.bit_generator.state = type({name}.bit_generator)({seed}).state",
+    "numpy.RandomState": "{name}.seed(({seed}) % 2**32)",
+    "torch.Generator": "{name}.manual_seed({seed})",
+    "random.Random": "{name}.seed({seed})",
+    "cv2": "cv2.setRNGSeed(({seed}) % 2**31)",
 }
+"""How a generator is seeded where it stands: others may hold it too."""
+
+_STATEMENTS = 8
+_APART = 1000
+"""Between the seeds of two generators: those of workers are 1 apart."""
 
 
 def examine(randomness: Randomness, target: Target) -> Iterator[Finding]:
@@ -76,7 +81,7 @@ def examine(randomness: Randomness, target: Target) -> Iterator[Finding]:
         _advice(cause, randomness.own_init),
         severity=_severity(cause, randomness),
         where=cause.name if cause else None,
-        edit=_edit(cause, target),
+        edit=_edit(own, target),
         numbers={
             "indices": len(randomness.indices),
             "times": randomness.times,
@@ -127,16 +132,16 @@ def _severity(cause: Source | None, randomness: Randomness) -> str:
     return "high" if randomness.workers_equal else "moderate"
 
 
-def _edit(cause: Source | None, target: Target) -> Edit | None:
-    if cause is None or cause.reach not in ("stored", "library"):
+def _edit(own: list[Source], target: Target) -> Edit | None:
+    """Every worker seeds all of them; those outside of the dataset have no name that holds everywhere."""
+    reached = [source for source in own if source.reach in ("stored", "library")][:_STATEMENTS]
+    if not reached:
         return None
     statements = ["info = torch.utils.data.get_worker_info()"]
-    name = cause.name.replace("dataset", "info.dataset", 1)
-    if cause.kind == "numpy.Generator" and name.endswith("]") and "[" in name:
-        name += ".bit_generator.state"
-        statements.append(f"{name} = numpy.random.default_rng(info.seed).bit_generator.state")
-    else:
-        statements.append(_RESEED[cause.kind].format(name=name))
+    for number, source in enumerate(reached):
+        seed = f"info.seed + {_APART * number}" if number else "info.seed"
+        name = source.name.replace("dataset", "info.dataset", 1)
+        statements.append(_RESEED[source.kind].format(name=name, seed=seed))
     return Edit("\n".join(statements), site=target.loader.site or target.file, kind="init")
 
 

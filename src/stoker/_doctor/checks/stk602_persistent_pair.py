@@ -32,36 +32,47 @@ from stoker._core.finding import Edit, Finding, counted
 from stoker._doctor.check import Check
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.samples import Samples
+from stoker._doctor.facts.scan import Scan
 from stoker._doctor.facts.target import Loader, Target
 from stoker._doctor.script import Made, read
 
 _SHARE = 0.25
 """Of the memory that is available: more is worth changing."""
 
-_WORKER_BYTES = 150 << 20
-"""What an idle worker holds for itself at least, once it has imported torch and made some samples: about 100 to 300 MB."""
+_FORKED_BYTES, _STARTED_BYTES = 16 << 20, 150 << 20
+"""What an idle worker holds for itself beside the dataset, once it has made some samples: a forked one, and one that had to import
+torch by itself."""
 
 
 def examine(
-    target: Target, machine: Machine | None = None, samples: Samples | None = None
+    target: Target, machine: Machine | None = None, samples: Samples | None = None, scan: Scan | None = None
 ) -> Iterator[Finding]:
     """By the loaders that were given; of one loader alone, by the script that made it."""
     kept = [each for each in (target.loader, *target.others) if each.persistent_workers and each.num_workers]
     if target.assumed or not kept:
         return
     if len(kept) > 1:
-        yield _found([each.num_workers for each in kept], _ahead(kept, samples), kept[-1].site, machine)
+        yield _found(
+            [each.num_workers for each in kept],
+            _worker_bytes(kept[0], scan),
+            _ahead(kept, samples),
+            kept[-1].site,
+            machine,
+        )
         return
     script = read(target.source)
     made = [each for each in script.loaders if each.persistent] if script else []
     workers = [_workers(each, kept[0].num_workers) for each in made]
     if len(made) > 1 and all(workers):
-        yield _found(workers, 0, f"{target.file}:{made[-1].line}" if target.file else None, machine)
+        site = f"{target.file}:{made[-1].line}" if target.file else None
+        yield _found(workers, _worker_bytes(kept[0], scan), 0, site, machine)
 
 
-def _found(workers: list[int], ahead_bytes: int, site: str | None, machine: Machine | None) -> Finding:
+def _found(
+    workers: list[int], worker_bytes: int, ahead_bytes: int, site: str | None, machine: Machine | None
+) -> Finding:
     idle = sum(workers) - max(workers)
-    taken = idle * _WORKER_BYTES + ahead_bytes
+    taken = idle * worker_bytes + ahead_bytes
     available = machine.available_bytes if machine else None
     scarce = available is not None and taken > _SHARE * available
     room = "" if available is None else f", of {available >> 20} MiB that are available"
@@ -74,6 +85,13 @@ def _found(workers: list[int], ahead_bytes: int, site: str | None, machine: Mach
         edit=Edit("persistent_workers=False", "persistent_workers=True", site, "argument"),
         numbers={"workers": sum(workers), "idle": idle, "idle_bytes": taken, "available_bytes": available},
     )
+
+
+def _worker_bytes(loader: Loader, scan: Scan | None) -> int:
+    """A forked worker copies the Python objects it reads; one that is sent the dataset has all of it for itself."""
+    if loader.start_method == "fork":
+        return _FORKED_BYTES + (scan.copied_bytes if scan else 0)
+    return _STARTED_BYTES + (scan.nbytes if scan and loader.engine == "torch" else 0)
 
 
 def _ahead(kept: list[Loader], samples: Samples | None) -> int:
