@@ -22,6 +22,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
     get_worker_info,
 )
+from torch.utils.data.datapipes.iter import IterableWrapper
 
 from stoker._doctor.checks import stk501_repeated_randomness, stk503_drop_last_loss
 from stoker._doctor.facts import Missing
@@ -161,6 +162,13 @@ def test_randomness_that_is_sound_constant_or_beyond_seeds():
     def refuse(self, index):
         raise OSError("no such picture")
 
+    class Keyed(Dataset):
+        def __getitem__(self, key):
+            return {"cat": 1, "dog": 2}[key]
+
+    keyed = randomness.probe(Subject(Keyed(), arguments={"sampler": ["cat", "dog"], "batch_size": 1}))
+    assert isinstance(keyed, Randomness)
+    assert (keyed.indices, keyed.verdict) == (("cat", "dog"), "deterministic")
     refused = randomness.probe(Subject(Made(refuse)))
     assert isinstance(refused, Missing)
     assert "sample 0: OSError: no such picture" in refused.reason
@@ -182,6 +190,9 @@ def test_streams_that_end_are_counted_to_the_last_item():
     (lost,) = stk503_drop_last_loss.examine(target, shared_out)
     torchs = DataLoader(Items(_shared_out), 8, num_workers=2, drop_last=True, multiprocessing_context="fork")
     assert lost.numbers["batches"] == len(list(torchs))
+    pipe = stream.probe(Subject(IterableWrapper(range(60)).shuffle().sharding_filter()))
+    assert isinstance(pipe, Stream)
+    assert (pipe.items, pipe.repeated) == (60, 0)
     augmented = _read(lambda: iter([torch.rand(2) for _ in range(20)]))
     assert augmented.whole
     assert augmented.repeated == 0

@@ -77,7 +77,7 @@ def examine(randomness: Randomness, target: Target) -> Iterator[Finding]:
     if target.loader.engine == "stoker" and handled:
         return
     yield CHECK.finding(
-        f"{_seen(randomness)}: {_origin(cause, randomness.own_init)}",
+        f"{_seen(randomness, target.stream)}: {_origin(cause, randomness.own_init)}",
         _advice(cause, randomness.own_init),
         severity=_severity(cause, randomness),
         where=cause.name if cause else None,
@@ -92,14 +92,15 @@ def examine(randomness: Randomness, target: Target) -> Iterator[Finding]:
     )
 
 
-def _seen(randomness: Randomness) -> str:
+def _seen(randomness: Randomness, stream: bool) -> str:
     where = {
         (True, True): "in 2 workers and 2 epochs",
         (True, False): "in 2 workers",
         (False, True): "in 2 epochs of the same worker",
     }[randomness.workers_equal, randomness.epochs_equal]
+    what = "the first items of the stream" if stream else counted(len(randomness.indices), "sample")
     return (
-        f"{counted(len(randomness.indices), 'sample')} made {randomness.times} times varied within a worker, "
+        f"{what} made {randomness.times} times varied within a worker, "
         f"and the variations were the same {where}"
     )
 

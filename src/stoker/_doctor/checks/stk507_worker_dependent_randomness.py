@@ -40,10 +40,11 @@ from stoker._doctor.facts.target import Target
 def examine(randomness: Randomness, target: Target) -> Iterator[Finding]:
     """Worth knowing where randomness is otherwise sound; more where no seed brings it back."""
     numbers = {"indices": len(randomness.indices), "times": randomness.times}
-    seen = f"{counted(len(randomness.indices), 'random sample')} made {randomness.times} times in 2 workers"
+    what = "the first items" if target.stream else counted(len(randomness.indices), "random sample")
+    seen = f"{what} made {randomness.times} times in 2 workers"
     if randomness.verdict == "unseeded":
         yield CHECK.finding(
-            f"{seen}: the same worker with the same seed made others the second time, so that no seed brings them back",
+            f"{seen}: the same worker with the same seed made others the second time: they come from a clock, or from numbers that no seed brings back",
             "Draw from torch, random or numpy.random, or seed your own generator from the index and the epoch.",
             severity="low",
             numbers=numbers,

@@ -25,8 +25,8 @@ class Randomness:
     A series is what one worker got for one index, in order.
     """
 
-    indices: tuple[int, ...]
-    """Of a stream: (0,), its first items."""
+    indices: tuple[int | str, ...]
+    """What is no number is told as text. Of a stream: (0,), its first items."""
     times: int
     persistent: bool
     """Whether the workers of the second epoch were those of the first."""

@@ -137,10 +137,19 @@ def become_worker(
     """In a fork: what torch's loader does in a worker before the first sample. Returns the dataset as the worker has it."""
     seed = seed_like_torch(base_seed, worker)
     if isinstance(dataset, IterDataPipe):
-        from torch.utils.data.graph_settings import apply_random_seed
-
-        dataset = apply_random_seed(dataset, torch.Generator().manual_seed(base_seed))
+        dataset = _prepared(dataset, worker, workers, base_seed)
     set_process_info(worker, workers, seed, dataset)
     if init is not None:
         init(worker)
     return dataset
+
+
+def _prepared(pipe: Any, worker: int, workers: int, base_seed: int) -> Any:
+    """DataPipes are shared out among ranks and workers, and given one seed, by the loader itself."""
+    from torch import distributed
+    from torch.utils.data.graph_settings import apply_random_seed, apply_sharding
+
+    grouped = distributed.is_available() and distributed.is_initialized()
+    world, rank = (distributed.get_world_size(), distributed.get_rank()) if grouped else (1, 0)
+    apply_sharding(pipe, workers * world, worker * world + rank)
+    return apply_random_seed(pipe, torch.Generator().manual_seed(base_seed))

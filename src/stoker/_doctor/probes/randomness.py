@@ -16,7 +16,7 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
 from stoker._doctor.facts import Missing
 from stoker._doctor.facts.randomness import Randomness, Source
@@ -50,7 +50,7 @@ Series = list[tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Scouted:
-    good: tuple[int, ...]
+    good: tuple[Any, ...]
     sample_s: float
     sources: tuple[Source, ...]
     problem: str
@@ -61,8 +61,8 @@ class _Plan:
     """Which samples are made, and how: by all workers alike."""
 
     subject: Subject
-    make: Callable[[Any, int], Any]
-    indices: tuple[int, ...]
+    make: Callable[[Any, Any], Any]
+    indices: tuple[Any, ...]
     times: int
 
     def dataset(self, worker: int, epoch: int) -> Any:
@@ -78,7 +78,7 @@ class _Plan:
 def probe(subject: Subject) -> Randomness | Missing:
     """The verdict, and what the numbers come from. ``Missing`` when samples cannot be made, or not in time."""
     stream = isinstance(subject.dataset, IterableDataset)
-    plan = _Plan(subject, _first_items if stream else _sample, (0,) if stream else _spread(subject), _TIMES)
+    plan = _Plan(subject, _first_items if stream else _sample, (0,) if stream else _chosen(subject), _TIMES)
     if not plan.indices:
         return Missing("the dataset is empty")
     (scouted,) = answers([lambda: _scout(plan)], _LIMIT_S)
@@ -97,7 +97,7 @@ def probe(subject: Subject) -> Randomness | Missing:
 def _scout(plan: _Plan) -> _Scouted:
     dataset = plan.dataset(0, 0)
     watch = Watch(dataset)
-    good: list[int] = []
+    good: list[Any] = []
     took_s, problem = [], ""
     for index in plan.indices:
         started = monotonic()
@@ -131,7 +131,7 @@ def _judged(plan: _Plan, sources: tuple[Source, ...]) -> Randomness | Missing:
     if varies and (workers_equal or epochs_equal) and not sources and _is_opencv(plan, first):
         sources = (Source("cv2", "cv2", "library"),)
     return Randomness(
-        indices=tuple(plan.indices[row] for row in rows) or plan.indices,
+        indices=tuple(_plain(plan.indices[row]) for row in rows or range(len(plan.indices))),
         times=plan.times,
         persistent=persistent,
         varies=varies,
@@ -179,18 +179,31 @@ def _is_opencv(plan: _Plan, first: Series) -> bool:
     return not isinstance(found, Lost) and found != first
 
 
-def _first_items(dataset: Any, index: int) -> Any:
+def _first_items(dataset: Any, index: Any) -> Any:
     return list(islice(iter(dataset), _ITEMS))
 
 
-def _sample(dataset: Any, index: int) -> Any:
+def _sample(dataset: Any, index: Any) -> Any:
     """As torch's fetcher asks for it."""
     many = getattr(dataset, "__getitems__", None)
     return many([index])[0] if callable(many) else dataset[index]
 
 
-def _spread(subject: Subject) -> tuple[int, ...]:
-    """Some indices from all over the dataset."""
-    length = len(subject.dataset)
-    chosen = {length * part // _INDICES for part in range(_INDICES)} if length else set()
-    return tuple(sorted(chosen - subject.avoid))
+def _chosen(subject: Subject) -> tuple[Any, ...]:
+    """Some indices from all over the dataset; the first ones of a sampler that is the user's, whatever they are."""
+    sampler, length = subject.arguments.get("sampler"), _length(subject.dataset)
+    if length is not None and (sampler is None or type(sampler) in (RandomSampler, SequentialSampler)):
+        chosen = {length * part // _INDICES for part in range(_INDICES)} if length else set()
+        return tuple(sorted(chosen - subject.avoid))
+    return tuple(islice(subject.indices(), _INDICES))
+
+
+def _plain(index: Any) -> int | str:
+    return index if type(index) in (int, str) else repr(index)
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except Exception:  # a dataset of keys may have none
+        return None
