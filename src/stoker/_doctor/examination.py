@@ -6,7 +6,7 @@ import importlib.util
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker._doctor import probes
 from stoker._doctor.catalogue import selected
@@ -14,9 +14,12 @@ from stoker._doctor.diagnosis import Diagnosis, diagnose
 from stoker._doctor.facts import Missing, machine
 from stoker._doctor.facts.mishaps import Mishap, Mishaps
 from stoker._doctor.target import TargetError, parts
-from stoker._doctor.ward import Answer, Patient
 from stoker._metrics import room
 from stoker._metrics.site import place
+
+if TYPE_CHECKING:
+    from stoker._doctor.subject import Subject
+    from stoker._doctor.ward import Answer, Patient
 
 Progress = Callable[[str, int, int], None]
 _REPEATS = {"died": 2, "hung": 1, "ate memory": 1}
@@ -111,7 +114,7 @@ class _Visit:
                 file=file,
             )
             self.facts["process"] = process.probe(subject)
-            self._open = lambda: self._admit(Patient(subject, memory_limit_bytes=self._limit_bytes))
+            self._open = lambda: self._admit(subject)
         first = self._open()
         hazards = tuple(each.module for each in getattr(self.facts.get("process"), "hazards", ()))
         # A probe that makes samples in a fork of a process with such threads may hang where training would not.
@@ -177,7 +180,7 @@ class _Visit:
             self._avoid.add(mishap.index)
 
     def _loaded(self, target: str, **arguments: Any) -> Patient:
-        patient = self._admit(Patient(None, memory_limit_bytes=self._limit_bytes))
+        patient = self._admit(None)
         limit_s = max(1.0, self._deadline - time.monotonic())
         answer = patient.load(target, limit_s=limit_s, **arguments)
         if answer.fact is None:
@@ -185,7 +188,10 @@ class _Visit:
         self.facts.setdefault("process", answer.fact)
         return patient
 
-    def _admit(self, patient: Patient) -> Patient:
+    def _admit(self, subject: Subject | None) -> Patient:
+        from stoker._doctor.ward import Patient  # with psutil: the machine alone needs neither
+
+        patient = Patient(subject, memory_limit_bytes=self._limit_bytes)
         self._patients.append(patient)
         return patient
 
