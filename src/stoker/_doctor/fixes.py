@@ -35,7 +35,7 @@ class FilePatch:
 
     def diff(self) -> str:
         """As ``git apply`` and ``patch -p1`` take it; "" when nothing changes."""
-        name = Location(self.file).relative
+        name = Location(self.file).relative.lstrip("/")
         lines = difflib.unified_diff(
             self._lines(self.before), self._lines(self.after), f"a/{name}", f"b/{name}"
         )

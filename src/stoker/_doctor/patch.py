@@ -19,6 +19,7 @@ from stoker._doctor.patches.source import Refused, Replacement, Source
 _VARIABLE = re.compile(
     r"""os\.environ(?:\.setdefault\(\s*|\[)["'](?P<name>\w+)["'](?:,\s*|\]\s*=\s*)["'](?P<value>[^"'\\]*)["']\)?"""
 )
+_ABOUT_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
 _SHELL = re.compile(r"(?:export )?(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>[\w.,:-]*)")
 
 
@@ -84,33 +85,53 @@ def patched(text: str, wanted: Sequence[Wanted]) -> Patched:
     made: dict[str, None] = {}
     refused: list[Refusal] = []
     settled: dict[tuple[int | None, str], str] = {}
-    original = [each.line for each in wanted]
     for place, each in enumerate(wanted):
         try:
-            _agree(settled, original[place], each)
-            source = Source(text)
-            replacements = _MAKERS[kind_of(each.edit)](source, pending[place], pending)
-            changed = source.changed(replacements)
-            ast.parse(changed)
+            _agree(settled, each)
+            changed, moved = text, pending
+            for edit in (each.edit, *_implied(each.edit)):
+                changed, moved = _step(changed, moved, place, edit)
         except Refused as refusal:
             refused.append(Refusal(each.code, each.edit, str(refusal)))
             continue
         except SyntaxError:
             refused.append(Refusal(each.code, each.edit, "the file would no longer be Python"))
             continue
-        pending = [_moved(later, source, replacements) for later in pending]
         # One function has the statements of all findings about a loader's workers: the first edit made it.
         if changed != text or (kind_of(each.edit) == "init" and made):
             made[each.code] = None
-        text = changed
+        text, pending = changed, moved
     return Patched(text, tuple(made), tuple(refused))
 
 
-def _agree(settled: dict[tuple[int | None, str], str], line: int | None, wanted: Wanted) -> None:
+def _step(text: str, pending: list[Wanted], place: int, edit: Edit) -> tuple[str, list[Wanted]]:
+    """One edit made: the text, and all edits where they are then. Raises Refused, SyntaxError."""
+    source = Source(text)
+    asked = Wanted(pending[place].code, edit, pending[place].line)
+    replacements = _MAKERS[kind_of(edit)](source, asked, pending)
+    changed = source.changed(replacements)
+    ast.parse(changed)
+    return changed, [_moved(each, source, replacements) for each in pending]
+
+
+def _implied(edit: Edit) -> list[Edit]:
+    """What has to go as well: without workers, torch refuses what is about them."""
+    if (
+        kind_of(edit) != "argument"
+        or not edit.after
+        or calls.keyword_arguments(edit.after).get("num_workers") != "0"
+    ):
+        return []
+    return [Edit("", f"{name}=...", edit.site, "argument") for name in _ABOUT_WORKERS]
+
+
+def _agree(settled: dict[tuple[int | None, str], str], wanted: Wanted) -> None:
     """Note what an edit settles. Raises Refused when another has settled it otherwise."""
-    kind = kind_of(wanted.edit)
+    kind, line = kind_of(wanted.edit), wanted.line
     if kind == "argument" and wanted.edit.after:
         values = calls.keyword_arguments(wanted.edit.after)
+        if values.get("num_workers") == "0":
+            values |= {name: values.get(name, "") for name in _ABOUT_WORKERS}
     elif kind == "argument":
         values = dict.fromkeys(_removed(wanted.edit), "")
     elif kind == "environment":
@@ -119,9 +140,11 @@ def _agree(settled: dict[tuple[int | None, str], str], line: int | None, wanted:
     else:
         return
     for name, value in values.items():
-        if settled.get((line, name), value) != value:
-            other = settled[line, name]
-            raise Refused(f"another finding asks for {name}={other}" if other else f"another removes {name}")
+        other = settled.get((line, name), value)
+        if other != value:
+            raise Refused(
+                f"another finding asks for {name}={other}" if other else f"another finding leaves out {name}"
+            )
     settled.update({(line, name): value for name, value in values.items()})
 
 

@@ -135,6 +135,20 @@ def test_of_two_that_contradict_each_other_the_first_wins():
     ]
 
 
+def test_without_workers_goes_what_is_about_workers():
+    text = "x = DataLoader(ds, num_workers=2, prefetch_factor=4, persistent_workers=True)"
+    assert patch(text, Edit("num_workers=0")) == "x = DataLoader(ds, num_workers=0)"
+    edits = [Edit("num_workers=0"), Edit("persistent_workers=True"), Edit("pin_memory=True")]
+    found = patched(text, [Wanted("STK1", each, 1) for each in edits])
+    assert found.text == "x = DataLoader(ds, num_workers=0, pin_memory=True)"
+    assert [each.reason for each in found.refused] == ["another finding leaves out persistent_workers"]
+    found = patched(text, [Wanted("STK1", each, 1) for each in edits[1::-1]])
+    assert found.text == text
+    assert found.refused[0].reason == "another finding asks for persistent_workers=True"
+    starred = "x = DataLoader(ds, num_workers=2, **more)"
+    assert refusal(starred, Edit("num_workers=0")) == "prefetch_factor may be in **more: change it there"
+
+
 HEAD = '"""What it is."""\n\nfrom __future__ import annotations\n\nimport sys\n\nimport numpy as np\n'
 
 
@@ -331,7 +345,7 @@ def follows(part: str, whole: str) -> bool:
 @given(
     sources(),
     st.sampled_from(["pin_memory", "num_workers", "persistent_workers"]),
-    st.sampled_from(["0", "g(True)"]),
+    st.sampled_from(["7", "g(True)"]),
 )
 def test_any_call_differs_in_the_argument_alone(text, name, value):
     found = patched(text, [Wanted("STK1", Edit(f"{name}={value}"))])

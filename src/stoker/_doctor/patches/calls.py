@@ -191,6 +191,6 @@ def _opened(tokens: list[Token], start: int) -> int:
 
 def _bare(source: Source, start: int, end: int) -> int:
     """``end``, when nothing between would be lost with it. Raises Refused for a comment."""
-    if "#" in source.text[start:end]:
+    if source.has_comment(start, end):
         raise Refused("a comment stands between its arguments")
     return end

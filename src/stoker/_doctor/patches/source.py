@@ -68,14 +68,21 @@ class Source:
         return found
 
     @cached_property
-    def tokens(self) -> list[Token]:
-        """All that are neither comments nor white space."""
+    def _read(self) -> list[tuple[int, Token]]:
         read = tokenize.generate_tokens(io.StringIO(self.text, newline="").readline)
         return [
-            Token(self._starts[row - 1] + column, self._starts[end_row - 1] + end_column, text)
+            (kind, Token(self._starts[row - 1] + column, self._starts[end_row - 1] + end_column, text))
             for kind, text, (row, column), (end_row, end_column), _ in read
-            if kind not in _NO_TOKENS
         ]
+
+    @cached_property
+    def tokens(self) -> list[Token]:
+        """All that are neither comments nor white space."""
+        return [token for kind, token in self._read if kind not in _NO_TOKENS]
+
+    def has_comment(self, start: int, end: int) -> bool:
+        """Whether one begins between these offsets."""
+        return any(kind == tokenize.COMMENT and start <= token.start < end for kind, token in self._read)
 
     def line_start(self, line: int) -> int:
         """The offset of a line, the first of which is 1; the text's end for what lies beyond it."""

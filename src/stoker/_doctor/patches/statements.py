@@ -77,7 +77,7 @@ def _moved(source: Source, statement: ast.ImportFrom, alias: ast.alias) -> list[
         cut = (source.start(alias), source.start(statement.names[place + 1]))
     else:
         cut = (source.end(statement.names[place - 1]), source.end(alias))
-    if "#" in source.text[slice(*cut)]:
+    if source.has_comment(*cut):
         raise Refused("a comment stands in its import")
     line = f"from stoker import {source.segment(alias)}{source.newline}{indent}"
     return [Replacement(start, start, line), Replacement(*cut, "")]
