@@ -63,7 +63,7 @@ class Edit:
             raise ValueError(f"no such kind of edit: {self.kind!r}")
 
     def __str__(self) -> str:
-        text = self.after if self.before is None else f"{self.before}  →  {self.after}"
+        text = self.after if self.before is None else f"{self.before}  →  {self.after or '(left out)'}"
         return f"{text}   in {self.site}" if self.site else text
 
 

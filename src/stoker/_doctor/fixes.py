@@ -93,7 +93,7 @@ def fixes(diagnosis: Diagnosis) -> Fixes:
             )
             refused.append(Refusal(finding.code, finding.edit, reason))
             continue
-        line = place.line if finding.edit.site else None
+        line = place.line if place.exact else None
         wanted.setdefault(os.path.abspath(place.file), []).append(Wanted(finding.code, finding.edit, line))
     patches = []
     for file, edits in wanted.items():
@@ -110,10 +110,10 @@ def _place(finding: Finding, target: object) -> Location | None:
     if finding.edit.site is not None:
         return made_at(finding.edit.site, target)
     if kind_of(finding.edit) == "environment" and target.file:
-        return Location(target.file)
+        return Location(target.file, exact=False)
     if target.loader.file and not target.assumed:
-        return Location(target.loader.file, target.loader.line or 1)
-    return Location(target.file) if target.file else None
+        return Location(target.loader.file, target.loader.line or 1, target.loader.line is not None)
+    return Location(target.file, exact=False) if target.file else None
 
 
 def _patch(file: str, wanted: list[Wanted]) -> tuple[FilePatch | None, list[Refusal]]:

@@ -13,10 +13,11 @@ from stoker._doctor.facts.target import Loader, Target
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """``line`` is 1 when only the file is known."""
+    """``line`` is 1 when only the file is known: it is not ``exact`` then."""
 
     file: str
     line: int = 1
+    exact: bool = True
 
     @property
     def relative(self) -> str:
@@ -44,7 +45,7 @@ def location(finding: Finding, facts: Mapping[str, Any]) -> Location | None:
         return Location(target.loader.file, target.loader.line or 1)
     if target.dataset_file:
         return Location(target.dataset_file, target.dataset_line or 1)
-    return Location(target.file) if target.file else None
+    return Location(target.file, exact=False) if target.file else None
 
 
 def made_at(site: str, target: Target) -> Location | None:
@@ -52,12 +53,12 @@ def made_at(site: str, target: Target) -> Location | None:
     loaders: tuple[Loader, ...] = (target.loader, *target.others)
     for loader in loaders:
         if loader.site == site and loader.file:
-            return Location(loader.file, loader.line or 1)
+            return Location(loader.file, loader.line or 1, loader.line is not None)
     name, _, number = site.rpartition(":")
-    line = int(number) if name and number.isdigit() else 1
-    name = name if name and number.isdigit() else site
+    exact = bool(name) and number.isdigit()
+    line, name = (int(number), name) if exact else (1, site)
     known = [target.file, target.dataset_file, *(loader.file for loader in loaders)]
     for file in known:
         if file and (file == name or file.endswith(f"{os.sep}{name}")):
-            return Location(file, line)
+            return Location(file, line, exact)
     return None

@@ -196,7 +196,9 @@ def _init(source: Source, wanted: Wanted, pending: Sequence[Wanted]) -> list[Rep
 
 
 def _guard(source: Source, wanted: Wanted, pending: Sequence[Wanted]) -> list[Replacement]:
-    return guard.guarded(source, calls.loader_call(source, wanted.line))
+    return guard.guarded(
+        source, calls.loader_call(source, None).lineno if wanted.line is None else wanted.line
+    )
 
 
 def _shown(source: Source, wanted: Wanted, pending: Sequence[Wanted]) -> list[Replacement]:

@@ -272,6 +272,8 @@ def test_a_guard_that_would_take_something_from_workers_is_refused():
     assert refusal(later, GUARD).startswith("late is defined after it")
     used = "def f(): return scale\nx = DataLoader(ds)\nfor b in x: pass\nscale = 2\n"
     assert refusal(used, GUARD).startswith("scale would be missing in workers")
+    assert patch("x = DataLoader(ds)\ny = sum(x)\n", GUARD, line=2).endswith('"__main__":\n    y = sum(x)\n')
+    assert refusal("x = DataLoader(ds)\n", GUARD, line=7) == "there is no statement at line 7"
     inside = "def f():\n    x = DataLoader(ds)\n"
     assert refusal(inside, GUARD).startswith("the loader is made in a function")
 
@@ -378,6 +380,7 @@ def test_all_kinds_together_leave_python_that_is_not_changed_again(text):
         Edit("stoker.share(dataset)"),
         Edit("OMP_NUM_THREADS=1"),
         Edit("cv2.setNumThreads(0)", kind="init"),
+        Edit("import threadpoolctl\nthreadpoolctl.threadpool_limits(1)", kind="init"),
         Edit("timeout=30"),
         GUARD,
     ]

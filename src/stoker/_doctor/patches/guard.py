@@ -6,23 +6,25 @@ import ast
 import io
 import tokenize
 
+from stoker._doctor.patches.calls import called_name
 from stoker._doctor.patches.source import Refused, Replacement, Source
 
 _INDENT = "    "
 
 
-def guarded(source: Source, call: ast.Call) -> list[Replacement]:
+def guarded(source: Source, line: int) -> list[Replacement]:
     """From the first statement that uses the loader to the last: under the guard. Nothing when there is a guard around it.
 
-    What makes the loader stays where it is, so that others can still import it. Raises Refused when functions would vanish from
-    workers with what goes under the guard.
+    ``line`` is where the loader is made, or where it is first used. What makes it stays where it is, so that others can still
+    import it. Raises Refused when functions would vanish from workers with what goes under the guard.
     """
     body = source.tree.body
-    place = next(
-        number
-        for number, each in enumerate(body)
-        if each.lineno <= call.lineno <= (each.end_lineno or each.lineno)
-    )
+    places = [
+        number for number, each in enumerate(body) if each.lineno <= line <= (each.end_lineno or each.lineno)
+    ]
+    if not places:
+        raise Refused(f"there is no statement at line {line}")
+    place = places[0]
     if isinstance(body[place], ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         raise Refused("the loader is made in a function: guard what calls it")
     if _is_guard(body[place]):
@@ -46,9 +48,10 @@ def guarded(source: Source, call: ast.Call) -> list[Replacement]:
 
 
 def _first_use(body: list[ast.stmt], place: int) -> int | None:
-    """The first statement that may iterate the loader: the one that makes it, unless that gives it a name."""
+    """The first statement that may iterate the loader: this one, unless it only gives a loader a name."""
     made = body[place]
-    if not isinstance(made, ast.Assign | ast.AnnAssign):
+    value = made.value if isinstance(made, ast.Assign | ast.AnnAssign) else None
+    if not isinstance(value, ast.Call) or not called_name(value).endswith("Loader"):
         return place
     names = _bound([made])
     for number, each in enumerate(body[place + 1 :], place + 1):
