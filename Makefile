@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.stoker-installed
 CODE   := $(wildcard src benchmarks tests examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test soak demo bench clean
+.PHONY: help setup check format docs test soak demo bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' Makefile
@@ -29,6 +29,9 @@ check: setup  ## ruff, mypy strict, import-linter
 format: setup  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
+
+docs: setup  ## write the pages of the doctor's checks (docs/checks) from their files
+	$(BIN)/python -m stoker._doctor.pages
 
 test: setup  ## all tests: those marked serial alone, then all others two at a time
 	$(BIN)/python -m pytest -q -m serial || test $$? -eq 5  # 5: no test is marked serial
