@@ -160,6 +160,8 @@ class Scan:
     """Bytes of the pickle beside tensors and arrays; None when it could not be made."""
     pickle_s: float | None = None
     """Seconds of CPU it takes to pickle that, once."""
+    listed_indices: int | None = None
+    """Indices that the loader's sampler puts into one list at every ``iter()``; None for one that does not, or is not torch's."""
     room_bytes: int | None = None
     """Memory that could still be taken when it was scanned."""
     about: bool = False

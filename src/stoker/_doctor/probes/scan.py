@@ -9,6 +9,14 @@ from contextlib import contextmanager
 from multiprocessing import context
 from typing import Any
 
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
 from stoker._doctor.facts.scan import Scan
 from stoker._doctor.scanning import travel
 from stoker._doctor.scanning.source import readings
@@ -36,9 +44,27 @@ def probe(subject: Subject) -> Scan:
         walk,
         trial,
         readings=readings(subject.dataset),
+        listed_indices=_listed(subject),
         room_bytes=Gauge().read().available_bytes,
         scan_s=time.perf_counter() - start,
     )
+
+
+def _listed(subject: Subject) -> int | None:
+    """How many indices torch's own samplers list, told by the objects: none is iterated."""
+    batch_sampler: Any = subject.arguments.get("batch_sampler")
+    sampler: Any = getattr(batch_sampler, "sampler", None) if type(batch_sampler) is BatchSampler else None
+    sampler = subject.arguments.get("sampler") if sampler is None else sampler
+    try:
+        if type(sampler) is RandomSampler:
+            return None if sampler.replacement else max(sampler.num_samples, len(sampler.data_source))
+        if type(sampler) is DistributedSampler:
+            return int(sampler.total_size)
+        if type(sampler) in (SubsetRandomSampler, WeightedRandomSampler):
+            return len(sampler)
+    except Exception:  # the length of a dataset is the user's code
+        return None
+    return None
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def readings(dataset: Any) -> tuple[Reading, ...]:
                 attribute = _kept_in(tree, loop)
                 if attribute and attribute not in found:
                     found[attribute] = Reading(attribute, name, line + call.lineno - 1, file, only_indexed)
-    return tuple(found.values())
+    return tuple(sorted(found.values(), key=lambda each: each.line))
 
 
 def _source(dataset: Any, name: str) -> tuple[ast.AST, str, int] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -33,12 +33,18 @@ T = TypeVar("T")
 
 
 def told(
-    walk: Walk, trial: Trial, *, readings: tuple[Reading, ...], room_bytes: int | None, scan_s: float
+    walk: Walk,
+    trial: Trial,
+    *,
+    readings: tuple[Reading, ...],
+    listed_indices: int | None,
+    room_bytes: int | None,
+    scan_s: float,
 ) -> Scan:
     """All of it as plain values."""
     lists: dict[str, list[Any]] = {
         "unsendable": _refused(walk, trial),
-        "local_code": _unique(_local(node) for node in walk.local),
+        "local_code": _locals(walk.local),
         "handles": _grouped(
             (
                 node,
@@ -84,6 +90,7 @@ def told(
         copied_bytes=round(sum(each.copied_bytes for each in private)),
         pickle_bytes=trial.nbytes,
         pickle_s=trial.seconds,
+        listed_indices=listed_indices,
         room_bytes=room_bytes,
         about=walk.about,
         complete=walk.complete,
@@ -159,15 +166,10 @@ def _alike(fact: Any) -> Any:
     return (type(fact), fact.kind if hasattr(fact, "kind") else fact.device, getattr(fact, "error", None))
 
 
-def _unique(found: Iterable[LocalCode]) -> list[LocalCode]:
-    def distinct() -> Iterator[LocalCode]:
-        seen = set()
-        for each in found:
-            if (each.name, each.site, each.kind) not in seen:
-                seen.add((each.name, each.site, each.kind))
-                yield each
-
-    return list(distinct())
+def _locals(nodes: Iterable[Node]) -> list[LocalCode]:
+    """Functions that one piece of code made are told once."""
+    distinct = {id(getattr(node.obj, "__code__", node.obj)): node for node in reversed(list(nodes))}
+    return [_local(node) for node in reversed(distinct.values())]
 
 
 def _short(error: BaseException) -> str:

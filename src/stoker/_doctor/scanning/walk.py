@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import torch
 
 from stoker._doctor.scanning import bulk, kinds
 from stoker._doctor.scanning.accounts import Account, atom_bytes, copied_bytes, own_bytes
@@ -125,7 +126,9 @@ class Walk:
 
     def _book_atom(self, parent: Node, step: Step, obj: Any) -> None:
         size = atom_bytes(obj)
-        if size > _TEXT_BYTES and not parent.bulk:  # a text or bytes worth a line of its own
+        if (
+            size > _TEXT_BYTES and step.how == "attribute" and not parent.bulk
+        ):  # a text or bytes worth a line of its own
             node = Node(obj, parent, step, parent.ways)
             account = Account(node, type(obj).__name__)
             account.book(size * parent.weight, parent.weight, 4096)
@@ -190,10 +193,12 @@ class Walk:
             return
         if node.account is not None and node.account.node is node:
             node.account.items = length
-        for at, (key, value) in enumerate(zip(keys or range(length), list(values), strict=True)):
+        items = list(values)
+        bulky = node.bulk or all(issubclass(type(each), np.ndarray | torch.Tensor) for each in items)
+        for at, (key, value) in enumerate(zip(keys or range(length), items, strict=True)):
             if keys is not None:
-                self._push(node, Step("a key"), key, ways, weight=node.weight, bulky=node.bulk)
-            self._push(node, self._item(obj, at, key), value, ways, weight=node.weight, bulky=node.bulk)
+                self._push(node, Step("a key"), key, ways, weight=node.weight, bulky=bulky)
+            self._push(node, self._item(obj, at, key), value, ways, weight=node.weight, bulky=bulky)
 
     def _item(self, obj: Any, at: int, key: Any) -> Step:
         kind = type(obj)

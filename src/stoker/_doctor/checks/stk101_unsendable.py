@@ -1,0 +1,110 @@
+"""A part of the dataset cannot be sent to a worker.
+
+What it finds
+-------------
+Parts of the dataset, of `collate_fn` or of `worker_init_fn` that pickling refuses, each by its path: an open file, a lock, a
+generator, a module, a class whose `__getstate__` raises. All of them at once, not only the first. Functions and classes that are
+defined inside others are STK102; what is open or runs while workers are forked is STK103 and STK104.
+
+Why it hurts
+------------
+Under spawn and forkserver every worker is a new process, and the dataset is pickled for it. One part that cannot be pickled
+ends the run at `iter(loader)`, and the message names a type (`cannot pickle '_io.BufferedReader' object`) but not where it is.
+forkserver is the default on Linux from Python 3.14 on, spawn on macOS and Windows.
+
+Example
+-------
+```python
+class Records(Dataset):
+    def __init__(self, path):
+        self.file = open(path, "rb")          # cannot pickle '_io.BufferedReader' object
+```
+
+Fix
+---
+Keep what it takes to make the thing, and make it where it is used, once per worker:
+
+```python
+class Records(Dataset):
+    def __init__(self, path):
+        self.path, self.file = path, None
+
+    def __getitem__(self, index):
+        if self.file is None:
+            self.file = open(self.path, "rb")
+```
+
+Or leave it out when the dataset is pickled:
+
+```python
+    def __getstate__(self):
+        return {**self.__dict__, "file": None}
+```
+
+stoker's loader sends modules, text files that are read, and tensors with a history; nobody can send a lock or a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker._core.finding import Finding, counted
+from stoker._doctor.check import Check
+from stoker._doctor.facts.scan import Scan, Unsendable
+from stoker._doctor.facts.target import Target
+
+_SHOWN = 5
+
+
+def examine(scan: Scan, target: Target) -> Iterator[Finding]:
+    """A fault where workers are sent the dataset. Where they are forked it is only worth knowing."""
+    loader = target.loader
+    if not loader.num_workers:
+        return
+    tensors = {each.path for each in scan.odd_tensors}
+    refused = [
+        each
+        for each in scan.unsendable
+        if each.path not in tensors and (each.anyone or loader.engine != "stoker")
+    ]
+    if loader.start_method != "fork":
+        yield from (_found(each, loader.start_method) for each in refused)
+        return
+    told = {each.path for each in scan.handles} | {each.path for each in scan.held}
+    quiet = [each for each in refused if each.path not in told]
+    if quiet:
+        yield CHECK.finding(
+            f"workers are forked here and inherit it, but {_listed(quiet)} could not be sent to workers that are spawned (macOS, "
+            "Windows, Python 3.14 and later)",
+            quiet[0].remedy,
+            severity="none",
+            where=quiet[0].path,
+            numbers={"parts": len(quiet), "start_method": loader.start_method},
+        )
+
+
+def _found(each: Unsendable, method: str) -> Finding:
+    more = f" (and {each.count - 1} more like it in the same container)" if each.count > 1 else ""
+    error = each.error.rstrip(".")
+    return CHECK.finding(
+        f"{each.path} ({each.kind}){more} cannot be sent to a worker under {method}: {error}",
+        each.remedy or "Leave it out in __getstate__, and make it again where it is used.",
+        where=each.path,
+        numbers={"kind": each.kind, "count": each.count, "anyone": str(each.anyone).lower()},
+    )
+
+
+def _listed(parts: list[Unsendable]) -> str:
+    names = ", ".join(f"{each.path} ({each.kind})" for each in parts[:_SHOWN])
+    rest = len(parts) - _SHOWN
+    return names if rest <= 0 else f"{names} and {counted(rest, 'other part')}"
+
+
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    prevented="What cloudpickle can send is sent; the rest is named by its path, with what to do.",
+    examine=examine,
+    rows=(19,),
+)

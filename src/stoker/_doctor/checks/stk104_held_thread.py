@@ -1,0 +1,110 @@
+"""The dataset holds threads or locks that a fork breaks.
+
+What it finds
+-------------
+Threads that run, pools and executors whose threads were started, locks that are locked at this moment, queues that such threads
+serve: by path, on the dataset or in what it holds. A pool that was made and not used yet is fine, and so is a lock that nobody
+holds while no other Python thread runs. Where workers are spawned, what cannot be sent is STK101.
+
+Why it hurts
+------------
+A fork copies one thread. In the worker the others are gone, while the objects still say that they are there: an executor hands
+its work to threads that do not exist, and the first `result()` waits forever. A lock that another thread held is never
+released. The loader hangs at the first batch, without a message.
+
+Example
+-------
+```python
+class Remote(Dataset):
+    def __init__(self, urls):
+        self.pool = ThreadPoolExecutor(8)
+        self.index = list(self.pool.map(head, urls))       # its threads run now
+
+    def __getitem__(self, index):
+        return self.pool.submit(fetch, self.index[index]).result()      # hangs in a forked worker
+```
+
+Fix
+---
+Start it where it is used, once per worker, and use another for the work in `__init__`:
+
+```python
+    def __getitem__(self, index):
+        if self.pool is None:
+            self.pool = ThreadPoolExecutor(8)
+```
+
+Or start it in `worker_init_fn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker._core.finding import Finding, counted
+from stoker._doctor.check import Check
+from stoker._doctor.facts.process import Process
+from stoker._doctor.facts.scan import Held, Scan
+from stoker._doctor.facts.target import Target
+
+
+def examine(scan: Scan, target: Target, process: Process | None = None) -> Iterator[Finding]:
+    """Only where workers are forked."""
+    loader = target.loader
+    if loader.start_method != "fork" or not loader.num_workers:
+        return
+    threads = sum(each.threads for each in scan.held) + len(process.python_threads if process else ())
+    for each in scan.held:
+        severity = _severity(each, threads)
+        if severity:
+            yield CHECK.finding(
+                f"{each.path} ({each.kind}){_more(each)} {_hazard(each, threads)}",
+                _advice(each),
+                severity=severity,
+                where=each.path,
+                numbers={"what": each.what, "kind": each.kind, "threads": each.threads, "count": each.count},
+            )
+
+
+def _severity(each: Held, threads: int) -> str:
+    """ "" for what a fork does no harm to."""
+    if each.live:
+        return "high"
+    if each.what == "queue" and threads:
+        return "moderate"
+    return "low" if each.what == "lock" and threads else ""
+
+
+def _hazard(each: Held, threads: int) -> str:
+    if each.what == "thread":
+        return "runs, and is not there in a forked worker"
+    if each.what == "pool":
+        return (
+            f"has {counted(each.threads, 'thread or process', 'threads or processes')} that a forked worker does not have: "
+            "what it is given there waits forever"
+        )
+    if each.what == "queue":
+        return f"is served by threads of this process ({threads} run): in a forked worker nobody puts into it"
+    if each.live:
+        return "is locked at this moment: a worker forked now waits for it forever"
+    return f"may be locked by one of {counted(threads, 'other thread')} when workers are forked, and is then never released"
+
+
+def _advice(each: Held) -> str:
+    if each.what == "lock":
+        return "Fork when no other thread uses the dataset, or make the lock in worker_init_fn."
+    return "Start it at the first __getitem__ of every worker, or in worker_init_fn."
+
+
+def _more(each: Held) -> str:
+    return f" and {each.count - 1} more like it" if each.count > 1 else ""
+
+
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    prevented="A batch that does not come is reported with the stack of its worker, after 30 s at most or so, instead of silence.",
+    examine=examine,
+    rows=(5,),
+)
