@@ -96,7 +96,7 @@ def test_a_stored_generator_that_repeats_is_named_and_reseeded():
     [
         (Source("dataset.parts[0]", "numpy.Generator", "stored"), "info.dataset.parts[0].bit_generator.state ="),
         (Source("dataset.g", "torch.Generator", "stored"), "info.dataset.g.manual_seed(info.seed)"),
-        (Source("cv2", "cv2", "library"), "cv2.setRNGSeed((info.seed) % 2**31)"),
+        (Source("cv2", "cv2", "library"), "cv2.setRNGSeed(info.seed % 2**31)"),
     ],
 )  # fmt: skip
 def test_each_kind_of_generator_is_seeded_its_own_way(source, statement):

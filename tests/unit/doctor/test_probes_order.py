@@ -232,6 +232,7 @@ def test_ranks_are_tried_where_the_dataset_asks_for_its_rank(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     blind = _read(_shared_out)
     assert (blind.world, blind.ranks_alike, blind.world_told) == (4, True, True)
+    assert not _read(lambda: iter([torch.rand(2) for _ in range(20)])).ranks_alike
     assert not torch.distributed.is_initialized()
 
 

@@ -53,10 +53,10 @@ _SURE = 8
 
 _RESEED = {
     "numpy.Generator": "{name}.bit_generator.state = type({name}.bit_generator)({seed}).state",
-    "numpy.RandomState": "{name}.seed(({seed}) % 2**32)",
+    "numpy.RandomState": "{name}.seed({seed} % 2**32)",
     "torch.Generator": "{name}.manual_seed({seed})",
     "random.Random": "{name}.seed({seed})",
-    "cv2": "cv2.setRNGSeed(({seed}) % 2**31)",
+    "cv2": "cv2.setRNGSeed({seed} % 2**31)",
 }
 """How a generator is seeded where it stands: others may hold it too."""
 
@@ -111,8 +111,12 @@ def _origin(cause: Source | None, own_init: bool) -> str:
     if cause.reach == "global":
         by = "worker_init_fn gives it" if own_init else "the dataset itself gives it"
         return f"they come from {cause.name}, and {by} a seed that does not change"
-    held = {"stored": "lies on the dataset", "library": "is OpenCV's own"}.get(
-        cause.reach, f"lies outside of the dataset, in a {cause.reach},"
+    if cause.reach == "library":
+        return "they come from OpenCV's own generator, which workers get as it stands and torch does not seed"
+    held = (
+        "lies on the dataset"
+        if cause.reach == "stored"
+        else f"lies outside of the dataset, in a {cause.reach},"
     )
     return f"they come from {cause.name} ({cause.kind}), which {held} and is copied into workers as it stands"
 
@@ -140,7 +144,7 @@ def _edit(own: list[Source], target: Target) -> Edit | None:
         return None
     statements = ["info = torch.utils.data.get_worker_info()"]
     for number, source in enumerate(reached):
-        seed = f"info.seed + {_APART * number}" if number else "info.seed"
+        seed = f"(info.seed + {_APART * number})" if number else "info.seed"
         name = source.name.replace("dataset", "info.dataset", 1)
         statements.append(_RESEED[source.kind].format(name=name, seed=seed))
     return Edit("\n".join(statements), site=target.loader.site or target.file, kind="init")

@@ -47,7 +47,7 @@ class Stream:
     """Some ranks, each with the items of its workers; () when ranks were not tried or a stream did not end."""
 
     ranks_alike: bool = False
-    """Whether those ranks gave the same items, and not all items are the same."""
+    """Whether those ranks gave mostly the same items, in whatever order, and not all items are the same."""
     world_told: bool = False
     """Whether the environment or the dataset says how many ranks there are; else 2 were assumed."""
 
