@@ -30,7 +30,11 @@ _CLUES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("torch", r"\btorch(?:==|-| )v?(\d\.\d{1,2}(?:\.\d{1,2})?)\b"),
     )
 )
-_FRAME = re.compile(r'File "([^"\n]{1,400})", line (\d{1,7})(?:, in ([^\n]{1,120}))?')
+_FRAME = re.compile(
+    r'File "([^"\n]{1,400})", line (\d{1,7})(?:,? in ([^\n]{1,120}))?'
+    r"|^(?P<cell>Cell In\[\d+\]), line (?P<line>\d{1,7})|^File (?P<file>[^\n:\"]{1,300}):(?P<at>\d{1,7}), in (?P<name>[^\n]{1,120})",
+    re.MULTILINE,
+)
 _LIBRARY = re.compile(
     r"site-packages|dist-packages|[\\/]lib[\\/]python\d|[\\/]Lib[\\/](?:multiprocessing|threading|runpy|importlib)|^<frozen|^<string>"
     r"|[\\/]stoker[\\/]|\.pyx$|python\d?\.\d+\.zip|[\\/]torch[\\/](?:utils|nn|_|multiprocessing)|[\\/]multiprocessing[\\/]"
@@ -62,13 +66,16 @@ def gather(log: Log, place: int) -> dict[str, str]:
 
 def user_frame(text: str, place: int) -> str:
     """The innermost frame in the user's own files: of the traceback below ``place`` if there is one, else of the one above."""
-    own = [match for match in _FRAME.finditer(text) if not _LIBRARY.search(match[1])]
+    own = [match for match in _FRAME.finditer(text) if not _LIBRARY.search(match[1] or match["file"] or "")]
     below = [match for match in own if match.start() > place]
-    chosen = below or own
-    if not chosen:
+    if not own:
         return ""
-    where = f"{chosen[-1][1]}:{chosen[-1][2]}"
-    return f"{where} in {chosen[-1][3].strip()}" if chosen[-1][3] else where
+    frame = (below or own)[-1]
+    if frame["cell"]:
+        return f"{frame['cell']}, line {frame['line']}"
+    where = f"{frame[1] or frame['file']}:{frame[2] or frame['at']}"
+    name = (frame[3] or frame["name"] or "").strip()
+    return f"{where} in {name}" if name else where
 
 
 def foreign(text: str) -> str:

@@ -6,7 +6,7 @@ LOADER = r"DataLoader|torch[\\/]utils[\\/]data|stoker[\\/._]"
 """Something of a loader stands in the text: its name, or a frame of its code."""
 IN_WORKER = r"in DataLoader worker process|_utils[\\/]worker\.py|in _worker_loop|_worker[\\/](?:main|maker|stream)\.py"
 """It came out of a worker."""
-FRAME = r'File "[^"\n]{1,400}", line \d+'
+FRAME = r'File "[^"\n]{1,400}", line \d+|^File [^\n]{1,300}:\d+, in |^Cell In\[|^<ipython-input'
 """There is a traceback: what is not in it did not take part."""
 COLLATION = r"collate|fetch\.py"
 """Samples were being put together."""
