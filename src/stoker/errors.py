@@ -1,6 +1,6 @@
 """Every exception that stoker itself raises.
 
-    Exception
+    Exception (all but WorkerStalled and WorkerTraceback are also Coded)
     ├── StokerError                    base of what only stoker raises
     │   ├── IllegalMove                a scheduler event that cannot happen; carries the ticket's story
     │   ├── UnsendableError            a batch, sample or dataset part that cannot travel; names its path
@@ -22,11 +22,46 @@
     └── WorkerTraceback                the ``__cause__`` of a re-raised exception: the worker's traceback as text
 
 What torch raises as RuntimeError is a RuntimeError here too, so that existing ``except`` clauses keep working.
-This module is a leaf: it imports nothing.
+
+Each carries the code of its page in ``code`` ("STK801": its class's, or a closer one of its own), and a note that says so below
+the message: the message itself is torch's where torch has one. This module is a leaf: it imports nothing of stoker.
 """
 
+import errno
+from typing import Any, Self, TypeVar
 
-class StokerError(Exception):
+_NOTE = '{0}: the command "stoker explain {0}" has causes and fixes'
+_Error = TypeVar("_Error", bound=BaseException)
+
+
+def coded(error: _Error, code: str) -> _Error:
+    """The error, with a note that names this code instead of one it carried before; on an exception of ours ``code`` is set too.
+
+    Idempotent, so that an error that travels between processes does not collect notes.
+    """
+    if isinstance(error, Coded):
+        error.code = code
+    notes = [note for note in getattr(error, "__notes__", ()) if not _is_ours(note)]
+    error.__notes__ = [*notes, _NOTE.format(code)]
+    return error
+
+
+def _is_ours(note: object) -> bool:
+    return isinstance(note, str) and note == _NOTE.format(note[:6])
+
+
+class Coded(BaseException):
+    """What carries a code. The note is made with the exception, whatever its constructor takes."""
+
+    code = "STK901"
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        error = super().__new__(cls, *args, **kwargs)
+        error.add_note(_NOTE.format(cls.code))
+        return error
+
+
+class StokerError(Coded, Exception):
     """Base class of the errors that torch's loader has no counterpart for."""
 
 
@@ -37,9 +72,13 @@ class IllegalMove(StokerError):
 class UnsendableError(StokerError, TypeError):
     """Something cannot be serialised. The message names it by its path, for example ``batch['meta'][3]``."""
 
+    code = "STK101"
+
 
 class CannotShare(UnsendableError):
     """An item cannot be packed. ``steps`` lead to it from the container: a row, then keys or places within the item."""
+
+    code = "STK905"
 
     def __init__(self, text: str, steps: tuple[object, ...] = ()) -> None:
         super().__init__(text)
@@ -54,49 +93,81 @@ class CannotShare(UnsendableError):
 class SharedReadOnly(StokerError, TypeError, ValueError):
     """Shared data was about to be changed. The message says how to get a private copy."""
 
+    code = "STK904"
+
 
 class NoGoodSample(StokerError, RuntimeError):
     """A bad sample was to be replaced, and every sample that could stand in for it is bad too."""
+
+    code = "STK906"
 
 
 class RecordError(StokerError, ValueError):
     """A file or dict is no run record that this version can read. The message says what it is and what to do."""
 
+    code = "STK907"
+
 
 class TraceError(StokerError, ValueError):
     """A file is no trace of a profiler, or has nothing in it that a judgement could rest on. One line, which says what it is."""
+
+    code = "STK908"
 
 
 class Interrupted(StokerError):
     """An exception from outside (Ctrl-C, say) tore the accounts of this iterator. The loader is fine: start a new iterator."""
 
+    code = "STK903"
+
 
 class LoaderClosed(StokerError):
     """The loader was closed while one of its iterators was still in use."""
 
+    code = "STK902"
 
-class WorkerDied(RuntimeError):
+
+class WorkerDied(Coded, RuntimeError):
     """A worker process ended without finishing its work and ``restarts`` did not allow another try."""
 
+    code = "STK801"
 
-class WorkerTimeout(RuntimeError):
+
+class WorkerTimeout(Coded, RuntimeError):
     """No batch arrived within ``timeout`` seconds."""
 
+    code = "STK803"
 
-class WorkerFailure(RuntimeError):
+
+class WorkerFailure(Coded, RuntimeError):
     """Stands in for a worker's exception that could not be rebuilt in the parent."""
 
+    code = "STK410"
 
-class SampleStopIteration(RuntimeError):
+
+class SampleStopIteration(Coded, RuntimeError):
     """``__getitem__`` raised ``StopIteration``, which would otherwise end the epoch silently."""
 
+    code = "STK405"
 
-class StartRefused(RuntimeError, OSError):
+
+_REFUSALS: dict[object, str] = {
+    errno.ENOMEM: "STK208",
+    errno.EMFILE: "STK202",
+    errno.ENFILE: "STK202",
+    errno.ENOENT: "STK205",
+}
+"""By error number: what a worker could not have. Anything else is STK809."""
+
+
+class StartRefused(Coded, RuntimeError, OSError):
     """The system refused what a worker needs to start. ``errno`` says which; the message has the numbers and the ways out."""
+
+    code = "STK809"
 
     # Both bases bring a constructor, and only OSError's keeps the error number.
     def __new__(cls, *args: object) -> "StartRefused":
-        return OSError.__new__(cls, *args)
+        error = OSError.__new__(cls, *args)
+        return coded(error, _REFUSALS.get(args[0] if args else None, cls.code))
 
     def __init__(self, *args: object) -> None:
         OSError.__init__(self, *args)
@@ -107,6 +178,8 @@ class StartRefused(RuntimeError, OSError):
 
 class WorkerStalled(RuntimeWarning):
     """A wait for one batch is odd: the message says which worker is on which sample, with its Python stack."""
+
+    code = "STK804"
 
 
 class WorkerTraceback(Exception):

@@ -26,6 +26,7 @@ from stoker._engine.relay import Lap, Relay
 from stoker._metrics.cpus import cpus
 from stoker._metrics.recorder import Recorder
 from stoker._metrics.site import site
+from stoker.errors import coded
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -246,7 +247,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
         Raises ValueError, and changes nothing, when the state is damaged or of another loader: the message says what differs.
         """
-        self._place().load(self, state_dict)
+        try:
+            self._place().load(self, state_dict)
+        except ValueError as error:
+            coded(error, "STK909")
+            raise
 
     def trim(self) -> None:
         """Make an idle loader with persistent workers small: its arena gives free memory back and its workers let go of caches.

@@ -353,7 +353,9 @@ def test_an_error_of_collation_names_the_batch_and_the_row() -> None:
     ragged = {3: torch.zeros(1), 4: torch.zeros(2)}
     with pytest.raises(RuntimeError) as caught:
         maker(ragged, collate_fn=default_collate, own_collate=True).make(order([3, 4]), None)
-    assert notes_of(caught.value) == ["stoker: in the batch of dataset indices [3, 4]"]
+    where, code = notes_of(caught.value)
+    assert where == "stoker: in the batch of dataset indices [3, 4]"
+    assert "stoker explain STK401" in code
     assert "dataset index 4: tensor of shape (2,)" in str(caught.value)
 
 

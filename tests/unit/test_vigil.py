@@ -131,7 +131,7 @@ def test_it_names_worker_index_and_stack(clock: Clock) -> None:
     watch.workers.seen = [on(1, 4, since_s=99), on(0, 3)]
     _, [said] = watch.after(31)
     assert said.splitlines() == [
-        "DataLoader 'train' has waited 31.0 s for batch 3 (none has arrived yet)",
+        "DataLoader 'train' has waited 31.0 s for batch 3 (none has arrived yet) [stoker explain STK804]",
         "  worker 0 (pid 9000) has been on dataset index 31 (row 1 of batch 3) for 40.0 s",
         "    stack of 0",
         "  worker 1 (pid 9001) has been on dataset index 41 (row 1 of batch 4) for 99.0 s",

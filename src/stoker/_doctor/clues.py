@@ -32,7 +32,8 @@ _CLUES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 _FRAME = re.compile(
     r'File "([^"\n]{1,400})", line (\d{1,7})(?:,? in ([^\n]{1,120}))?'
-    r"|^(?P<cell>Cell In\[\d+\]), line (?P<line>\d{1,7})|^File (?P<file>[^\n:\"]{1,300}):(?P<at>\d{1,7}), in (?P<name>[^\n]{1,120})",
+    r"|^(?P<cell>Cell In\[\d+\]), line (?P<line>\d{1,7})"
+    r"|^File (?P<file>[^\n:]{1,300}):(?P<at>\d{1,7}), in (?P<name>[^\n]{1,120})",
     re.MULTILINE,
 )
 _LIBRARY = re.compile(

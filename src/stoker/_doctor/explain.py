@@ -22,6 +22,7 @@ from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts import machine
 from stoker._doctor.marks import MARKS
 from stoker._doctor.recognition import NOTE_WEIGHT, WARNING_WEIGHT, Sign, signs
+from stoker.errors import Coded
 
 PROCEDURE = (
     "num_workers=0. If it fails too, it is the dataset or the model: the traceback then shows where.",
@@ -34,7 +35,6 @@ PROCEDURE = (
 _FAILED = re.compile(
     r"^Traceback \(most recent call last\)|^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b", re.MULTILINE
 )
-_CODE = re.compile(r"STK\d{3}")
 _MOST_ALSO = 6
 _ENDS = ("STK404", "STK8")
 """Codes of what became of a failure, as opposed to its cause."""
@@ -250,9 +250,8 @@ def _codes(error: BaseException) -> tuple[str, ...]:
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
-        code = getattr(each, "code", None)
-        if isinstance(code, str) and _CODE.fullmatch(code) and type(each).__module__ == "stoker.errors":
-            found.append(code)
+        if isinstance(each, Coded):
+            found.append(each.code)
         queue += [each.__cause__, each.__context__]
         if isinstance(each, BaseExceptionGroup):
             queue += each.exceptions

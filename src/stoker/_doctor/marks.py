@@ -9,7 +9,7 @@ MARKS: dict[str, tuple[Mark, ...]] = {
     "STK101": (
         Mark(r"cannot be sent to a worker:", weight=30),
         Mark(
-            r"(?:[Cc]annot|[Cc]an't|can not) (?:pickle|serialize) '?[\w.]+'? objects?\b",
+            r"(?:[Cc]annot|[Cc]an't|can not) (?:pickle|serialize) (?!local\b)'?[\w.]+'? objects?\b",
             also=(
                 LOADER,
                 STARTING,
@@ -17,7 +17,7 @@ MARKS: dict[str, tuple[Mark, ...]] = {
             weight=20,
         ),
         Mark(
-            r"(?:[Cc]annot|[Cc]an't) (?:pickle|serialize) '?[\w.]+'? objects?\b",
+            r"(?:[Cc]annot|[Cc]an't) (?:pickle|serialize) (?!local\b)'?[\w.]+'? objects?\b",
             never=(
                 FRAME,
                 FEEDING,
@@ -364,6 +364,7 @@ MARKS: dict[str, tuple[Mark, ...]] = {
             r"The process has forked and you cannot use this CoreFoundation functionality safely", weight=22
         ),
         Mark(r"This class is not fork-safe", also=(rf"{LOADER}|fsspec|s3fs|gcsfs",), weight=22),
+        Mark(r"OMP: Warning #190: Forking a process while a parallel region is active", weight=3),
         Mark(r"is multi-threaded, use of (?:fork|forkpty)\(\) may lead to deadlocks in the child", weight=3),
         Mark(r"os\.fork\(\) was called\. os\.fork\(\) is incompatible with multithreaded code", weight=3),
         Mark(r"calling into gRPC, skipping fork\(\) handlers|fork_posix\.cc:\d+\]", weight=3),
@@ -461,9 +462,12 @@ MARKS: dict[str, tuple[Mark, ...]] = {
         Mark(r"Could not infer dtype of NoneType", never=(FRAME,), weight=16),
         Mark(r"expected Tensor as element \d+ in argument 0, but got NoneType", also=(COLLATION,), weight=26),
         Mark(
-            r"'NoneType' object is not (?:subscriptable|iterable)",
+            r"'NoneType' object (?:is not (?:subscriptable|iterable)|has no attribute)",
             also=(
-                r"in (?:default_)?collate(?:_fn)?\b[^\n]*(?:\n[^\n]*){0,4}TypeError: '?(?:NoneType|int)",
+                (
+                    r"(?:in \w*collate\w*|collate\.py\", line \d+, in <\w+>)\n[^\n]*\n(?:[ ~^]*\n)?(?:Type|"
+                    r"Attribute)Error: 'NoneType'"
+                ),
                 LOADER,
             ),
             weight=22,
@@ -493,7 +497,7 @@ MARKS: dict[str, tuple[Mark, ...]] = {
         ),
         Mark(
             r"KeyError: ",
-            also=(r"in (?:default_)?collate\b[^\n]*\n[^\n]*(?:key|d\[key\])[^\n]*\n(?:[ ~^]*\n)?KeyError",),
+            also=(r"in (?:\w*collate\w*|<listcomp>|<dictcomp>)\n[^\n]*\[key\][^\n]*\n(?:[ ~^]*\n)?KeyError",),
             weight=22,
         ),
         Mark(
@@ -560,7 +564,7 @@ MARKS: dict[str, tuple[Mark, ...]] = {
             weight=26,
         ),
         Mark(
-            r"Can't (?:pickle|get) (?:local object|<class) [^\n]{0,120}(?:Error|Exception|Failure)\b",
+            r"Can't (?:pickle|get) (?:local object|<class) [^\n]{0,120}(?:Error|Exception|Failure|Bad)\w*'",
             also=(FEEDING,),
             weight=27,
         ),
@@ -581,26 +585,6 @@ MARKS: dict[str, tuple[Mark, ...]] = {
     "STK511": (
         Mark(r"num_samples should be a positive integer value, but got num_samples=0", weight=22),
         Mark(r"IndexError: index \d+ is out of (?:bounds|range)", also=(IN_WORKER,), weight=4),
-    ),
-    "STK603": (
-        Mark(
-            r"worker \(pid\(?s?\)? ?[\d, ]+\) is killed by signal: (?:Killed|9\b|SIGKILL|Unknown signal: 9)",
-            weight=24,
-        ),
-        Mark(r"out of memory: the kernel's OOM killer struck", weight=30),
-        Mark(
-            r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly with exit code (?:-9|137)\b",
-            weight=24,
-        ),
-        Mark(
-            r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d+|oom-kill:|oom_kill event|"
-            r"OOMKilled",
-            also=(LOADER,),
-            weight=25,
-        ),
-        Mark(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory", also=(IN_WORKER,), weight=24),
-        Mark(r"^(?:\w+\.)*(?:_?ArrayMemoryError|MemoryError)\b", also=(IN_WORKER,), weight=22),
-        Mark(r"Caught (?:_ArrayMemoryError|MemoryError) in DataLoader worker process", weight=24),
     ),
     "STK702": (Mark(r"suggested max number of worker in current system is \d+", weight=3),),
     "STK703": (

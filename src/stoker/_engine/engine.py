@@ -23,10 +23,11 @@ from stoker._engine.progress import Progress
 from stoker._engine.recording import Pen
 from stoker._engine.vigil import Vigil
 from stoker._executors.base import Arrival
+from stoker._executors.inquest import code_of
 from stoker._metrics.page import ASKED_NS, STEPS
 from stoker._metrics.recorder import Recorder
 from stoker._plan.planner import Planner
-from stoker.errors import Interrupted, LoaderClosed, NoGoodSample, WorkerDied
+from stoker.errors import Interrupted, LoaderClosed, NoGoodSample, WorkerDied, coded
 
 _STARVED = m.Starved()
 _clock = time.monotonic_ns
@@ -286,7 +287,7 @@ class Iteration:
             follows = "; a new worker takes its place" if again else ""
             text = f"{loss.reason.rstrip('.')}{follows}.{loss.details}"
             self._ledger.event("restart" if again else "worker_died", text)
-            self._ledger.warn(text)
+            self._ledger.warn(f"{text}\n  stoker explain {code_of(text)} has causes and fixes")
         self._carry_out(commands)
 
     def _finish(self) -> None:
@@ -298,7 +299,8 @@ class Iteration:
         self.close()
         if abort is not None and abort.reason:
             self._pool.close()  # it has lost workers that nobody replaces
-            raise WorkerDied(abort.reason + abort.details)
+            told = abort.reason + abort.details
+            raise coded(WorkerDied(told), code_of(told))
         if error is not None:
             raise error
         raise StopIteration

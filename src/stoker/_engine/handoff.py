@@ -16,13 +16,14 @@ from stoker._core.types import Receipt, SlotRef, Ticket
 from stoker._engine.ledger import Ledger
 from stoker._engine.progress import Progress
 from stoker._executors.base import HEAP
+from stoker._executors.inquest import code_of
 from stoker._transports.arena import Arena, Region
 from stoker._worker.failure import Failure, unpack
 from stoker._worker.maker import collate_samples
 from stoker._worker.parts import PartRows, join_placed, samples_of
 from stoker._worker.sift import Envelope, killer
 from stoker._worker.spec import BadSampleMode, Resume
-from stoker.errors import WorkerDied
+from stoker.errors import WorkerDied, coded
 
 NOTHING = object()
 """Stands for a batch of which no sample was good."""
@@ -168,7 +169,7 @@ def _died(lost: m.Lost, ticket: Ticket) -> WorkerDied:
     text = lost.reason + lost.details
     if not lost.details:
         text += f"\n  worker {lost.worker} was on {place(ticket, -1)}"
-    return WorkerDied(text)
+    return coded(WorkerDied(text), code_of(text))
 
 
 def _to_raise(opened: Any) -> BaseException:

@@ -61,7 +61,8 @@ class Vigil:
         whereabouts = self._whereabouts() or "; no worker is at work"
         # Whoever hangs in an epoch that is over keeps nobody waiting: it is replaced.
         self._executor.dismiss(self._epoch)
-        text = f"DataLoader {self._name!r} has waited {waited_s:.1f} s for batch {self._scheduler.head} ({usual}){whereabouts}"
+        which = f"batch {self._scheduler.head} ({usual}) [stoker explain {WorkerStalled.code}]"
+        text = f"DataLoader {self._name!r} has waited {waited_s:.1f} s for {which}{whereabouts}"
         self.told = "; ".join(line.strip() for line in text.splitlines()[:2])
         warnings.warn(text, WorkerStalled, stacklevel=7)
         return True

@@ -116,7 +116,7 @@ def tell_once(choice: Choice, loader: Any) -> None:
         news = frozenset(hazard.module for hazard in choice.hazards)
         if not news <= told:
             loader._hazards_told = told | news
-            _log.warning(choice.reason)
+            _log.warning("%s (stoker explain STK303)", choice.reason)
 
 
 def _native_threads() -> set[str]:

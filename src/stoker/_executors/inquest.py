@@ -92,6 +92,15 @@ def epitaph(process: Any) -> str:
     return f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly{said}"
 
 
+def code_of(told: str) -> str:
+    """The code of the page about a death, by what was said of it: ``epitaph`` and ``details``, or why a start was refused."""
+    if "OOM killer struck" in told:
+        return "STK603"
+    if "could not be started" in told or "the system refused" in told:
+        return "STK809"
+    return "STK802" if "exited unexpectedly" in told else "STK801"
+
+
 def _status_lost(process: Any) -> bool:
     """multiprocessing says 255 for a process whose fork server has ended before it."""
     return process.exitcode == 255 and getattr(process._popen, "method", "") == "forkserver"

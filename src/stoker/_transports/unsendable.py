@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stoker.errors import UnsendableError
+from stoker.errors import UnsendableError, coded
 
 _Failure = Callable[[object], Exception | None]
 
@@ -20,7 +20,7 @@ def unsendable(obj: object, error: Exception, failure: _Failure, name: str = "ba
     ``failure`` says why a part cannot be pickled by itself, or None. Slow: called only after a failure.
     """
     path, culprit, reason = _descend(obj, error, failure, name)
-    return UnsendableError(f"{path}: {type(culprit).__qualname__} ({_reason(reason)})")
+    return coded(UnsendableError(f"{path}: {type(culprit).__qualname__} ({_reason(reason)})"), "STK406")
 
 
 def _descend(obj: object, error: Exception, failure: _Failure, path: str) -> tuple[str, object, Exception]:

@@ -8,26 +8,35 @@ from typing import Any
 import numpy as np
 import torch
 
+from stoker.errors import coded
+
 _SHOWN = 4
 Path = tuple[Any, ...]
+Odd = tuple[Path, str, list[int]]
 
 
 def explain_collation(error: BaseException, samples: Sequence[Any], indices: Sequence[Any] | None) -> None:
     """Append what is wrong with these samples to the error's own text. Changes the error in place, never raises."""
     try:
-        text = _told(samples, indices)
+        found = _odd_one(samples, ())
+        text = _told(found, samples, indices) if found else ""
     except Exception:  # a sample's own code ran: its repr, its length
         return
-    if not text:
+    if not found:
         return
     first = str(error.args[0]) if error.args else ""
     error.args = (f"{first}\n{text}" if first else text, *error.args[1:])
+    coded(error, _code(found[1]))
 
 
-def _told(samples: Sequence[Any], indices: Sequence[Any] | None) -> str:
-    found = _odd_one(samples, ())
-    if found is None:
-        return ""
+def _code(what: str) -> str:
+    """Of the page about what is wrong with samples."""
+    if what.startswith("is None"):
+        return "STK402"
+    return "STK401" if "shapes" in what or "lengths" in what else "STK403"
+
+
+def _told(found: Odd, samples: Sequence[Any], indices: Sequence[Any] | None) -> str:
     path, what, rows = found
     lines = ["sample" + "".join(f"[{key!r}]" for key in path) + f": {what}"]
     for row in rows[:_SHOWN]:
@@ -38,7 +47,7 @@ def _told(samples: Sequence[Any], indices: Sequence[Any] | None) -> str:
     return "\n".join(lines)
 
 
-def _odd_one(values: Sequence[Any], path: Path) -> tuple[Path, str, list[int]] | None:
+def _odd_one(values: Sequence[Any], path: Path) -> Odd | None:
     """The first place where samples do not go together: (path, what is wrong, rows to show)."""
     first = values[0]
     for row, value in enumerate(values):

@@ -11,7 +11,7 @@ from typing import Any
 
 import cloudpickle
 
-from stoker.errors import WorkerFailure, WorkerTraceback
+from stoker.errors import WorkerFailure, WorkerTraceback, coded
 
 _OUTSIDE = ("errno", "strerror", "filename", "filename2")
 """What an OSError keeps outside of its ``__dict__``."""
@@ -36,10 +36,12 @@ def pack(error: BaseException, worker: int) -> Failure:
         text = "<no text>"
     if type(error).__name__ == "BdbQuit":  # by name: the module is loaded only where there was a breakpoint
         error.add_note("stoker: breakpoint() has no terminal in a worker; use num_workers=0 to debug")
+        coded(error, "STK808")
     if "in forked subprocess" in text:
         error.add_note(
             "stoker: the dataset uses the accelerator inside a worker: return CPU tensors and move the batch in the training loop"
         )
+        coded(error, "STK304")
     try:
         trace = "".join(traceback.format_exception(error))
     except Exception as trouble:

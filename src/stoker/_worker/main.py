@@ -31,7 +31,7 @@ from stoker._worker.revision import Reviser
 from stoker._worker.scales import Scales
 from stoker._worker.spec import Order, Resume, WorkerSpec
 from stoker._worker.stream import Abandoned, StreamEnded
-from stoker.errors import UnsendableError
+from stoker.errors import UnsendableError, coded
 
 _clock = time.monotonic_ns
 _IDLE_SPELL_NS = 100_000
@@ -165,7 +165,11 @@ class _Loop:
                 maker.seeder.revised()
             if spec.worker_init_fn is not None:
                 torch_seed = seeding.torch_seed()
-                spec.worker_init_fn(boot.worker)
+                try:
+                    spec.worker_init_fn(boot.worker)
+                except Exception as error:
+                    coded(error, "STK810")
+                    raise
                 maker.seeder.torch_is_ours = seeding.torch_seed() == torch_seed
             maker.watch = Watch(self._row, self._control)
             if spec.metered:

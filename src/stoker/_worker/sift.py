@@ -23,7 +23,7 @@ import torch
 
 from stoker._worker.spec import BadSampleMode, Order, Resume
 from stoker._worker.status import NO_ROW
-from stoker.errors import NoGoodSample
+from stoker.errors import NoGoodSample, coded
 
 _log = logging.getLogger("stoker")
 _BAD = object()
@@ -194,6 +194,7 @@ def good_samples(
                     "generator ends when it raises. Catch the error inside it, or return an iterator whose __next__ can be "
                     "called again."
                 )
+                coded(error, "STK509")
                 raise
             failed = True
             in_a_row += 1

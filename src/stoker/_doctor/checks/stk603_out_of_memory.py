@@ -35,6 +35,7 @@ from stoker._core.finding import Finding, counted, size
 from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.growth import Course, Growth, forecast
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import IN_WORKER, LOADER
 
 _MUCH = 0.5
 """Share of what can still be taken, beyond which it is worth a word that all of it fits."""
@@ -95,6 +96,25 @@ CHECK = Check(
     severity="high",
     prevented="A killed worker is started again and its batch made again; the error says how much memory there was.",
     examine=examine,
-    marks=(Mark(r"killed by signal: Killed", weight=12),),
+    marks=(
+        Mark(
+            r"worker \(pid\(?s?\)? ?[\d, ]+\) is killed by signal: (?:Killed|9\b|SIGKILL|Unknown signal: 9)",
+            weight=24,
+        ),
+        Mark(r"out of memory: the kernel's OOM killer struck", weight=30),
+        Mark(
+            r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly with exit code (?:-9|137)\b",
+            weight=24,
+        ),
+        Mark(
+            r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d+|oom-kill:|oom_kill event|"
+            r"OOMKilled",
+            also=(LOADER,),
+            weight=25,
+        ),
+        Mark(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory", also=(IN_WORKER,), weight=24),
+        Mark(r"^(?:\w+\.)*(?:_?ArrayMemoryError|MemoryError)\b", also=(IN_WORKER,), weight=22),
+        Mark(r"Caught (?:_ArrayMemoryError|MemoryError) in DataLoader worker process", weight=24),
+    ),
     rows=(8,),
 )

@@ -32,6 +32,7 @@ CHECK = Check(
     prevented="There is no such thread: batches are pinned where they are handed over, and what goes wrong is raised there.",
     marks=(
         Mark(r"Pin memory thread exited unexpectedly", weight=12),
+        Mark(r"not enough values to unpack \(expected 2, got 0\)", also=(r"in _pin_memory_loop",), weight=11),
         Mark(r"Caught \w+ in pin memory thread for device", weight=11),
     ),
     rows=(28,),

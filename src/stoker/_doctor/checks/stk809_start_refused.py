@@ -84,7 +84,7 @@ CHECK = Check(
         ),
         Mark(r"can't start new thread", also=(LOADER,), never=(r"uvicorn|gunicorn|tornado",), weight=22),
         Mark(
-            r"'?_MultiProcessingDataLoaderIter'? object has no attribute '_(?:workers_status|shutdown|workers|"
+            r"_MultiProcessingDataLoaderIter'? object has no attribute '_(?:workers_status|shutdown|workers|"
             r"pin_memory_thread\w*)'",
             weight=8,
         ),

@@ -1,0 +1,125 @@
+"""What people see is recognised, however it is wrapped; what has nothing to do with loaders is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stoker._doctor.catalogue import check_of
+from stoker._doctor.explain import explain
+
+CORPUS = Path(__file__).parent / "corpus"
+
+
+def texts(path):
+    """(note, text) of every entry of a file."""
+    found = []
+    with open(path, newline="") as file:
+        for part in ("\n" + file.read()).split("\n=== ")[1:]:
+            note, _, text = part.partition("\n")
+            found.append((note, text))
+    return found
+
+
+KNOWN = [
+    pytest.param(path.stem, text, id=f"{path.stem}: {note}")
+    for path in sorted(CORPUS.glob("STK*.txt"))
+    for note, text in texts(path)
+]
+UNRELATED = [pytest.param(text, id=note) for note, text in texts(CORPUS / "unrelated.txt")]
+
+
+def prefixed(prefix):
+    return lambda text: "\n".join(prefix + line for line in text.splitlines())
+
+
+def as_json(text):
+    return "\n".join(
+        json.dumps({"log": line + "\n", "stream": "stderr", "time": "2026-01-01T00:00:00.1Z"})
+        for line in text.splitlines()
+    )
+
+
+WRAPPERS = {
+    "rank": prefixed("[rank0]: "),
+    "torchrun": prefixed("[default3]:"),
+    "logger": prefixed("2026-01-01 10:00:00,123 ERROR "),
+    "kubernetes": prefixed("2026-01-01T10:00:00.123456789Z stderr F "),
+    "Ray": prefixed("(RayTrainWorker pid=1942, ip=10.0.0.7) "),
+    "colours": prefixed("\x1b[31m\x1b[1m"),
+    "compose": prefixed("trainer-1  | "),
+    "JSON": as_json,
+    "CRLF": lambda text: text.replace("\n", "\r\n"),
+    "Lightning": lambda text: "Epoch 0:   0%|          | 0/100 [00:00<?, ?it/s]\r" + text,
+    "a launcher": lambda text: (
+        f"{text}\nE0101 10:00:00.0 140 torch/distributed/elastic/multiprocessing/api.py:826] failed (exitcode: 1) local_rank: 0 (pid: 171)"
+    ),
+}
+
+
+def test_the_corpus_is_large_enough():
+    assert len(KNOWN) >= 150
+    assert len(UNRELATED) >= 60
+    assert len({each.values[0] for each in KNOWN}) >= 45
+
+
+@pytest.mark.parametrize(("code", "text"), KNOWN)
+def test_known(code, text):
+    found = explain(text)
+    assert found.code == code, str(found)
+    assert found.finding is not None
+    assert found.finding.evidence
+    assert found.finding.advice
+    assert len(str(found).splitlines()) <= 24
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_known_in_every_wrapping(wrapper):
+    wrong = [
+        (each.values[0], found, each.id)
+        for each in KNOWN
+        if (found := explain(WRAPPERS[wrapper](each.values[1])).code) != each.values[0]
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("text", UNRELATED)
+def test_unrelated(text):
+    found = explain(text)
+    assert found.finding is None, str(found)
+    assert found.procedure
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_unrelated_in_every_wrapping(wrapper):
+    wrong = [
+        (each.id, found)
+        for each in UNRELATED
+        if (found := explain(WRAPPERS[wrapper](each.values[0])).code) is not None
+    ]
+    assert wrong == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=400))
+def test_random_text_is_never_recognised(text):
+    assert explain(text).finding is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_pieces_of_what_people_see_never_raise(data):
+    text = data.draw(st.sampled_from(KNOWN)).values[1]
+    start = data.draw(st.integers(0, len(text)))
+    noise = data.draw(st.text(max_size=50))
+    str(explain(noise + text[start : start + data.draw(st.integers(0, 600))] + noise))
+
+
+def test_every_mark_is_needed_by_something_known():
+    """A code that has marks has a text in the corpus, so that nobody breaks its marks unnoticed."""
+    for code in {each.values[0] for each in KNOWN}:
+        assert check_of(code) is not None
