@@ -27,9 +27,9 @@ _MODULE = re.compile(r"(?:.*\.)?(stk\d{3})_(\w+)")
 class Mark:
     """What a failure looks like in a log: a regular expression, and what must or must not stand near it.
 
-    ``pattern`` is searched in the normalised text (``explain``), with MULTILINE. All of ``also`` must be found somewhere in the
-    text and none of ``never``. Of the marks that match, the one of the greatest ``weight`` names the failure; the others are what
-    else was seen.
+    ``pattern`` is searched in the text as ``logs`` makes it plain, with MULTILINE; a space in it matches a line's end too
+    (``recognition``). All of ``also`` must be found near it (some thousand characters) and none of ``never``. Of the marks that
+    match, the one of the greatest ``weight`` names the failure; the others are what else was seen. Below 5 it is a warning's.
     """
 
     pattern: str

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._doctor.catalogue import check_of
+from stoker._doctor.catalogue import catalogue
 from stoker._doctor.explain import explain
+from stoker._doctor.facts import machine
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -44,21 +45,30 @@ def as_json(text):
     )
 
 
+def below_lightning(text):
+    return (
+        f"Epoch 0:   0%|          | 0/100 [00:00<?, ?it/s]\r{text}\n"
+        "E0101 10:00:00.0 140 torch/distributed/elastic/multiprocessing/api.py:826] failed (exitcode: 1) (pid: 171)"
+    )
+
+
 WRAPPERS = {
-    "rank": prefixed("[rank0]: "),
-    "torchrun": prefixed("[default3]:"),
-    "logger": prefixed("2026-01-01 10:00:00,123 ERROR "),
-    "kubernetes": prefixed("2026-01-01T10:00:00.123456789Z stderr F "),
-    "Ray": prefixed("(RayTrainWorker pid=1942, ip=10.0.0.7) "),
-    "colours": prefixed("\x1b[31m\x1b[1m"),
-    "compose": prefixed("trainer-1  | "),
-    "JSON": as_json,
-    "CRLF": lambda text: text.replace("\n", "\r\n"),
-    "Lightning": lambda text: "Epoch 0:   0%|          | 0/100 [00:00<?, ?it/s]\r" + text,
-    "a launcher": lambda text: (
-        f"{text}\nE0101 10:00:00.0 140 torch/distributed/elastic/multiprocessing/api.py:826] failed (exitcode: 1) local_rank: 0 (pid: 171)"
-    ),
+    "torchrun, coloured": prefixed("\x1b[31m\x1b[1m[rank0]: "),
+    "a logger below torchrun": prefixed("[default3]:2026-01-01 10:00:00,123 ERROR "),
+    "Kubernetes": prefixed("2026-01-01T10:00:00.123456789Z stderr F "),
+    "Ray, coloured": prefixed("\x1b[36m(RayTrainWorker pid=1942, ip=10.0.0.7)\x1b[0m "),
+    "compose on Windows": lambda text: prefixed("trainer-1  | ")(text).replace("\n", "\r\n"),
+    "JSON of docker": as_json,
+    "Lightning": below_lightning,
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_machine():
+    """What this machine is like has no part in what a text is about."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "gather", machine.Machine)
+        yield
 
 
 def test_the_corpus_is_large_enough():
@@ -119,7 +129,9 @@ def test_pieces_of_what_people_see_never_raise(data):
     str(explain(noise + text[start : start + data.draw(st.integers(0, 600))] + noise))
 
 
-def test_every_mark_is_needed_by_something_known():
-    """A code that has marks has a text in the corpus, so that nobody breaks its marks unnoticed."""
-    for code in {each.values[0] for each in KNOWN}:
-        assert check_of(code) is not None
+def test_every_code_with_marks_has_a_text():
+    """So that nobody breaks marks unnoticed. Stoker's own errors are provoked in ``test_explain_own``; the code of a death that is
+    raised elsewhere (STK811) always stands beside that of the death."""
+    codes = {each.values[0] for each in KNOWN}
+    marked = {check.code for check in catalogue() if check.marks and not check.code.startswith("STK9")}
+    assert marked - codes - {"STK811", "STK509", "STK601"} == set()

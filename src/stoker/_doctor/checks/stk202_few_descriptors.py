@@ -39,12 +39,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding, counted
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.process import Process
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Target
 from stoker._doctor.facts.worker import Worker
+from stoker._doctor.wording import IN_WORKER
 
 _USUAL = 1024
 _UNLIMITED = 1 << 62
@@ -147,6 +148,28 @@ CHECK = Check(
     severity="high",
     prevented="All batches lie in one file that every worker has open from the start; kept batches cost no descriptor.",
     examine=examine,
+    marks=(
+        Mark(r"Too many open files\. Communication with the workers is no longer possible", weight=30),
+        Mark(
+            r"unable to (?:open shared memory object|open file|mmap)[^\n]{0,300}Too many open files",
+            weight=30,
+        ),
+        Mark(r"received \d+ items of ancdata", weight=28),
+        Mark(
+            r"unable to open shared memory object </[\w./-]+> in read[-/]write mode",
+            never=(r"No such file or directory|No space left|File exists|Permission denied",),
+            weight=20,
+        ),
+        Mark(
+            r"[Tt]oo many open files",
+            also=(
+                rf"{IN_WORKER}|reductions\.py|resource_sharer|rebuild_storage|DataLoader worker|stoker|dataloader\.py",
+            ),
+            never=(r"uvicorn|nginx|http\.server|Accept failed|aiohttp",),
+            weight=24,
+        ),
+        Mark(r"needs descriptors and the system refused them", weight=28),
+    ),
     here=here,
     rows=(9, 10),
 )

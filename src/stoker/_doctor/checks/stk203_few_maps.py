@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding, counted
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Target
@@ -94,6 +94,15 @@ CHECK = Check(
     severity="high",
     prevented="All batches lie in windows of one mapping; kept batches cost none.",
     examine=examine,
+    marks=(
+        Mark(
+            r"unable to mmap \d+ bytes from file </?(?:torch_[\w]+|"
+            r"filename not specified)>: Cannot allocate memory",
+            weight=28,
+        ),
+        Mark(r"unable to mmap memory: you tried to mmap 0 ?GB", weight=24),
+        Mark(r"unable to allocate shared memory\(shm\)[^\n]{0,200}Cannot allocate memory", weight=24),
+    ),
     here=here,
     rows=(30,),
 )

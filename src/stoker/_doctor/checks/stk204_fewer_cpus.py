@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding, counted, duration
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.target import Target
 
@@ -94,6 +94,7 @@ CHECK = Check(
     __doc__,
     severity="moderate",
     examine=examine,
+    marks=(Mark(r"does not have many workers which may be a bottleneck", weight=1),),
     here=here,
     rows=(42,),
 )

@@ -29,11 +29,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding, size
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.process import Process
 from stoker._doctor.facts.target import Target
 from stoker._doctor.facts.tmpdir import LONGEST_PATH_BYTES, SOCKET_BYTES, Tmpdir
+from stoker._doctor.wording import LOADER
 
 _LITTLE_BYTES = 16 << 20
 _EDIT = Edit("export TMPDIR=/tmp", kind="shown")
@@ -112,6 +113,21 @@ CHECK = Check(
     severity="high",
     prevented="Workers and batches need no path: descriptors are inherited or sent over socket pairs.",
     examine=examine,
+    marks=(
+        Mark(r"AF_UNIX path too long", weight=25),
+        Mark(r"No usable temporary directory found in", also=(rf"{LOADER}|multiprocessing",), weight=22),
+        Mark(
+            r"FileNotFoundError: \[Errno 2\] No such file or directory(?:: '[^'\n]*(?:pymp-|listener-)[^'\n]*')?",
+            also=(
+                LOADER,
+                r"resource_sharer|SocketClient|address_type|pymp-|forkserver\.py",
+            ),
+            never=(r"torch_shm_manager",),
+            weight=16,
+        ),
+        Mark(r"(?:Directory not empty|Device or resource busy): '[^'\n]*(?:pymp-|\.nfs0)[^'\n]*'", weight=14),
+        Mark(r"the fork server needs a directory for its socket", weight=28),
+    ),
     here=here,
     rows=(31,),
 )

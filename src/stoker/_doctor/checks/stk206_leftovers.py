@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from shlex import quote
 
 from stoker._core.finding import Edit, Finding, counted, size
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.leftovers import Leftovers
 from stoker._doctor.facts.machine import Machine
 
@@ -95,5 +95,17 @@ CHECK = Check(
     severity="moderate",
     prevented="Its memory has no name in /dev/shm: the kernel frees it with the last process that has it.",
     examine=examine,
+    marks=(
+        Mark(
+            r"resource_tracker: There appear to be \d+ leaked (?:semaphore|shared_memory|folder|"
+            r"file) objects? to clean up",
+            weight=2,
+        ),
+        Mark(r"semaphore_tracker: There appear to be \d+ leaked semaphores? to clean up", weight=2),
+        Mark(r"FileExistsError: \[Errno 17\] File exists: '/(?:psm_\w+|torch_\w+|\d{6}_\w+)'", weight=18),
+        Mark(
+            r"unable to open shared memory object </torch_\w+> in read[-/]write mode: File exists", weight=28
+        ),
+    ),
     here=here,
 )

@@ -29,9 +29,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding, size
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.target import Loader, Target
+from stoker._doctor.wording import LOADER
 
 _LITTLE_BYTES = 1 << 30
 _FORKED_BYTES = 11 << 20
@@ -118,6 +119,15 @@ CHECK = Check(
     __doc__,
     severity="high",
     examine=examine,
+    marks=(
+        Mark(r"\[WinError 1455\]", also=(rf"{LOADER}|spawn_main|multiprocessing",), weight=24),
+        Mark(
+            r"(?:Couldn't open shared file mapping|unable to open shared file mapping|"
+            r"Couldn't map view of shared file)[^\n]{0,200}(?:error code: <(?:1455|8|5|0|87)>)?",
+            weight=24,
+        ),
+        Mark(r"there is no room for the pages|memory that a batch needs cannot be had", weight=20),
+    ),
     here=here,
     rows=(8, 44),
 )

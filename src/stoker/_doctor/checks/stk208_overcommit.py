@@ -33,9 +33,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding, size
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import LOADER, POOLS
 
 _STRICT = 2
 _ROOM_BYTES = 4 << 30
@@ -79,4 +80,23 @@ def here(machine: Machine) -> str:
     )
 
 
-CHECK = Check(__name__, __doc__, severity="high", examine=examine, here=here, rows=(45,))
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    examine=examine,
+    marks=(
+        Mark(
+            r"OSError: \[Errno 12\] Cannot allocate memory",
+            also=(
+                r"os\.fork\(\)|popen_fork|in _launch",
+                LOADER,
+            ),
+            never=(POOLS,),
+            weight=25,
+        ),
+        Mark(r"a worker process \(fork\) could not be started: Cannot allocate memory", weight=30),
+    ),
+    here=here,
+    rows=(45,),
+)

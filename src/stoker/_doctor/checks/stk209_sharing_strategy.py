@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.process import Process
 from stoker._doctor.facts.target import Target
@@ -67,5 +67,19 @@ CHECK = Check(
     severity="moderate",
     prevented="Batches do not use torch's sharing at all.",
     examine=examine,
+    marks=(
+        Mark(
+            r"unable to open (?:shared memory object|file) </?(?:torch_\w+|"
+            r"[\w./-]*torch_\w+)> in read[-/]write mode: No such file or directory",
+            weight=28,
+        ),
+        Mark(r"could not unlink the shared memory file", weight=24),
+        Mark(
+            r"(?:error executing )?torch_shm_manager(?: at \"[^\"\n]{1,300}\")?[^\n]{0,80}(?:[Ee]rror|failed|"
+            r"no response|could not|Connection refused|unable)|error executing torch_shm_manager",
+            weight=22,
+        ),
+        Mark(r"Could not generate a random directory for manager socket", weight=22),
+    ),
     rows=(29,),
 )

@@ -41,9 +41,10 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from stoker._core.finding import Edit, Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.target import Target
 from stoker._doctor.unguarded import uses
+from stoker._doctor.wording import LOADER, POOLS
 
 _GUARD = 'if __name__ == "__main__":'
 
@@ -82,5 +83,45 @@ CHECK = Check(
     severity="high",
     prevented="Workers do not import the script: what it defines travels by value.",
     examine=examine,
+    marks=(
+        Mark(
+            r"An attempt has been made to start a new process before the current process has finished its "
+            r"bootstrapping phase",
+            also=(rf"{LOADER}|num_workers",),
+            weight=30,
+        ),
+        Mark(
+            r"An attempt has been made to start a new process before the current process has finished its "
+            r"bootstrapping phase",
+            never=(
+                POOLS,
+                r"ProcessPoolExecutor|in Pool\b",
+            ),
+            weight=25,
+        ),
+        Mark(r"^ *freeze_support\(\)", also=(LOADER,), weight=14),
+        Mark(
+            r"EOFError: Ran out of input",
+            also=(
+                r"spawn_main|in spawn\b|reduction\.pickle\.load",
+                rf"{LOADER}|DataLoader",
+            ),
+            never=(
+                r"torch[\\/]serialization\.py",
+                r"[Cc]an(?:'t|not) pickle",
+                r"Can't get local",
+            ),
+            weight=15,
+        ),
+        Mark(
+            r"BrokenPipeError: \[Errno 32\] Broken pipe",
+            also=(
+                r"popen_spawn_win32\.py|popen_spawn_posix\.py",
+                LOADER,
+            ),
+            never=(r"[Cc]an(?:'t|not) pickle",),
+            weight=15,
+        ),
+    ),
     rows=(21,),
 )

@@ -30,9 +30,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.process import Process
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import LOADER, POOLS
 
 _MAIN = "__main__."
 
@@ -61,5 +62,24 @@ CHECK = Check(
     severity="high",
     prevented="Classes and functions that no worker can import travel by value.",
     examine=examine,
+    marks=(
+        Mark(
+            r"Can't get attribute '[\w.]+' on <module '__main__' \((?:built-in|"
+            r"<class '_frozen_importlib\.BuiltinImporter'>|<_frozen_importlib[^\n]{0,80})\)>",
+            weight=26,
+        ),
+        Mark(
+            r"Can't get attribute '[\w.]+' on <module '__main__'",
+            also=(r"spawn_main|forkserver|ipykernel|<stdin>|reduction\.pickle\.load",),
+            never=(POOLS,),
+            weight=24,
+        ),
+        Mark(r"(?:No such file or directory|Errno 2[0-9]?\][^\n]{0,60}): '[^'\n]*<stdin>'", weight=24),
+        Mark(
+            r"AttributeError: Can't get attribute '[\w.]+' on <module '__mp_main__'",
+            also=(LOADER,),
+            weight=22,
+        ),
+    ),
     rows=(21,),
 )

@@ -29,9 +29,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding, counted
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.process import Process
 from stoker._doctor.facts.target import Loader, Target
+from stoker._doctor.wording import LOADER
 
 _EDIT = 'multiprocessing_context="forkserver"'
 _HARMLESS = ("IPythonHistorySavingThread", "IOPub", "Heartbeat", "Control", "pydevd", "tqdm_monitor")
@@ -90,5 +91,24 @@ CHECK = Check(
     prevented="Workers move to a clean fork server when such threads live and the dataset can travel; the log says so. One that "
     "hangs all the same is reported with its stack.",
     examine=examine,
+    marks=(
+        Mark(
+            r"Terminating: fork\(\) called from a process already using GNU OpenMP, this is unsafe", weight=25
+        ),
+        Mark(
+            r"may have been in progress in another thread when fork\(\) was called",
+            also=(rf"{LOADER}|num_workers|objc\[",),
+            weight=22,
+        ),
+        Mark(
+            r"The process has forked and you cannot use this CoreFoundation functionality safely", weight=22
+        ),
+        Mark(r"This class is not fork-safe", also=(rf"{LOADER}|fsspec|s3fs|gcsfs",), weight=22),
+        Mark(r"OMP: Warning #190: Forking a process while a parallel region is active", weight=3),
+        Mark(r"is multi-threaded, use of (?:fork|forkpty)\(\) may lead to deadlocks in the child", weight=3),
+        Mark(r"os\.fork\(\) was called\. os\.fork\(\) is incompatible with multithreaded code", weight=3),
+        Mark(r"calling into gRPC, skipping fork\(\) handlers|fork_posix\.cc:\d+\]", weight=3),
+        Mark(r"do not survive the fork that starts the workers|would not survive a fork", weight=4),
+    ),
     rows=(5, 6),
 )

@@ -29,9 +29,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import FRAME, IN_WORKER, LOADER
 
 _ADVICE = "Return CPU tensors from the dataset, and move the batch in the training loop: batch.to(device, non_blocking=True)."
 _REFUSED = "in forked subprocess"
@@ -71,4 +72,30 @@ def examine(samples: Samples, target: Target) -> Iterator[Finding]:
         )
 
 
-CHECK = Check(__name__, __doc__, severity="high", examine=examine, rows=(22,))
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    examine=examine,
+    marks=(
+        Mark(
+            r"Cannot re-initialize (?:CUDA|XPU|HPU|NPU|\w+) in forked subprocess", also=(LOADER,), weight=30
+        ),
+        Mark(r"Cannot re-initialize (?:CUDA|XPU) in forked subprocess", never=(FRAME,), weight=25),
+        Mark(
+            r"(?:CUDA error|cuda runtime error \(3\) ?): initialization error|CUDA_ERROR_NOT_INITIALIZED",
+            also=(IN_WORKER,),
+            weight=26,
+        ),
+        Mark(
+            r"cannot pin '[\w.]*cuda[\w.]*' only (?:dense )?CPU (?:tensors|memory) can be pinned", weight=26
+        ),
+        Mark(
+            r"cannot pin '[\w.]+' only (?:dense )?CPU (?:tensors|memory) can be pinned",
+            also=(LOADER,),
+            weight=24,
+        ),
+        Mark(r"uses the accelerator inside a worker", weight=28),
+    ),
+    rows=(22,),
+)

@@ -37,9 +37,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.process import Process
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import FRAME, LOADER
 
 
 def examine(process: Process, target: Target) -> Iterator[Finding]:
@@ -68,5 +69,15 @@ CHECK = Check(
     severity="high",
     prevented="Sampler, loader and workers make their tensors on the CPU, whatever the default is.",
     examine=examine,
+    marks=(
+        Mark(
+            r"Expected an? '[\w:]+' device type for generator but found '[\w:]+'",
+            also=(rf"{LOADER}|sampler\.py|randperm",),
+            weight=26,
+        ),
+        Mark(
+            r"Expected an? '[\w:]+' device type for generator but found '[\w:]+'", never=(FRAME,), weight=20
+        ),
+    ),
     rows=(47,),
 )

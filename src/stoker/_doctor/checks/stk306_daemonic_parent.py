@@ -28,9 +28,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding, counted
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.process import Process
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import FRAME, LOADER
 
 
 def examine(process: Process, target: Target) -> Iterator[Finding]:
@@ -53,5 +54,9 @@ CHECK = Check(
     severity="high",
     prevented="It starts its workers all the same: each ends with its parent, which is what the ban is for.",
     examine=examine,
+    marks=(
+        Mark(r"daemonic processes are not allowed to have children", also=(LOADER,), weight=28),
+        Mark(r"daemonic processes are not allowed to have children", never=(FRAME,), weight=20),
+    ),
     rows=(46,),
 )

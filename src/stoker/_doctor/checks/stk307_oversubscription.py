@@ -41,9 +41,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding, counted
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.target import Target
 from stoker._doctor.facts.worker import Worker
+from stoker._doctor.wording import LOADER
 
 _COMPUTING, _SOME = 0.2, 0.05
 """CPU time of other threads over that of the main one: from the first on they really compute, below the second it is noise."""
@@ -111,5 +112,23 @@ CHECK = Check(
     severity="high",
     prevented="Workers hold OpenMP, BLAS, OpenCV and torch to one thread each, before user code runs.",
     examine=examine,
+    marks=(
+        Mark(
+            r"OpenBLAS blas_thread_init: pthread_create failed for thread",
+            also=(rf"{LOADER}|num_workers",),
+            weight=20,
+        ),
+        Mark(
+            r"libgomp: Thread creation failed: Resource temporarily unavailable",
+            also=(rf"{LOADER}|num_workers",),
+            weight=20,
+        ),
+        Mark(r"OMP: Error #(?:34|35|96)\b", also=(rf"{LOADER}|num_workers",), weight=20),
+        Mark(
+            r"OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system "
+            r"being overloaded",
+            weight=0,
+        ),
+    ),
     rows=(43,),
 )

@@ -36,8 +36,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.samples import Samples
+from stoker._doctor.wording import COLLATION, FRAME, LOADER
 
 
 def examine(samples: Samples) -> Iterator[Finding]:
@@ -62,4 +63,43 @@ def examine(samples: Samples) -> Iterator[Finding]:
         )
 
 
-CHECK = Check(__name__, __doc__, severity="high", examine=examine, rows=(23,))
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    examine=examine,
+    marks=(
+        Mark(r"samples have different (?:shapes|lengths)", weight=30),
+        Mark(r"stack expects each tensor to be equal size", also=(COLLATION,), weight=26),
+        Mark(r"stack expects each tensor to be equal size", never=(FRAME,), weight=20),
+        Mark(r"Trying to resize storage that is not resizable", also=(rf"{COLLATION}|{LOADER}",), weight=26),
+        Mark(r"Trying to resize storage that is not resizable", never=(FRAME,), weight=20),
+        Mark(
+            r"Sizes of tensors must match except in dimension [01]",
+            also=(
+                COLLATION,
+                LOADER,
+            ),
+            weight=24,
+        ),
+        Mark(r"each element in list of batch should be of equal size", weight=26),
+        Mark(
+            r"inconsistent tensor sizes?",
+            also=(
+                COLLATION,
+                LOADER,
+            ),
+            weight=24,
+        ),
+        Mark(
+            r"all input arrays must have the same shape|setting an array element with a sequence|"
+            r"could not broadcast input array from shape",
+            also=(
+                r"collate",
+                LOADER,
+            ),
+            weight=20,
+        ),
+    ),
+    rows=(23,),
+)

@@ -31,9 +31,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding, counted
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import COLLATION, FRAME, LOADER
 
 _SHOWN = 5
 
@@ -78,5 +79,24 @@ CHECK = Check(
     prevented='With on_bad_sample="skip" or "replace" such samples are left out or replaced, and counted; otherwise the '
     "error names the index.",
     examine=examine,
+    marks=(
+        Mark(r"^ *(?:[\w.]+: )?sample(?:\[[^\n]{1,80}\])*: is None", weight=32),
+        Mark(r"batch must contain [^\n]{1,120}; found <(?:class|type) 'NoneType'>", weight=30),
+        Mark(r"Could not infer dtype of NoneType", also=(rf"{COLLATION}|{LOADER}",), weight=28),
+        Mark(r"Could not infer dtype of NoneType", never=(FRAME,), weight=16),
+        Mark(r"expected Tensor as element \d+ in argument 0, but got NoneType", also=(COLLATION,), weight=26),
+        Mark(
+            r"'NoneType' object (?:is not (?:subscriptable|iterable)|has no attribute)",
+            also=(
+                (
+                    r"(?:in \w*collate\w*|collate\.py\", line \d+, in <\w+>)\n[^\n]*\n(?:[ ~^]*\n)?(?:Type|"
+                    r"Attribute)Error: 'NoneType'"
+                ),
+                LOADER,
+            ),
+            weight=22,
+        ),
+        Mark(r"new\(\): data must be a sequence \(got NoneType\)", also=(COLLATION,), weight=24),
+    ),
     rows=(25,),
 )

@@ -30,9 +30,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.samples import Difference, Samples
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import COLLATION, LOADER
 
 _WORDS = {"dtype": "dtype", "kind": "type", "keys": "keys"}
 
@@ -90,5 +91,49 @@ CHECK = Check(
     prevented="Collation is the same for every num_workers: dtypes are promoted as they are without workers, and other "
     "mixes raise an error that names key and indices.",
     examine=examine,
+    marks=(
+        Mark(
+            r"samples are of different types|"
+            r"^ *(?:[\w.]+: )?sample(?:\[[^\n]{1,80}\])*: key [^\n]{1,80} is missing",
+            weight=32,
+        ),
+        Mark(r"batch must contain [^\n]{1,120}; found (?!<(?:class|type) 'NoneType'>)", weight=28),
+        Mark(r"can't convert np\.ndarray of type numpy\.object_", also=(rf"{COLLATION}",), weight=26),
+        Mark(
+            r"(?:input types|result type \w+) can't be cast to the desired output type",
+            also=(rf"{COLLATION}|{LOADER}",),
+            weight=26,
+        ),
+        Mark(
+            r"expected Tensor as element \d+ in argument 0, but got (?!NoneType)\w+",
+            also=(
+                COLLATION,
+                LOADER,
+            ),
+            weight=24,
+        ),
+        Mark(
+            r"KeyError: ",
+            also=(r"in (?:\w*collate\w*|<listcomp>|<dictcomp>)\n[^\n]*\[key\][^\n]*\n(?:[ ~^]*\n)?KeyError",),
+            weight=22,
+        ),
+        Mark(
+            r"Expected object of (?:scalar )?type [\w.]+ but got (?:scalar )?type [\w.]+ for (?:sequence element|"
+            r"argument)",
+            also=(
+                COLLATION,
+                LOADER,
+            ),
+            weight=22,
+        ),
+        Mark(
+            r"must be real number, not \w+|too many dimensions 'str'",
+            also=(
+                r"in (?:default_)?collate",
+                LOADER,
+            ),
+            weight=20,
+        ),
+    ),
     rows=(24,),
 )

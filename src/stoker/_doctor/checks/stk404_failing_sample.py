@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.samples import Failure, Samples
 from stoker._doctor.facts.target import Target
 
@@ -94,5 +94,19 @@ CHECK = Check(
     severity="high",
     prevented="The error keeps its type and attributes and names the index; on_bad_sample goes on without such samples.",
     examine=examine,
+    marks=(
+        Mark(r"Caught \w+(?: \w+)? in DataLoader worker process \d+", weight=9),
+        Mark(r"^\w*Error: Traceback \(most recent call last\):", also=(r"in _worker_loop",), weight=9),
+        Mark(
+            r"in fetch\b",
+            also=(
+                r"_utils[\\/]fetch\.py",
+                r"in __getitems?__",
+            ),
+            weight=7,
+        ),
+        Mark(r"Caught \w+(?: \w+)? in pin memory thread for device", weight=7),
+        Mark(r"stoker: (?:while making the batch of|the batch of) dataset ind", weight=9),
+    ),
     rows=(26,),
 )

@@ -28,9 +28,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import LOADER
 
 
 def examine(samples: Samples, target: Target) -> Iterator[Finding]:
@@ -63,5 +64,10 @@ CHECK = Check(
     severity="high",
     prevented="A RuntimeError says which index raised StopIteration; the epoch does not end early.",
     examine=examine,
+    marks=(
+        Mark(r"the dataset raised StopIteration for index|collate_fn raised StopIteration", weight=30),
+        Mark(r"generator raised StopIteration", also=(LOADER,), weight=22),
+        Mark(r"Caught StopIteration in DataLoader worker process", weight=26),
+    ),
     rows=(16,),
 )

@@ -28,9 +28,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import FEEDING, FRAME, LOADER, STARTING
 
 
 def examine(samples: Samples, target: Target) -> Iterator[Finding]:
@@ -64,5 +65,21 @@ CHECK = Check(
     severity="high",
     prevented="Batches are pickled where an error can be raised: it names the key and the type. Gradients are detached.",
     examine=examine,
+    marks=(
+        Mark(
+            r"(?:[Cc]annot|[Cc]an't|can not) (?:pickle|serialize) '?[\w.]+'? objects?\b",
+            also=(FEEDING,),
+            weight=24,
+        ),
+        Mark(r"Can't pickle ", also=(FEEDING,), weight=23),
+        Mark(
+            r"refusing to serialize non-leaf tensor which requires_grad",
+            also=(rf"{FEEDING}|{LOADER}",),
+            never=(STARTING,),
+            weight=24,
+        ),
+        Mark(r"refusing to serialize non-leaf tensor which requires_grad", never=(FRAME,), weight=18),
+        Mark(r"UnsendableError: batch", weight=32),
+    ),
     rows=(3,),
 )

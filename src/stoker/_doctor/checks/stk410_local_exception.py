@@ -30,9 +30,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import FEEDING, LOADER
 
 
 def examine(samples: Samples, target: Target) -> Iterator[Finding]:
@@ -57,5 +58,21 @@ CHECK = Check(
     severity="high",
     prevented="The text and the worker's traceback always arrive; the type does where it can travel, by value if need be.",
     examine=examine,
+    marks=(
+        Mark(
+            r"TypeError: (?:[\w.<>]+\.)?__init__\(\) (?:missing \d+ required|got an unexpected keyword argument|"
+            r"takes)",
+            also=(
+                r"in reraise\b|_ForkingPickler\.loads|self\.exc_type\(",
+                LOADER,
+            ),
+            weight=26,
+        ),
+        Mark(
+            r"Can't (?:pickle|get) (?:local object|<class) [^\n]{0,120}(?:Error|Exception|Failure|Bad)\w*'",
+            also=(FEEDING,),
+            weight=27,
+        ),
+    ),
     rows=(4,),
 )

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.sampler import Sampler
 from stoker._doctor.facts.stream import Stream
 from stoker._doctor.facts.target import Target
@@ -70,4 +70,11 @@ def _batches(items: tuple[int, ...], target: Target) -> int:
     return sum(each // size if target.loader.drop_last else -(-each // size) for each in items)
 
 
-CHECK = Check(__name__, __doc__, severity="high", examine=examine, rows=(51,))
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    examine=examine,
+    marks=(Mark(r"Detected at least one rank that exhausted inputs", weight=24),),
+    rows=(51,),
+)

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.stream import Stream
 from stoker._doctor.facts.target import Target
 
@@ -65,4 +65,14 @@ def examine(stream: Stream, target: Target) -> Iterator[Finding]:
     )
 
 
-CHECK = Check(__name__, __doc__, severity="high", examine=examine, rows=(18,))
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    examine=examine,
+    marks=(
+        Mark(r"on_bad_sample cannot go past this", weight=28),
+        Mark(r"the stream ended right after its sample \d+ raised", weight=4),
+    ),
+    rows=(18,),
+)

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.stream import Stream
 from stoker._doctor.facts.target import Target
 
@@ -57,4 +57,16 @@ def examine(stream: Stream, target: Target) -> Iterator[Finding]:
     )
 
 
-CHECK = Check(__name__, __doc__, severity="moderate", examine=examine)
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="moderate",
+    examine=examine,
+    marks=(
+        Mark(
+            r"Length of IterableDataset [^\n]{1,200} was reported to be \d+ \(when accessing len\(dataloader\)\), "
+            r"but \d+ samples have been fetched",
+            weight=4,
+        ),
+    ),
+)

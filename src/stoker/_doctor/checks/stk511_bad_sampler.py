@@ -28,9 +28,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.sampler import Sampler
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import IN_WORKER
 
 
 def examine(sampler: Sampler, target: Target) -> Iterator[Finding]:
@@ -72,4 +73,13 @@ def examine(sampler: Sampler, target: Target) -> Iterator[Finding]:
         )
 
 
-CHECK = Check(__name__, __doc__, severity="high", examine=examine)
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    examine=examine,
+    marks=(
+        Mark(r"num_samples should be a positive integer value, but got num_samples=0", weight=22),
+        Mark(r"IndexError: index \d+ is out of (?:bounds|range)", also=(IN_WORKER,), weight=4),
+    ),
+)

@@ -99,6 +99,7 @@ CHECK = Check(
     marks=(
         Mark(
             r"worker \(pid\(?s?\)? ?[\d, ]+\) is killed by signal: (?:Killed|9\b|SIGKILL|Unknown signal: 9)",
+            never=(r"the kernel counts no OOM kill",),
             weight=24,
         ),
         Mark(r"out of memory: the kernel's OOM killer struck", weight=30),

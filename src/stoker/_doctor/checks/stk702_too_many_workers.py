@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from statistics import median, quantiles
 
 from stoker._core.finding import Edit, Finding, counted, duration
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Loader, Target
@@ -92,4 +92,11 @@ def _computing(samples: Samples | None) -> float | None:
     return min(1.0, max(0.01, quantiles(shares, n=4)[2]))
 
 
-CHECK = Check(__name__, __doc__, severity="moderate", examine=examine, rows=(42, 43))
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="moderate",
+    examine=examine,
+    marks=(Mark(r"suggested max number of worker in current system is \d+", weight=3),),
+    rows=(42, 43),
+)

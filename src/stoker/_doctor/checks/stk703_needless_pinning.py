@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.pinning import Pinning
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Target
@@ -64,4 +64,12 @@ def examine(target: Target, pinning: Pinning, samples: Samples | None = None) ->
         )
 
 
-CHECK = Check(__name__, __doc__, severity="low", examine=examine)
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="low",
+    examine=examine,
+    marks=(
+        Mark(r"'pin_memory' argument is set as true but (?:no accelerator is found|not supported)", weight=2),
+    ),
+)

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from stoker._core.finding import Edit, Finding, Gain, duration
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.scan import Scan
 from stoker._doctor.facts.speed import Speed
@@ -100,5 +100,6 @@ CHECK = Check(
     __doc__,
     severity="moderate",
     examine=examine,
+    marks=(Mark(r"Consider setting `?persistent_workers=True`? in", weight=1),),
     rows=(37,),
 )

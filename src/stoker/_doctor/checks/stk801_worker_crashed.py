@@ -39,6 +39,7 @@ CHECK = Check(
     prevented="A new worker takes its place and the batch is made again (`restarts`); the error names signal, sample, and the"
     " Python stack at which the worker died.",
     marks=(
+        Mark(r"somebody sent it SIGKILL \(a job scheduler, another program, a person\)", weight=23),
         Mark(
             r"worker \(pid\(?s?\)? ?[\d, ]+\) is killed by signal: (?!Killed|Bus error|9\b|SIGKILL)",
             weight=22,
