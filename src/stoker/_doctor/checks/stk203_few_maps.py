@@ -9,7 +9,8 @@ Why it hurts
 ------------
 Each tensor that comes from a worker is a mapping of its own until it is freed. At the limit `mmap` fails with `Cannot allocate
 memory`, however much memory is free, and so may the next thread or library. Loops that keep what they receive get there: 6553
-batches of 10 tensors.
+batches of 10 tensors. Each also takes a descriptor, so that STK202 comes first unless `ulimit -n` is higher or the sharing
+strategy is `file_system`.
 
 Example
 -------

@@ -8,8 +8,9 @@ or forkserver.
 Why it hurts
 ------------
 Such a worker is a new interpreter: it is sent the dataset, not its class, and looks for the class in a module of the same name.
-`AttributeError: Can't get attribute 'Pictures' on <module '__main__' (built-in)>` appears in the worker, `DataLoader worker
-(pid(s) …) exited unexpectedly` in the notebook. Under fork it works; macOS, Windows and Python 3.14 do not fork by default.
+In the worker appears `AttributeError: Can't get attribute 'Pictures' on <module '__main__' (built-in)>`, or from standard input
+`FileNotFoundError: … '<stdin>'`; in the notebook `DataLoader worker (pid(s) …) exited unexpectedly`. Under fork it works;
+macOS, Windows and Python 3.14 do not fork by default.
 
 Example
 -------
