@@ -10,8 +10,9 @@ _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 
 
 def innermost(stack: str) -> str:
-    """The last frame of a stack in a few words: "__getitem__ (data.py:12)"; "" when there is none."""
-    found = _FRAME.findall(stack)
+    """The last frame of a stack, that of an installed library only where there are no others: "__getitem__ (data.py:12)"."""
+    every = _FRAME.findall(stack)
+    found = [frame for frame in every if f"-packages{os.sep}" not in frame[0]] or every
     return f"{found[-1][2]} ({os.path.basename(found[-1][0])}:{found[-1][1]})" if found else ""
 
 
