@@ -87,6 +87,7 @@ class _Visit:
         available = room.room_bytes()
         self._limit_bytes = limit_bytes if limit_bytes is not None else available // 2 if available else None
         self._patients: list[Patient] = []
+        self._wards: dict[bool, Patient] = {}
         self._avoid: set[int] = set()
         self._wrecked = ""
         self._mishaps: list[tuple[str, Mishap]] = []
@@ -115,29 +116,12 @@ class _Visit:
             )
             self.facts["process"] = process.probe(subject)
             self._open = lambda: self._admit(subject)
-        first = self._open()
+        self._ready(alone=False)
         hazards = tuple(each.module for each in getattr(self.facts.get("process"), "hazards", ()))
-        # A probe that makes samples in a fork of a process with such threads may hang where training would not.
-        apart = bool(hazards) and isinstance(target, str)
-        second: Patient | None = None
-        for plan in self._plans:
-            self._tell(plan.name)
-            if not importlib.util.find_spec(f"{probes.__name__}.{plan.name}"):
-                self.facts[plan.name] = Missing("no probe gathers it yet")
-                continue
-            if plan.samples and self._wrecked:  # others would fare no better, and take as long
-                self.facts[plan.name] = Missing(self._wrecked)
-                continue
-            if plan.samples and apart:
-                if second is None or not second.alive:
-                    second = self._open()
-                patient = second
-            else:
-                if not first.alive:
-                    first = self._open()
-                patient = first
-            self._gather(plan, patient, in_fork=not (plan.samples and apart), hazards=hazards)
-        self.facts["mishaps"] = Mishaps(tuple(self._mishaps))
+        try:
+            self._probe(hazards, can_load=isinstance(target, str))
+        finally:
+            self.facts["mishaps"] = Mishaps(tuple(self._mishaps))
         self._tell("")
 
     def close(self) -> None:
@@ -145,27 +129,44 @@ class _Visit:
         for each in self._patients:
             each.close()
 
-    def _gather(
-        self, plan: probes.Plan, patient: Patient, *, in_fork: bool, hazards: tuple[str, ...]
-    ) -> None:
+    def _probe(self, hazards: tuple[str, ...], *, can_load: bool) -> None:
+        for plan in self._plans:
+            self._tell(plan.name)
+            if not importlib.util.find_spec(f"{probes.__name__}.{plan.name}"):
+                self.facts[plan.name] = Missing("no probe gathers it yet")
+            elif plan.samples and self._wrecked:  # it would fare no better, and take as long
+                self.facts[plan.name] = Missing(self._wrecked)
+            else:
+                # Samples that are made in a fork of a process with such threads may hang where training would not.
+                alone = plan.samples and bool(hazards) and can_load
+                try:
+                    self._gather(plan, alone=alone, hazards=hazards)
+                except TargetError as error:  # it was loaded once
+                    self.facts[plan.name] = Missing(f"the target could not be loaded again: {error}")
+
+    def _ready(self, *, alone: bool) -> Patient:
+        """A patient that lives: the one that forks its probes, or the one that runs them alone."""
+        found = self._wards.get(alone)
+        if found is None or not found.alive:
+            found = self._wards[alone] = self._open()
+        return found
+
+    def _gather(self, plan: probes.Plan, *, alone: bool, hazards: tuple[str, ...]) -> None:
         mine: list[Mishap] = []
         while True:
             left_s = self._deadline - time.monotonic()
             if left_s <= 0:
                 self.facts[plan.name] = Missing("no time was left for it")
                 break
-            if not patient.alive:
-                patient = self._open()
-            limit_s = min(plan.limit_s, left_s)
-            answer = patient.probe(plan.name, limit_s=limit_s, avoid=self._avoid, in_fork=in_fork)
+            within_s = min(2 * plan.limit_s, left_s)
+            answer = self._ready(alone=alone).probe(
+                plan.name, limit_s=plan.limit_s, within_s=within_s, avoid=self._avoid, in_fork=not alone
+            )
             if answer.mishap is None:
                 self.facts[plan.name] = _fact(plan.name, answer, mine)
                 break
             mishap = answer.mishap
-            if mishap.what == "hung" and limit_s < plan.limit_s:
-                self.facts[plan.name] = Missing("the time limit came before it was done")
-                break
-            if mishap.what == "hung" and hazards and in_fork:
+            if mishap.what == "hung" and hazards and not alone:
                 self.facts[plan.name] = Missing(
                     f"it hung in a fork of this process, which threads of {', '.join(hazards)} do not survive"
                 )

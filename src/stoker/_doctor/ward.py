@@ -31,6 +31,8 @@ _WEIGH_S = 0.1
 _OUTPUT_BYTES = 1 << 16
 _ANSWER_BYTES = 256 << 20
 _FAREWELL_S = 5.0
+_HANG_S = 5.0
+"""For how long a sample must have been worked on to be called hanging, when the time for all of it is up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +88,17 @@ class Patient:
         name: str,
         *,
         limit_s: float,
+        within_s: float | None = None,
         avoid: Iterable[int] = (),
         in_fork: bool = True,
         trial: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """Have a probe run, in a fork of the patient or in the patient itself, which a mishap then ends."""
-        return self._ask(
-            {"probe": name, "avoid": list(avoid), "fork": in_fork, "trial": trial or {}}, limit_s
-        )
+        """Have a probe run, in a fork of the patient or in the patient itself, which a mishap then ends.
+
+        With ``within_s``, which all of it may take, the limit counts from the last sample that was begun: slow ones are no hang.
+        """
+        request = {"probe": name, "avoid": list(avoid), "fork": in_fork, "trial": trial or {}}
+        return self._ask(request, limit_s, within_s)
 
     def close(self) -> None:
         """End it with all that came of it. Idempotent."""
@@ -117,6 +122,7 @@ class Patient:
             stdout=wires.output,
             stderr=wires.output,
             pass_fds=wires,
+            env=_environment(),
             start_new_session=True,
         )
         return self._popen.pid
@@ -134,7 +140,7 @@ class Patient:
                 os._exit(0)
         return pid
 
-    def _ask(self, request: dict[str, Any], limit_s: float) -> Answer:
+    def _ask(self, request: dict[str, Any], limit_s: float, within_s: float | None = None) -> Answer:
         self._page.clear()
         stack.forget(self._page_fd)
         ours, theirs = socket.socketpair()
@@ -146,11 +152,13 @@ class Patient:
                     if error.errno not in (errno.EPIPE, errno.ECONNRESET):
                         raise
             ours.setblocking(False)
-            return self._watch(ours, limit_s)
+            return self._watch(ours, limit_s, within_s)
 
-    def _watch(self, answer: socket.socket, limit_s: float) -> Answer:
+    def _watch(self, answer: socket.socket, limit_s: float, within_s: float | None) -> Answer:
         """Wait for the answer, or for a reason to give it up."""
         deadline = time.monotonic() + limit_s
+        last = deadline if within_s is None else time.monotonic() + within_s
+        begun = 0
         weigh_at = 0.0
         pid, status, told = self.pid, None, b""
         events = select.poll()
@@ -158,15 +166,21 @@ class Patient:
             events.register(fd, select.POLLIN)
         while status is None:
             now = time.monotonic()
-            if now >= deadline:
+            if now >= min(deadline, last):
                 if _complete(told):  # it has answered, and then hangs at its own end
                     break
-                return self._hung(pid, limit_s)
+                waited_s = now - (deadline - limit_s)
+                if waited_s >= min(limit_s, _HANG_S):
+                    return self._hung(pid, waited_s)
+                return self._ended(pid, Answer(failure=f"it was not done after {within_s:.3g} s"))
             if now >= weigh_at:
                 taken = self._weigh(pid)
                 if self._limit_bytes is not None and taken > self._limit_bytes:
                     return self._ate(pid, taken)
                 weigh_at = time.monotonic() + _WEIGH_S
+                samples = self._page.read().samples
+                if samples != begun and within_s is not None:
+                    begun, deadline = samples, now + limit_s
             ready = {fd for fd, _ in events.poll(min(_WEIGH_S, deadline - now) * 1000 + 1)}
             if self._out_fd in ready and not self._drain():
                 events.unregister(self._out_fd)
@@ -290,6 +304,15 @@ class Patient:
             if not part:
                 return False
             self._output = (self._output + part)[-_OUTPUT_BYTES:]
+
+
+def _environment() -> dict[str, str]:
+    """Ours. A stoker that is not installed is found where it is: the new interpreter does not look into the current folder."""
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if f"-packages{os.sep}" in __file__ or home in known:
+        return dict(os.environ)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, known), home])}
 
 
 def _complete(told: bytes) -> bool:

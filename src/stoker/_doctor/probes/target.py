@@ -71,7 +71,9 @@ def told(loader: Any, given: dict[str, Any]) -> Loader:
         replicas=_replicas(sampler, batch_sampler),
         own_collate=loader.collate_fn not in collates,
         own_init=loader.worker_init_fn is not None,
-        batches=_length(loader),
+        batches=_length(loader)
+        if given.get("batch_size") in (None, loader.batch_size)
+        else _batches(loader, given["batch_size"]),
         samples=None if _is_stream(loader) else _length(sampler),
         site=getattr(loader, "_site", None) or (f"{_short(place[0])}:{place[1]}" if place else None),
         file=os.path.abspath(place[0]) if place else None,
@@ -104,6 +106,14 @@ def _assumed(subject: Subject) -> Loader:
         samples=None if subject.is_stream else count,
         site=None,
     )
+
+
+def _batches(loader: Any, size: int) -> int | None:
+    """How many there would be with another size."""
+    samples = None if _is_stream(loader) else _length(loader.sampler)
+    if samples is None:
+        return None
+    return samples // size if loader.drop_last else -(-samples // size)
 
 
 def _is_stokers(loader: Any) -> bool:
