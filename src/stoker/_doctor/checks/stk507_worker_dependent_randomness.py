@@ -44,7 +44,8 @@ def examine(randomness: Randomness, target: Target) -> Iterator[Finding]:
     seen = f"{what} made {randomness.times} times in 2 workers"
     if randomness.verdict == "unseeded":
         yield CHECK.finding(
-            f"{seen}: the same worker with the same seed made others the second time: they come from a clock, or from numbers that no seed brings back",
+            f"{seen}: the same worker with the same seed made others the second time; they come from a clock, or from "
+            "numbers that no seed brings back",
             "Draw from torch, random or numpy.random, or seed your own generator from the index and the epoch.",
             severity="low",
             numbers=numbers,
