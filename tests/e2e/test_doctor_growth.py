@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -51,6 +52,18 @@ class Caching(Dataset):
         return self.made.setdefault(index, torch.zeros(2000))
 
 
+@cache
+def _kept(index: int) -> torch.Tensor:
+    return torch.zeros(2000)
+
+
+class Remembering(Caching):
+    """Has a function that keeps what it made."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return _kept(index)
+
+
 def _probed(dataset: object) -> Growth:
     found = growth.probe(Subject(dataset))
     assert isinstance(found, Growth), found
@@ -80,3 +93,6 @@ def test_a_cache_of_its_own_is_not_taken_for_copies():
     (found,) = stk603_out_of_memory.examine(caching, TARGET)
     assert found.where == "dataset.made"
     assert 8000 < caching.own_slope_bytes < 16_000
+    (found,) = stk603_out_of_memory.examine(_probed(Remembering()), TARGET)
+    assert found.where is not None
+    assert found.where.endswith("test_doctor_growth._kept")

@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -24,6 +25,7 @@ _DEPTH = 4
 _ITEM_DEPTH = 3
 _ITEM_CHILDREN = 16
 PAGE_BYTES = 4096
+_CACHED = type(lru_cache(len))
 _KINDS = (list, tuple, dict, set, frozenset, deque)
 
 
@@ -36,7 +38,7 @@ class Place:
 
 
 def containers(dataset: Any) -> list[Place]:
-    """Lists, dicts, sets and arrays of objects: of the dataset, of objects within it, of its class, and globals that it reads."""
+    """Lists, dicts, sets, arrays of objects, and caches: of the dataset, of what it holds, of its class, and globals it reads."""
     found: dict[int, Place] = {}
     seen: set[int] = set()
     queue: deque[tuple[str, Any, int]] = deque([("dataset", dataset, 0)])
@@ -46,7 +48,7 @@ def containers(dataset: Any) -> list[Place]:
         if id(obj) in seen:
             continue
         seen.add(id(obj))
-        if isinstance(obj, _KINDS):
+        if isinstance(obj, (*_KINDS, _CACHED)):
             found.setdefault(id(obj), Place(path, obj))
         elif isinstance(obj, np.ndarray):
             if obj.dtype.hasobject and obj.ndim:
@@ -76,19 +78,19 @@ def _beside(dataset: Any) -> Iterator[tuple[str, Any]]:
         if kind.__module__.partition(".")[0] in ("torch", "typing"):
             continue
         for name, value in vars(kind).items():
-            if isinstance(value, _KINDS) and not name.startswith("__"):
+            if isinstance(value, (*_KINDS, _CACHED)) and not name.startswith("__"):
                 yield f"{kind.__name__}.{name}", value
         for function in map(vars(kind).get, ("__getitem__", "__getitems__", "__iter__")):
             code, names = getattr(function, "__code__", None), getattr(function, "__globals__", {})
             for name in code.co_names if code is not None else ():
-                if isinstance(names.get(name), _KINDS):
+                if isinstance(names.get(name), (*_KINDS, _CACHED)):
                     yield f"{kind.__module__}.{name}", names[name]
 
 
 def length(container: Any) -> int:
     """How many items it has now; 0 when it does not tell."""
     try:
-        return len(container)
+        return container.cache_info().currsize if isinstance(container, _CACHED) else len(container)
     except Exception:  # somebody's subclass
         return 0
 
@@ -106,9 +108,9 @@ class Sampled:
 
 
 def sampled(place: Place, fractions: Sequence[float], step: float) -> Sampled | None:
-    """Items of a container at fractions of its length, and halfway to the next (``step`` apart). None for an empty one."""
+    """Items of a container at fractions of its length, and halfway to the next (``step`` apart). None without items to see."""
     count = length(place.container)
-    if not count:
+    if not count or isinstance(place.container, _CACHED):
         return None
     seen: set[int] = set()
     taken = _taken(place.container, count, [*fractions, *((each + step / 2) % 1.0 for each in fractions)])

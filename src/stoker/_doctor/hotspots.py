@@ -13,7 +13,8 @@ import sysconfig
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from types import FrameType
+from dataclasses import replace
+from types import CodeType, FrameType
 from typing import Any
 
 from stoker._doctor.facts.speed import Hot
@@ -30,12 +31,20 @@ _SEEN_THROUGH = (
 )
 """Packages that call what does the work, or are called by torch to do so."""
 
+_LEAST = 0.01
+"""Smaller shares are not told."""
+
 Key = tuple[str, str, bool]
 """Function, line of the user's, and whether the function is the user's own."""
 
 
-def hotspots(function: Callable[[], object], most: int = 5) -> tuple[Hot, ...]:
-    """Runs it once, on this thread. Shares are of wall time, and of what the profile itself takes in code of many small calls."""
+def hotspots(
+    function: Callable[[], object], brief: Callable[[], object] | None = None, most: int = 5
+) -> tuple[Hot, ...]:
+    """Runs it once, on this thread. Shares are of wall time, and of what the profile itself takes in code of many small calls.
+
+    ``brief`` does some of the same. It is run too when Python code of the user's own takes most, to see which line does.
+    """
     profile = _Profile()
     before = sys.getprofile()
     began = time.perf_counter()
@@ -46,11 +55,42 @@ def hotspots(function: Callable[[], object], most: int = 5) -> tuple[Hot, ...]:
         sys.setprofile(before)
     total = max(time.perf_counter() - began, 1e-9)
     ranked = sorted(profile.spent_s.items(), key=lambda each: -each[1])
-    return tuple(
+    found = [
         Hot(name, caller, spent / total, own)
         for (name, caller, own), spent in ranked[:most]
-        if spent / total >= 0.01
-    )
+        if spent / total >= _LEAST
+    ]
+    if brief is not None and found and found[0].own:
+        code = profile.codes[found[0].function, found[0].caller]
+        found[0] = replace(found[0], caller=_heaviest_line(brief, code) or found[0].caller)
+    return tuple(found)
+
+
+def _heaviest_line(function: Callable[[], object], code: CodeType) -> str:
+    """The line of one function's code on which most time passes, with what it calls; "" when it was not run."""
+    spent_s: dict[int, float] = defaultdict(float)
+    at, since = 0, time.perf_counter()
+
+    def line(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal at, since
+        now = time.perf_counter()
+        spent_s[at] += now - since
+        at, since = frame.f_lineno if event == "line" else 0, now
+        return line
+
+    def call(frame: FrameType, event: str, argument: Any) -> Any:
+        return line if frame.f_code is code else None
+
+    before = sys.gettrace()
+    sys.settrace(call)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    spent_s.pop(0, None)
+    if not spent_s:
+        return ""
+    return f"{os.path.basename(code.co_filename)}:{max(spent_s, key=lambda each: spent_s[each])}"
 
 
 class _Profile:
@@ -62,6 +102,8 @@ class _Profile:
         self._inside = 0
         self._last = time.perf_counter()
         self._kinds: dict[Any, str] = {}
+        self.codes: dict[tuple[str, str], CodeType] = {}
+        """Of the user's functions, by name and place."""
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         if self._inside:
@@ -93,7 +135,9 @@ class _Profile:
             self._owners.append((f"{module}.{name}", self._line(frame.f_back), False))
             self._inside = 1
         elif kind == "user":
-            self._owners.append((name, f"{_file(frame)}:{frame.f_code.co_firstlineno}", True))
+            site = f"{_file(frame)}:{frame.f_code.co_firstlineno}"
+            self.codes[name, site] = frame.f_code
+            self._owners.append((name, site, True))
         else:
             self._owners.append((f"{module}.{name}", self._line(frame.f_back), False))
 

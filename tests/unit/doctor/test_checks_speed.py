@@ -81,10 +81,13 @@ def test_batches_that_are_quicker_made_than_taken_need_no_workers():
 
 
 def test_it_is_said_when_it_does_not_matter():
-    hidden = replace(TINY, inline_s=0.001, loader_s=0.0015)
+    hidden = replace(TINY, inline_s=0.01, loader_s=0.04)
     (found,) = stk701_no_workers_needed.examine(hidden, TARGET)
-    assert found.severity == "low"
-    assert "Behind steps that are longer than 1.5 ms workers hide the rest" in found.evidence
+    assert (found.severity, found.edit) == ("low", None)
+    assert "Behind steps that are longer than 30 ms workers hide more than they cost" in found.evidence
+    assert found.advice.startswith("If a training step takes less than 30 ms, set num_workers=0")
+    # Steps that are shorter than half a millisecond hardly exist.
+    assert list(stk701_no_workers_needed.examine(replace(TINY, inline_s=0.001), TARGET)) == []
     (found,) = stk701_no_workers_needed.examine(replace(TINY, loader_s=0.0006), TARGET)
     assert found.severity == "low"
     assert "next to nothing" in found.evidence

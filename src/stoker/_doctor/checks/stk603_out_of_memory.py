@@ -94,7 +94,6 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="high",
-    prevented="A killed worker is started again and its batch made again; the error says how much memory there was.",
     examine=examine,
     marks=(
         Mark(

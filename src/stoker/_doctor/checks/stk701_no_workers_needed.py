@@ -2,9 +2,9 @@
 
 What it finds
 -------------
-The same batches were made in the training process and by the loader with its workers, as fast as they came, after a warm-up.
-They came faster without workers. Whether that matters depends on the training step, and the finding says from which step on
-it does not.
+The same batches were made in one process and by the loader with its workers, as fast as they came, after a warm-up. They came
+faster without workers. Whether that matters depends on the training step, and the finding says from which step on it does
+not.
 
 Why it hurts
 ------------
@@ -37,6 +37,8 @@ from stoker._doctor.facts.target import Loader, Target
 
 _NOTHING_S = 0.001
 """Two times below this are the same to any training step."""
+_SHORT_S = 0.005
+"""Hardly any training step is shorter than this: what holds only below it is not worth a word."""
 
 
 def examine(speed: Speed, target: Target) -> Iterator[Finding]:
@@ -44,24 +46,29 @@ def examine(speed: Speed, target: Target) -> Iterator[Finding]:
     loader = target.loader
     if not loader.num_workers or not speed.better_inline or speed.loader_s is None or speed.parent_s is None:
         return
-    never = speed.inline_s <= speed.parent_s
+    always, shorter_s = speed.always_inline, speed.loader_s - speed.inline_s
+    if not always and shorter_s < _SHORT_S:
+        return
     evidence = (
         f"a batch of {speed.rows} takes {duration(speed.inline_s)} without workers and {duration(speed.loader_s)} with "
         f"{speed.workers}; taking it from a worker costs the training process {duration(speed.parent_s)} of CPU time by itself"
     )
-    if never:
+    if always:
         evidence += ", more than making it: workers cannot pay, however long a step is"
     else:
-        evidence += f". Behind steps that are longer than {duration(speed.loader_s)} workers hide the rest, and it does not matter"
-    if max(speed.inline_s, speed.loader_s) < _NOTHING_S:
+        evidence += (
+            f". Behind steps that are longer than {duration(shorter_s)} workers hide more than they cost"
+        )
+    if speed.loader_s < _NOTHING_S:
         evidence += ". Both are next to nothing beside most training steps"
+    what = _change(loader)
     yield CHECK.finding(
         evidence,
-        _advice(loader),
-        severity="moderate" if never and speed.loader_s >= _NOTHING_S else "low",
-        edit=None
-        if target.assumed
-        else Edit("num_workers=0", f"num_workers={loader.num_workers}", loader.site, kind="argument"),
+        f"Set {what}" if always else f"If a training step takes less than {duration(shorter_s)}, set {what}",
+        severity="moderate" if always and speed.loader_s >= _NOTHING_S else "low",
+        edit=Edit("num_workers=0", f"num_workers={loader.num_workers}", loader.site, kind="argument")
+        if always and not target.assumed
+        else None,
         gain=Gain(
             1 - speed.inline_s / speed.loader_s,
             "batches of both raced here, in a loop that does nothing else",
@@ -80,7 +87,7 @@ def examine(speed: Speed, target: Target) -> Iterator[Finding]:
     )
 
 
-def _advice(loader: Loader) -> str:
+def _change(loader: Loader) -> str:
     unwanted = [
         name
         for name, given in (
@@ -90,7 +97,7 @@ def _advice(loader: Loader) -> str:
         )
         if given
     ]
-    text = f"Set num_workers=0 instead of {counted(loader.num_workers, 'worker')}"
+    text = f"num_workers=0 instead of {counted(loader.num_workers, 'worker')}"
     return f"{text}, and leave out {', '.join(unwanted)}." if unwanted else f"{text}."
 
 

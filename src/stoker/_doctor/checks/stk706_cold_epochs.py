@@ -59,7 +59,7 @@ def examine(
         return
     if not (loader.batches and samples.sample_s):
         return
-    if speed is not None and speed.better_inline:
+    if speed is not None and speed.always_inline:
         return  # STK701 advises to have no workers at all
     collate_s = median(samples.collate_s) if samples.collate_s else 0.0
     batch_s = median(samples.sample_s) * (loader.batch_size or 1) + collate_s

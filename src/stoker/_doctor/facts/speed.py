@@ -81,6 +81,11 @@ class Speed:
         return self.loader_s is not None and self.inline_s < _CLEARLY * self.loader_s
 
     @property
+    def always_inline(self) -> bool:
+        """Whether that is so behind any training step: making a batch takes less than taking one that is ready."""
+        return self.better_inline and self.parent_s is not None and self.inline_s <= self.parent_s
+
+    @property
     def handover_s(self) -> float | None:
         """What a batch takes from a worker's hands into the trainer's: both sides together."""
         if self.parent_s is None:

@@ -27,7 +27,7 @@ _SLOW = 5
 _LEAST_SLOW_S = 0.001
 _NEEDS_WORKERS_S = 0.15
 """A batch that takes so long without workers needs no race to be sure that they help."""
-_PROFILED_FROM_S = 50e-6
+_PROFILED_FROM_S, _TRACED_S = 50e-6, 0.05
 _SHARED_BYTES = 256 << 20
 
 
@@ -225,7 +225,7 @@ def _hot(fetch: Callable[..., list[Any]], indices: Sequence[Any], sample_s: floa
     if not _PROFILED_FROM_S < sample_s < 4 * _PROFILED_S:
         return ()
     some = indices[: max(1, int(_PROFILED_S / sample_s))]
-    return hotspots(lambda: fetch(some))
+    return hotspots(lambda: fetch(some), (lambda: fetch(some[:1])) if sample_s < _TRACED_S else None)
 
 
 def _repeatable(subject: Subject, inline: _Inline) -> bool | None:
