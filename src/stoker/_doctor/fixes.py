@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 
-from stoker._core.finding import Finding
+from stoker._core.finding import SEVERITIES, Finding
 from stoker._doctor.diagnosis import Diagnosis
 from stoker._doctor.facts.target import Target
 from stoker._doctor.location import Location, made_at
@@ -77,20 +77,23 @@ class Fixes:
         return tuple(dict.fromkeys(code for each in self.patches for code in each.made))
 
 
-def fixes(diagnosis: Diagnosis) -> Fixes:
-    """Reads the files that findings are about; writes nothing."""
+def fixes(diagnosis: Diagnosis, least: str = "moderate") -> Fixes:
+    """What can be done about findings at least as bad. Reads the files they are about; writes nothing.
+
+    Low findings are worth a thought, not a change made in passing: ``pin_memory`` may do nothing here and much elsewhere.
+    """
     wanted: dict[str, list[Wanted]] = {}
     refused: list[Refusal] = []
     for finding in diagnosis.findings:
         if finding.edit is None:
             continue
+        if SEVERITIES.index(finding.severity) < SEVERITIES.index(least):
+            reason = f"{finding.severity}: --select {finding.code} has it in the patch"
+            refused.append(Refusal(finding.code, finding.edit, reason))
+            continue
         place = _place(finding, diagnosis.facts.get("target"))
         if place is None or kind_of(finding.edit) == "shown":
-            reason = (
-                "nobody knows the file"
-                if place is None
-                else "it is nothing to be typed into the loader's file"
-            )
+            reason = "nobody knows the file" if place is None else "it is no change of a file"
             refused.append(Refusal(finding.code, finding.edit, reason))
             continue
         line = place.line if place.exact else None

@@ -71,8 +71,8 @@ def kind_of(edit: Edit) -> str:
 
 
 def can_be_made(finding: Finding) -> bool:
-    """Whether ``--fix`` may do something about it. Whether it can is known when the file is read."""
-    if finding.edit is None:
+    """Whether ``--fix`` may do something about it by itself. Whether it can is known when the file is read."""
+    if finding.edit is None or finding.severity not in ("moderate", "high"):
         return False
     kind = kind_of(finding.edit)
     return kind in ("environment", "import", "guard") or (kind != "shown" and finding.edit.site is not None)

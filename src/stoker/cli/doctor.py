@@ -21,6 +21,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _BISECTION_S = 300.0
 """For all trials of --bisect, unless --time-limit says otherwise."""
 _FOUND, _MISUSED, _INTERRUPTED = 1, 2, 130
+_LONGEST_EDIT = 100
 Progress = Callable[[str, int, int], None]
 
 
@@ -118,7 +119,11 @@ def command(
             sys.exit(_bisect(target, form, output, options))
         else:
             diagnosis = _examined(target, options)
-            (_fix if fix else _show)(diagnosis, target, form, output, write, options["verbose"])
+            if fix:
+                assert target is not None
+                _fix(diagnosis, target, write, "none" if options["select"] else "moderate")
+            else:
+                _show(diagnosis, target, form, output, options["verbose"])
             sys.exit(_exit_code(diagnosis, options["fail_on"]))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
@@ -184,9 +189,7 @@ def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
     return _FOUND if bad and fail_on != "none" else 0
 
 
-def _show(
-    diagnosis: Diagnosis, target: str | None, form: str, output: Path | None, write: bool, verbose: bool
-) -> None:
+def _show(diagnosis: Diagnosis, target: str | None, form: str, output: Path | None, verbose: bool) -> None:
     if form == "screen" and output is None:
         from stoker._doctor import screen
 
@@ -218,17 +221,17 @@ def _write(text: str, output: Path | None) -> None:
         sys.exit(_MISUSED)
 
 
-def _fix(
-    diagnosis: Diagnosis, target: str | None, form: str, output: Path | None, write: bool, verbose: bool
-) -> None:
+def _fix(diagnosis: Diagnosis, target: str, write: bool, least: str) -> None:
     """The patch to standard output, all else to standard error: the one can be piped into ``git apply``."""
     from stoker._doctor.fixes import FixError, fixes
     from stoker._doctor.screen import headline
 
-    found = fixes(diagnosis)
+    found = fixes(diagnosis, least)
     click.echo(f"{diagnosis.subject}: {headline(diagnosis)}", err=True)
     for each in found.refused:
-        click.echo(f"{each.code} is left to you: {each.edit} ({each.reason})", err=True)
+        edit = " ".join(str(each.edit).split())
+        edit = edit if len(edit) <= _LONGEST_EDIT else edit[:_LONGEST_EDIT] + "…"
+        click.echo(f"{each.code} is left to you: {edit} ({each.reason})", err=True)
     for patch in found.patches:
         click.echo(patch.diff(), nl=False)
         if not write:

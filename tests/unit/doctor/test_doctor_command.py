@@ -179,6 +179,14 @@ def test_a_patch_is_shown_and_written_only_when_asked_for(script, said):
     assert "Nothing to change" in again.stderr
 
 
+def test_low_findings_are_patched_when_they_are_selected(script, said):
+    said.answer = diagnosis(replace(ARGUMENT, severity="low"), facts={"target": target(str(script), 3)})
+    shown = run("train.py:train", "--fix")
+    assert shown.stdout == ""
+    assert "(low: --select STK703 has it in the patch)" in shown.stderr
+    assert "+    pin_memory=False" in run("train.py:train", "--fix", "--select", "STK703").stdout
+
+
 def test_what_cannot_be_fixed_is_left_to_the_user(script, said):
     odd = replace(ARGUMENT, edit=Edit("--shm-size=8g", kind="shown"))
     lost = replace(ARGUMENT, edit=Edit("timeout=3", site="other.py:9"))

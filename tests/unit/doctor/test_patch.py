@@ -203,6 +203,7 @@ def test_statements_for_workers_become_one_function():
         "+     import cv2",
         "+     import numpy as np",
         "+     import torch",
+        "+ ",
         "+     np.random.seed(torch.initial_seed() % 2**32)",
         "+     cv2.setNumThreads(0)",
         "+ ",

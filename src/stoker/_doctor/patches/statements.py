@@ -141,7 +141,8 @@ def initialised(source: Source, call: ast.Call, statements: list[str]) -> list[R
     if source.indent(start) is None:
         raise Refused("its statement shares a line with another")
     end_line = source.newline
-    body = "".join(f"{end_line}    {each}" for each in (*needed, *statements))
+    blocks = [f"{end_line}    ".join(lines) for lines in (needed, statements) if lines]
+    body = f"{end_line}    " + f"{end_line}{end_line}    ".join(blocks)
     function = f"def {name}(worker_id):{body}{end_line * 3}"
     return [Replacement(start, start, function), *put(source, call, "worker_init_fn", name)]
 
