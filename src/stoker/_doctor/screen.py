@@ -39,11 +39,11 @@ def headline(diagnosis: Diagnosis) -> str:
     problems = [each for each in diagnosis.findings if each.severity != "none"]
     if not problems:
         notes = len(diagnosis.findings)
-        return f"nothing found, {counted(notes, 'remark')}" if notes else "nothing found"
+        nothing = "nothing found" + (" until then" if diagnosis.interrupted else "")
+        return f"{nothing}, {counted(notes, 'remark')}" if notes else nothing
     worst = problems[0]
-    return (
-        f"{counted(len(problems), 'problem')}, the worst: {title_of(worst)} ({worst.code}, {worst.severity})"
-    )
+    lead = "1 problem" if len(problems) == 1 else f"{len(problems)} problems, the worst"
+    return f"{lead}: {title_of(worst)} ({worst.code}, {worst.severity})"
 
 
 def title_of(finding: Finding) -> str:
@@ -62,7 +62,7 @@ def _lines(diagnosis: Diagnosis, width: int, verbose: bool, target: str | None) 
     lines = section("Examined", [Line(diagnosis.subject)], width)
     lines += section("Verdict", [Line(headline(diagnosis), style=COLOURS[diagnosis.worst])], width)
     if diagnosis.interrupted:
-        lines += section("Stopped", [Line("what follows was found until then")], width)
+        lines += section("Stopped", [Line("before all was looked at")], width)
     crowded = len(diagnosis.findings) > _MOST_IN_FULL and not verbose
     brief = [each for each in diagnosis.findings if crowded and SEVERITIES.index(each.severity) <= 1]
     for finding in diagnosis.findings[: len(diagnosis.findings) - len(brief)]:

@@ -51,9 +51,10 @@ def test_a_screen_keeps_to_its_width_and_tells_many_low_findings_in_a_line_each(
 
 def test_nothing_found_and_stopped():
     text = screen.render(diagnosis(subject="this machine", interrupted=True))
-    assert "Verdict   nothing found" in text
+    assert "Verdict   nothing found until then" in text
     assert "Stopped" in text
     assert text.splitlines()[-1].startswith("Next      stoker doctor train.py:dataset")
+    assert screen.headline(diagnosis(BIG)) == "1 problem: Shared memory is small (STK201, high)"
     assert screen.headline(diagnosis(NOTE)) == "nothing found, 1 remark"
 
 
