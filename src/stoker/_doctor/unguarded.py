@@ -41,6 +41,8 @@ class _Scope:
 
 def uses(source: str) -> tuple[Use, ...]:
     """The unguarded statements that iterate over a loader with workers, in order. () for text that is no Python."""
+    if not any(name in source for name in _LOADERS):
+        return ()
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -56,9 +58,10 @@ class _Reader:
         self._returning: set[str] = set()
         self._taking: set[str] = set()
         known = -1
-        while known != (known := len(self._running) + len(self._returning) + len(self._taking)):
+        while known < (known := len(self._running) + len(self._returning) + len(self._taking)):
+            around = self._globals(tree)
             for name, function in self._functions.items():
-                self._judge(name, function, tree)
+                self._judge(name, function, around)
 
     def uses(self, statements: list[ast.stmt]) -> Iterator[Use]:
         """What these statements do, in one scope."""
@@ -70,12 +73,12 @@ class _Reader:
                 if text:
                     yield Use(getattr(node, "lineno", statement.lineno), text)
 
-    def _judge(self, name: str, function: _Function, tree: ast.Module) -> None:
+    def _judge(self, name: str, function: _Function, around: _Scope) -> None:
         """Whether a function of the file runs a loader, returns one, or runs one that it is given."""
         arguments = function.args
         named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         parameters = _Scope({each.arg for each in named})
-        scope = self._globals(tree)
+        scope = _Scope(set(around.loaders), set(around.holders))
         for node in (each for statement in function.body for each in _here(statement)):
             self._learn(node, scope)
             if self._iterates(node, scope):
