@@ -48,10 +48,14 @@ def test_a_console_with_a_device_a_strategy_and_a_thread() -> None:
     ended = warm.run(["-c", CONSOLE], timeout=60)
     assert ended.stderr == ""
     assert ended.stdout.splitlines() == [
-        "spawn [('STK302', 'high', '__main__.Pictures'), ('STK209', 'moderate', 'torch.multiprocessing'), "
-        "('STK305', 'low', 'torch.set_default_device')] ()",
-        "fork [('STK305', 'high', 'torch.set_default_device'), ('STK209', 'moderate', 'torch.multiprocessing'), "
-        "('STK303', 'low', 'MyPrefetcher')] ()",
+        (
+            "spawn [('STK302', 'high', '__main__.Pictures'), ('STK209', 'moderate', 'torch.multiprocessing'), "
+            "('STK305', 'low', 'torch.set_default_device')] ()"
+        ),
+        (
+            "fork [('STK305', 'high', 'torch.set_default_device'), ('STK209', 'moderate', 'torch.multiprocessing'), "
+            "('STK303', 'low', 'MyPrefetcher')] ()"
+        ),
     ]
 
 
