@@ -18,9 +18,8 @@ from typing import Any
 from stoker._core.finding import Finding
 from stoker._doctor import clues, logs
 from stoker._doctor.catalogue import catalogue, check_of
-from stoker._doctor.check import Check, Mark
+from stoker._doctor.check import Check
 from stoker._doctor.facts import machine
-from stoker._doctor.marks import MARKS
 from stoker._doctor.recognition import NOTE_WEIGHT, WARNING_WEIGHT, Sign, signs
 from stoker.errors import Coded
 
@@ -133,7 +132,11 @@ def explain(what: str | BaseException) -> Explanation:
 def explain_log(log: logs.Log, codes: tuple[str, ...] = ()) -> Explanation:
     """The same for a text that was read elsewhere. ``codes`` are what exceptions of stoker's carry, the outermost first."""
     found = [Sign(code, NOTE_WEIGHT + 1, *_last_line(log)) for code in codes[:1]]
-    found += [sign for sign in signs(log, _marks()) if sign.code not in codes[:1]]
+    found += [
+        sign
+        for sign in signs(log, {check.code: check.marks for check in catalogue()})
+        if sign.code not in codes[:1]
+    ]
     failed = any(sign.weight >= WARNING_WEIGHT for sign in found) or _FAILED.search(log.text) is not None
     if not found or (failed and found[0].weight < WARNING_WEIGHT):
         return Explanation(
@@ -145,10 +148,6 @@ def explain_log(log: logs.Log, codes: tuple[str, ...] = ()) -> Explanation:
             whole=log.whole,
         )
     return _explained(log, found[0], found[1:])
-
-
-def _marks() -> dict[str, tuple[Mark, ...]]:
-    return {**MARKS, **{check.code: check.marks for check in catalogue() if check.marks}}
 
 
 def _explained(log: logs.Log, sign: Sign, others: list[Sign]) -> Explanation:

@@ -18,17 +18,19 @@ from typing import BinaryIO
 
 _WHOLE_CHARS = 400_000
 """A text up to this long is kept as it is."""
-_HEAD_CHARS = 150_000
-_TAIL_CHARS = 350_000
-"""Of a longer one: what is kept of its first and its last lines around trouble."""
+_KEPT_CHARS = {"sure": (100_000, 250_000), "likely": (50_000, 100_000)}
+"""Of a longer one: how much is kept of its first and of its last lines around trouble, which is sure or only likely."""
 _BEFORE, _AFTER = 60, 30
 """Lines around one that looks like trouble."""
 _PIECE_BYTES = 1 << 16
 """A line longer than this counts as several."""
 
-_TROUBLE = re.compile(
-    r"Traceback|Error|Exception|DataLoader|dataloader|signal|Killed|Errno|STK\d|Warning|core dumped|worker|fork"
-)
+_SURE = (
+    "Traceback (most", "by signal", "unexpectedly", "DataLoader worker", "dataloader.py", "shared memory", "STK", "ickle",
+    "ancdata", "oo many open", "OOM", "oom_kill", "ut of memory", "core dumped", "Errno", "forked", "fork()", "stoker",
+)  # fmt: skip
+_LIKELY = ("Error", "Exception", "DataLoader", "signal", "Killed", "Warning", "worker", "fork")
+"""What trouble looks like. Plain words: many of them are found faster than one regular expression of them all."""
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|[\x00\x08]")
 _PREFIX = re.compile(
     r"""[ ]{0,3}(?:
@@ -63,6 +65,8 @@ _JSON_KEYS = (
     "textPayload",
 )
 _FRAMES = ("─", "━", "╭", "╰", "╮", "╯")
+_MOST_BLANK = 3
+"""Blank lines in a row that are kept."""
 _WIDTHS = (80, 100, 120, 132)
 """At which terminals break lines in the middle of words."""
 
@@ -130,7 +134,7 @@ def _decoded(file: BinaryIO) -> Iterator[str]:
 def _read(lines: Iterable[str]) -> Log:
     everything: list[tuple[int, str]] | None = []
     chars = 0
-    windows = _Windows()
+    windows = {tier: _Windows(*room) for tier, room in _KEPT_CHARS.items()}
     number = 0
     for number, line in enumerate(lines, 1):
         if everything is not None:
@@ -138,15 +142,20 @@ def _read(lines: Iterable[str]) -> Log:
             chars += len(line)
             if chars > _WHOLE_CHARS:
                 everything = None
-        windows.take(number, line)
-    kept = everything if everything is not None else windows.kept()
+        sure = any(word in line for word in _SURE)
+        windows["sure"].take(number, line, sure)
+        windows["likely"].take(number, line, not sure and any(word in line for word in _LIKELY))
+    kept = (
+        everything if everything is not None else sorted({*windows["sure"].kept(), *windows["likely"].kept()})
+    )
     return _joined(kept, whole=everything is not None, lines_read=number)
 
 
 class _Windows:
     """Lines around trouble: the first ones, and the last ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, head_chars: int, tail_chars: int) -> None:
+        self._room = head_chars, tail_chars
         self._before: deque[tuple[int, str]] = deque(maxlen=_BEFORE)
         self._after = 0
         self._head: list[tuple[int, str]] = []
@@ -154,8 +163,8 @@ class _Windows:
         self._tail: deque[tuple[int, str]] = deque()
         self._tail_chars = 0
 
-    def take(self, number: int, line: str) -> None:
-        if _TROUBLE.search(line):
+    def take(self, number: int, line: str, trouble: bool) -> None:
+        if trouble:
             while self._before:
                 self._keep(*self._before.popleft())
             self._keep(number, line)
@@ -170,13 +179,13 @@ class _Windows:
         return [*self._head, *self._tail]
 
     def _keep(self, number: int, line: str) -> None:
-        if self._head_chars < _HEAD_CHARS:
+        if self._head_chars < self._room[0]:
             self._head.append((number, line))
             self._head_chars += len(line)
             return
         self._tail.append((number, line))
         self._tail_chars += len(line)
-        while self._tail_chars > _TAIL_CHARS:
+        while self._tail_chars > self._room[1]:
             self._tail_chars -= len(self._tail.popleft()[1])
 
 
@@ -186,8 +195,11 @@ def _joined(kept: list[tuple[int, str]], *, whole: bool, lines_read: int) -> Log
     parts: list[str] = []
     starts: list[int] = []
     numbers: list[int] = []
-    place = 0
+    place = blank = 0
     for (number, line), following in pairwise([*plain, (0, "")]):
+        blank = 0 if line.strip() else blank + 1
+        if blank > _MOST_BLANK:
+            continue
         starts.append(place)
         numbers.append(number)
         goes_on = len(line) == breaks and following[1][:1].strip() and line[-1:].strip()

@@ -36,7 +36,7 @@ def command(context: click.Context, what: tuple[str, ...], *, as_json: bool, lis
     if listed:
         _list(as_json=as_json)
         return
-    if not what and sys.stdin is not None and sys.stdin.isatty():
+    if not what and _is_terminal():
         click.echo(context.get_help())
         click.echo("\nGive a FILE, a CODE, or a text on standard input.", err=True)
         context.exit(2)
@@ -49,6 +49,11 @@ def command(context: click.Context, what: tuple[str, ...], *, as_json: bool, lis
     found = _explained(what[0] if what else "-")
     _show(found, as_json=as_json)
     context.exit(0 if found.finding is not None else 1)
+
+
+def _is_terminal() -> bool:
+    """Whether nobody has piped a text in: reading would wait for somebody to type one."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _pages(what: tuple[str, ...]) -> list[Check]:

@@ -49,9 +49,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding, counted
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.scan import Scan, Unsendable
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import FEEDING, FRAME, LOADER, POOLS, STARTING
 
 _SHOWN = 5
 
@@ -106,5 +107,51 @@ CHECK = Check(
     severity="high",
     prevented="What cloudpickle can send is sent; the rest is named by its path, with what to do.",
     examine=examine,
+    marks=(
+        Mark(r"cannot be sent to a worker:", weight=30),
+        Mark(
+            r"(?:[Cc]annot|[Cc]an't|can not) (?:pickle|serialize) (?!local\b)'?[\w.]+'? objects?\b",
+            also=(
+                LOADER,
+                STARTING,
+            ),
+            weight=20,
+        ),
+        Mark(
+            r"(?:[Cc]annot|[Cc]an't) (?:pickle|serialize) (?!local\b)'?[\w.]+'? objects?\b",
+            never=(
+                FRAME,
+                FEEDING,
+                POOLS,
+            ),
+            weight=12,
+        ),
+        Mark(r"[hH]5py objects cannot be pickled", also=(LOADER,), weight=20),
+        Mark(r"[hH]5py objects cannot be pickled", never=(FRAME,), weight=12),
+        Mark(
+            r"no default __reduce__ due to non-trivial __cinit__",
+            also=(
+                LOADER,
+                STARTING,
+            ),
+            weight=20,
+        ),
+        Mark(
+            r"Can't pickle [^\n]{1,200}: it's not the same object as",
+            also=(LOADER,),
+            never=(FEEDING,),
+            weight=20,
+        ),
+        Mark(r"which does not have a __getstate__ method defined", also=(LOADER,), weight=20),
+        Mark(
+            r"Could not pickle object as excessively deep recursion required|"
+            r"RecursionError: maximum recursion depth exceeded while pickling",
+            also=(
+                LOADER,
+                STARTING,
+            ),
+            weight=20,
+        ),
+    ),
     rows=(19,),
 )

@@ -38,9 +38,10 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from stoker._core.finding import Edit, Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.scan import LocalCode, Scan
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import FEEDING, FRAME, LOADER
 
 _SHOWN = 5
 _IMPORT = "from stoker import DataLoader"
@@ -85,5 +86,23 @@ CHECK = Check(
     severity="high",
     prevented="Functions and classes that cannot be imported travel by value, from notebooks too.",
     examine=examine,
+    marks=(
+        Mark(r"Can't (?:pickle|get) local object", also=(LOADER,), never=(FEEDING,), weight=21),
+        Mark(r"Can't (?:pickle|get) local object", never=(FRAME,), weight=12),
+        Mark(r"Can't pickle <function <lambda> at 0x", also=(LOADER,), never=(FEEDING,), weight=21),
+        Mark(r"Can't pickle <function <lambda> at 0x", never=(FRAME,), weight=12),
+        Mark(
+            r"Can't pickle <(?:function|class) [^\n]{1,200}<locals>",
+            also=(LOADER,),
+            never=(FEEDING,),
+            weight=21,
+        ),
+        Mark(
+            r"Can't pickle <(?:function|class) [^\n]{1,200}: attribute lookup [^\n]{1,200} failed",
+            also=(LOADER,),
+            never=(FEEDING,),
+            weight=21,
+        ),
+    ),
     rows=(19,),
 )

@@ -49,9 +49,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding, counted
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.scan import Handle, Scan
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import FEEDING, IN_WORKER, LOADER
 
 _SHARED = {
     "file": "workers share its one offset, so that a read in one of them moves it for all",
@@ -125,4 +126,77 @@ def _edit(each: Handle) -> Edit | None:
     )
 
 
-CHECK = Check(__name__, __doc__, severity="high", examine=examine, rows=(11,))
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    examine=examine,
+    marks=(
+        Mark(
+            r"Bad CRC-32 for file|Bad magic number for file header|"
+            r"File name in directory [^\n]{1,300} and header [^\n]{1,300} differ",
+            also=(IN_WORKER,),
+            weight=20,
+        ),
+        Mark(
+            r"bad object header version number|wrong B-tree signature|bad symbol table node signature|"
+            r"bad local heap signature|bad heap free list|inflate\(\) failed|[Uu]nable to open object|"
+            r"Can't read data \(|HDF5ExtError|Can't synchronously read data|addr overflow, addr =",
+            also=(IN_WORKER,),
+            weight=20,
+        ),
+        Mark(
+            r"bad object header version number|wrong B-tree signature|Bad CRC-32 for file",
+            also=(r"num_workers",),
+            weight=12,
+        ),
+        Mark(
+            r"zlib\.error: Error -[35] while decompressing|zstd[^\n]{0,40}(?:corrupt|Data corruption)|"
+            r"LZ4F?[^\n]{0,40}(?:corrupt|failed)|invalid stored block lengths|incorrect header check",
+            also=(IN_WORKER,),
+            weight=18,
+        ),
+        Mark(
+            r"tarfile\.ReadError|unexpected end of data",
+            also=(
+                IN_WORKER,
+                r"tarfile",
+            ),
+            weight=18,
+        ),
+        Mark(
+            r"MDB_BAD_RSLOT|MDB_CORRUPTED|MDB_PAGE_NOTFOUND|Invalid reuse of reader locktable slot", weight=20
+        ),
+        Mark(
+            r"is already open in this process",
+            also=(
+                r"lmdb",
+                LOADER,
+            ),
+            weight=20,
+        ),
+        Mark(
+            r"SQLite objects created in a thread can only be used in that same thread|"
+            r"database disk image is malformed|sqlite3\.\w+: disk I/O error",
+            also=(IN_WORKER,),
+            weight=20,
+        ),
+        Mark(
+            r"DECRYPTION_FAILED_OR_BAD_RECORD_MAC|decryption failed or bad record mac|"
+            r"lost synchronization with server|PGRES_TUPLES_OK and no message from the libpq|"
+            r"SSL SYSCALL error: EOF detected|Commands out of sync",
+            also=(IN_WORKER,),
+            weight=20,
+        ),
+        Mark(
+            r"seek of closed file|I/O operation on closed file|Bad file descriptor",
+            also=(IN_WORKER,),
+            never=(
+                FEEDING,
+                r"resource_sharer",
+            ),
+            weight=14,
+        ),
+    ),
+    rows=(11,),
+)

@@ -42,10 +42,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding, counted
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.process import Process
 from stoker._doctor.facts.scan import Held, Scan
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import IN_WORKER, LOADER, STARTING
 
 
 def examine(scan: Scan, target: Target, process: Process | None = None) -> Iterator[Finding]:
@@ -106,5 +107,25 @@ CHECK = Check(
     severity="high",
     prevented="A batch that does not come is reported with the stack of its worker, after 30 s at most or so, instead of silence.",
     examine=examine,
+    marks=(
+        Mark(
+            r"cannot (?:pickle|serialize) '?(?:_thread\.(?:R?Lock|lock)|_thread\._local|Thread|ThreadPoolExecutor|"
+            r"_queue\.SimpleQueue)'? object",
+            also=(
+                LOADER,
+                STARTING,
+            ),
+            weight=22,
+        ),
+        Mark(
+            r"can't pickle (?:_thread\.(?:R?Lock|lock)|_thread\._local|_queue\.SimpleQueue) objects",
+            also=(
+                LOADER,
+                STARTING,
+            ),
+            weight=22,
+        ),
+        Mark(r"cannot schedule new futures after (?:interpreter )?shutdown", also=(IN_WORKER,), weight=16),
+    ),
     rows=(5,),
 )

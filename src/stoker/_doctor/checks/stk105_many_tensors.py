@@ -30,10 +30,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.scan import Scan
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import FRAME, LOADER
 
 _FORKSERVER = 245
 """So many arrive on torch 2.13 beside the descriptors of the loader's own queues; the kernel takes 253 in one message."""
@@ -79,5 +80,9 @@ CHECK = Check(
     severity="high",
     prevented="All tensors of the dataset travel in one file, which costs one descriptor.",
     examine=examine,
+    marks=(
+        Mark(r"ValueError: too many fds", also=(rf"{LOADER}|forkserver|spawnv_passfds",), weight=25),
+        Mark(r"^ValueError: too many fds", never=(FRAME,), weight=20),
+    ),
     rows=(20,),
 )

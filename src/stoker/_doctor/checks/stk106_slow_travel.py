@@ -32,9 +32,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding, counted, duration, size
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.scan import Part, Scan
 from stoker._doctor.facts.target import Target
+from stoker._doctor.wording import LOADER
 
 _ARRAY_S_PER_BYTE = 2.5e-9
 """About what it takes to copy an array into a pickle, through a pipe, and out of it: 2.5 s for a gigabyte."""
@@ -97,5 +98,21 @@ CHECK = Check(
     severity="high",
     prevented="The dataset is pickled once, into memory that all workers map, and they start side by side.",
     examine=examine,
+    marks=(
+        Mark(
+            r"cannot serialize a (?:bytes|string|unicode) objects? larger than 4 ?GiB",
+            also=(LOADER,),
+            weight=20,
+        ),
+        Mark(r"'i' format requires -2147483648 <= number <= 2147483647", also=(LOADER,), weight=18),
+        Mark(
+            r"OSError: \[Errno 22\] Invalid argument",
+            also=(
+                LOADER,
+                r"reduction\.py|popen_spawn",
+            ),
+            weight=16,
+        ),
+    ),
     rows=(37,),
 )

@@ -32,10 +32,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Finding, size
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.scan import OddTensor, Scan
 from stoker._doctor.facts.target import Loader, Target
+from stoker._doctor.wording import FEEDING, LOADER, STARTING
 
 _SHOWN = 3
 
@@ -108,5 +109,26 @@ CHECK = Check(
     severity="high",
     prevented="Tensors that require a gradient are detached on their way; the accelerator inside a worker is named.",
     examine=examine,
+    marks=(
+        Mark(
+            r"refusing to serialize non-leaf tensor which requires_grad",
+            also=(
+                LOADER,
+                STARTING,
+            ),
+            never=(FEEDING,),
+            weight=22,
+        ),
+        Mark(r"Attempted to send CUDA tensor received from another process", also=(LOADER,), weight=20),
+        Mark(r"Producer process has been terminated before all shared CUDA tensors released", weight=4),
+        Mark(
+            r"CUDA error: (?:invalid device context|peer access|OS call failed)",
+            also=(
+                LOADER,
+                r"rebuild_cuda_tensor|reductions\.py",
+            ),
+            weight=18,
+        ),
+    ),
     rows=(3, 22),
 )

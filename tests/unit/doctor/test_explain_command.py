@@ -1,0 +1,107 @@
+"""``stoker explain``: what it takes, what it prints, how it ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from stoker._doctor.catalogue import catalogue
+from stoker.cli.main import main
+
+KILLED = "RuntimeError: DataLoader worker (pid 31) is killed by signal: Segmentation fault. "
+
+
+def run(*arguments, **more):
+    return CliRunner().invoke(main, ["explain", *arguments], **more)
+
+
+def test_a_file(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(f"first\n{KILLED}\n")
+    result = run(str(path))
+    assert result.exit_code == 0
+    assert result.output.startswith("STK801")
+    assert "line 2: RuntimeError: DataLoader worker" in result.output
+    assert len(result.output.splitlines()) <= 24
+    assert all(len(line) <= 100 for line in result.output.splitlines())
+
+
+@pytest.mark.parametrize("arguments", [(), ("-",)])
+def test_standard_input(arguments):
+    result = run(*arguments, input=KILLED)
+    assert result.exit_code == 0
+    assert result.output.startswith("STK801")
+
+
+def test_what_is_not_recognised_ends_with_1():
+    result = run(input="ValueError: no")
+    assert result.exit_code == 1
+    assert result.output.startswith("unknown")
+
+
+def test_json():
+    told = json.loads(run("--json", input=KILLED).output)
+    assert (told["code"], told["line"], told["clues"]["signal"]) == ("STK801", 1, "Segmentation fault")
+    assert json.loads(run("--json", input="nothing").output)["recognised"] is False
+
+
+@pytest.mark.parametrize("word", ["STK801", "stk801", "worker-crashed", "worker_crashed"])
+def test_the_page_of_a_code(word):
+    result = run(word)
+    assert result.exit_code == 0
+    assert result.output.startswith("STK801 worker-crashed: ")
+    for heading in ("What it finds", "Why it hurts", "Example", "Fix", "With stoker's loader"):
+        assert f"\n{heading}\n" in result.output
+
+
+def test_several_codes():
+    result = run("STK801", "STK201")
+    assert result.exit_code == 0
+    assert "STK801 worker-crashed" in result.output
+    assert "STK201 small-shm" in result.output
+    told = json.loads(run("--json", "STK801", "STK201").output)
+    assert [each["code"] for each in told] == ["STK801", "STK201"]
+    assert json.loads(run("--json", "STK801").output)["sections"]["Fix"]
+
+
+def test_every_page_can_be_printed():
+    for check in catalogue():
+        assert run(check.code).exit_code == 0
+
+
+def test_the_list():
+    result = run("--list")
+    assert result.exit_code == 0
+    assert len(result.output.splitlines()) == len(catalogue())
+    assert len(json.loads(run("--list", "--json").output)) == len(catalogue())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("STK81",), "STK801 worker-crashed"),
+        (("worker-crash",), "STK801 worker-crashed"),
+        (("nothing-like-it",), "--list"),
+        (("no-such-file.log",), "cannot read no-such-file.log: No such file or directory"),
+        (("STK801", "other.log"), "'other.log'"),
+    ],
+)
+def test_misuse_ends_with_2(arguments, said):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_a_terminal_without_an_argument_gets_help_and_does_not_hang(monkeypatch):
+    monkeypatch.setattr("stoker.cli.explain._is_terminal", lambda: True)
+    result = run()
+    assert result.exit_code == 2
+    assert "Usage:" in result.output
+
+
+def test_a_folder_is_no_log(tmp_path):
+    result = run(str(tmp_path))
+    assert result.exit_code == 2
+    assert "Is a directory" in result.output
