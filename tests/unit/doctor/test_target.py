@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+import stoker
+from stoker._doctor.patient import packed, unpacked
 from stoker._doctor.probes import target as target_probe
 from stoker._doctor.subject import ASSUMED_BATCH, Subject
 from stoker._doctor.target import TargetError, load, subject_of, user_stack
@@ -124,3 +127,15 @@ def test_indices_come_as_the_sampler_gives_them_without_those_to_avoid() -> None
     unbatched = Subject(data, arguments={"batch_size": None, "sampler": [[1, 2], [3]]})
     assert list(unbatched.indices()) == [[1, 2], [3]]
     assert list(Subject(Numbers(), arguments={"batch_size": 4}).batches()) == []
+
+
+def test_facts_about_stokers_loader_are_plain_enough_to_travel() -> None:
+    loader = stoker.DataLoader([1, 2, 3, 4, 5], batch_size=2, num_workers=2, on_bad_sample="skip")
+    told = target_probe.probe(subject_of(loader, batch_size=3))
+    assert unpacked(packed(told)) == told
+    assert (told.loader.engine, told.loader.on_bad_sample) == ("stoker", "skip")
+    assert (told.loader.batch_size, told.loader.batches) == (3, 2)
+    assert told.loader.site is not None
+    assert told.loader.site.startswith("tests/unit/doctor/test_target.py:")
+    with pytest.raises(UnpicklingError, match=r"pathlib\.\w+, which is no plain value"):
+        unpacked(packed({"path": Path("here")}))

@@ -102,7 +102,7 @@ class _Made:
         cpu, wall = time.process_time(), time.perf_counter()
         try:
             sample = make()
-        except Exception as error:
+        except BaseException as error:  # SystemExit too: a worker would be gone
             self.failures.append(failure(number, error))
             return
         self.wall_s.append(time.perf_counter() - wall)

@@ -51,9 +51,9 @@ def told(loader: Any, given: dict[str, Any]) -> Loader:
     collates = (default_collate, default_convert)
     return Loader(
         engine="stoker" if _is_stokers(loader) else "torch",
-        batch_size=own("batch_size"),
-        num_workers=own("num_workers"),
-        prefetch_factor=loader.prefetch_factor,
+        batch_size=_plain(own("batch_size")),
+        num_workers=_plain(own("num_workers")) or 0,
+        prefetch_factor=_plain(loader.prefetch_factor),
         persistent_workers=bool(loader.persistent_workers),
         pin_memory=bool(loader.pin_memory),
         drop_last=bool(loader.drop_last),
@@ -78,7 +78,7 @@ def told(loader: Any, given: dict[str, Any]) -> Loader:
         site=getattr(loader, "_site", None) or (f"{_short(place[0])}:{place[1]}" if place else None),
         file=os.path.abspath(place[0]) if place else None,
         line=place[1] if place else None,
-        on_bad_sample=getattr(loader, "on_bad_sample", "raise"),
+        on_bad_sample=str(getattr(loader, "on_bad_sample", "raise")),
     )
 
 
@@ -106,6 +106,11 @@ def _assumed(subject: Subject) -> Loader:
         samples=None if subject.is_stream else count,
         site=None,
     )
+
+
+def _plain(number: Any) -> int | None:
+    """An argument as the number it is: stoker's remember by their type that they were left open."""
+    return None if number is None else int(number)
 
 
 def _batches(loader: Any, size: int) -> int | None:
