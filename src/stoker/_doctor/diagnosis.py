@@ -43,6 +43,12 @@ class Diagnosis:
 
         return screen.render(self)
 
+    def __repr__(self) -> str:
+        """One line: what it is made of is long."""
+        from stoker._doctor import screen
+
+        return f"<Diagnosis of {self.subject}: {screen.headline(self)}>"
+
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         from stoker._doctor.forms import html

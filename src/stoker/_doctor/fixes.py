@@ -33,15 +33,21 @@ class FilePatch:
     encoding: str
     made: tuple[str, ...]
 
-    def diff(self) -> str:
-        """As ``git apply`` and ``patch -p1`` take it; "" when nothing changes."""
+    def diff(self) -> bytes:
+        """As ``git apply`` and ``patch -p1`` take it, in the file's encoding; nothing when nothing changes."""
         name = Location(self.file).relative.lstrip("/")
         lines = difflib.unified_diff(
             self._lines(self.before), self._lines(self.after), f"a/{name}", f"b/{name}"
         )
-        return "".join(
+        text = "".join(
             line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
         )
+        return text.encode(self._spelling)
+
+    @property
+    def _spelling(self) -> str:
+        # A mark of byte order is part of the first line here, not something that comes and goes.
+        return "utf-8" if self.encoding == "utf-8-sig" else self.encoding
 
     def write(self) -> None:
         """Put it in the file's place, with the file's permissions. Raises FixError when the file is not as it was read."""
@@ -61,7 +67,7 @@ class FilePatch:
 
     def _lines(self, content: bytes) -> list[str]:
         # Not splitlines: a form feed ends no line of a diff.
-        return re.findall(r"[^\n]*\n|[^\n]+", content.decode(self.encoding))
+        return re.findall(r"[^\n]*\n|[^\n]+", content.decode(self._spelling))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ class Setting:
     without: tuple[str, ...] = ()
     one_thread: bool = False
     """Whether native libraries have one thread each in the training process."""
-    engine: str = "torch"
+    engine: str | None = None
+    """None: its own."""
 
     @property
     def change(self) -> str:
@@ -34,8 +35,8 @@ class Setting:
         parts = [f"without {each}" for each in self.without]
         if self.one_thread:
             parts.append("one thread per library")
-        if self.engine == "stoker":
-            parts.append("stoker's loader")
+        if self.engine is not None:
+            parts.append(f"{self.engine}'s loader")
         return ", ".join(parts)
 
 
@@ -62,7 +63,7 @@ Steps = Generator[Setting, Outcome, None]
 
 
 def procedure(own: Own, *, threads: bool = False) -> Steps:
-    """No workers, one, more; then one suspect at a time; then stoker's loader. Sent the outcome of every setting it yields.
+    """No workers, one, more; then one suspect at a time; then the other engine. Sent the outcome of every setting it yields.
 
     ``threads``: whether it is worth trying with one thread per native library.
     """
@@ -81,7 +82,7 @@ def procedure(own: Own, *, threads: bool = False) -> Steps:
             broken.append(method)  # noqa: PERF401
     for part in own.parts if broken else ():
         yield Setting(1, broken[0], (part,))
-    yield Setting(max(1, own.workers), engine="stoker")
+    yield Setting(max(1, own.workers), engine=own.other)
 
 
 def _suspects(own: Own, workers: int, threads: bool) -> Steps:
@@ -95,7 +96,7 @@ def _suspects(own: Own, workers: int, threads: bool) -> Steps:
         helped |= (yield Setting(workers, one_thread=True)).ok
     if not helped and len(own.parts) > 1:
         yield Setting(workers, without=own.parts)
-    yield Setting(workers, engine="stoker")
+    yield Setting(workers, engine=own.other)
 
 
 def conclude(own: Own, trials: Sequence[Trial]) -> Conclusion:
@@ -117,9 +118,9 @@ def _with_suspects(said: str, failed: Trial, trials: Sequence[Trial]) -> Conclus
     others = [
         each for each in trials if each.setting.workers == failed.setting.workers and each is not failed
     ]
-    torchs = [each for each in others if each.setting.engine == "torch"]
-    alone = [each.setting.without[0] for each in torchs if len(each.setting.without) == 1 and each.outcome.ok]
-    methods = [each.setting.method for each in torchs if each.setting.method and each.outcome.ok]
+    same = [each for each in others if each.setting.engine is None]
+    alone = [each.setting.without[0] for each in same if len(each.setting.without) == 1 and each.outcome.ok]
+    methods = [each.setting.method for each in same if each.setting.method and each.outcome.ok]
     sentences = [said]
     if alone:
         which = " or ".join(alone)
@@ -129,14 +130,14 @@ def _with_suspects(said: str, failed: Trial, trials: Sequence[Trial]) -> Conclus
         sentences.append(
             f"works under {listed(list(map(str, methods)))}: the suspect is {_SUSPICIONS[first]}"
         )
-    if any(each.setting.one_thread and each.outcome.ok for each in torchs):
+    if any(each.setting.one_thread and each.outcome.ok for each in same):
         sentences.append("works with one thread per native library: the suspect is a library's threads")
-    together = next((each for each in torchs if len(each.setting.without) > 1), None)
+    together = next((each for each in same if len(each.setting.without) > 1), None)
     if together is not None and together.outcome.ok:
         sentences.append(f"works only when all of {', '.join(together.setting.without)} are left out")
-    elif torchs and not any(each.outcome.ok for each in torchs):
+    elif same and not any(each.outcome.ok for each in same):
         sentences.append("no change helps: the suspect is the dataset itself")
-    sentences += _stoker(others)
+    sentences += _compared(others)
     return Conclusion("; ".join(sentences) + ".", tuple(alone), failed)
 
 
@@ -162,7 +163,7 @@ def _all_well(own: Own, trials: Sequence[Trial], plain: list[Trial]) -> Conclusi
         sentences.append(
             "if it fails later, the cause is a later sample or what grows: stoker doctor looks for both"
         )
-    text = "; ".join([*sentences, *_stoker(trials)]) + "."
+    text = "; ".join([*sentences, *_compared(trials)]) + "."
     return Conclusion(text, tuple(parts), broken[0] if broken else None, works=True)
 
 
@@ -171,9 +172,10 @@ def listed(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
-def _stoker(trials: Sequence[Trial]) -> list[str]:
-    """What stoker's loader made of it."""
+def _compared(trials: Sequence[Trial]) -> list[str]:
+    """What the other loader made of it."""
     for each in trials:
-        if each.setting.engine == "stoker":
-            return ["stoker's loader works" if each.outcome.ok else "stoker's loader fails on it, too"]
+        if each.setting.engine is not None:
+            works = "works" if each.outcome.ok else "fails on it, too"
+            return [f"{each.setting.engine}'s loader {works}"]
     return []

@@ -212,7 +212,9 @@ def _rendered(diagnosis: Diagnosis, target: str | None, form: str, verbose: bool
 
 def _write(text: str, output: Path | None) -> None:
     if output is None:
-        click.echo(text)
+        from stoker._screen import encodable
+
+        click.echo(encodable(text, sys.stdout))
         return
     try:
         output.write_text(text + "\n", encoding="utf-8")
@@ -233,7 +235,7 @@ def _fix(diagnosis: Diagnosis, target: str, write: bool, least: str) -> None:
         edit = edit if len(edit) <= _LONGEST_EDIT else edit[:_LONGEST_EDIT] + "…"
         click.echo(f"{each.code} is left to you: {edit} ({each.reason})", err=True)
     for patch in found.patches:
-        click.echo(patch.diff(), nl=False)
+        click.echo(patch.diff(), nl=False)  # bytes: in the file's encoding, not the terminal's
         if not write:
             continue
         try:

@@ -200,7 +200,8 @@ def test_what_cannot_be_fixed_is_left_to_the_user(script, said):
 def test_a_file_that_changed_meanwhile_is_not_written(script, said):
     script.write_bytes(b"\xef\xbb\xbf" + SOURCE.replace("\n", "\r\n").encode() + b"# \xc3\xbc")
     (patch,) = fixes(said.answer).patches
-    assert "\\ No newline at end of file" in patch.diff()
+    assert b"\\ No newline at end of file" in patch.diff()
+    subprocess.run(["git", "apply", "--check", "-"], input=patch.diff(), check=True, cwd=script.parent)
     patch.write()
     assert script.read_bytes().startswith(b"\xef\xbb\xbffrom torch")
     assert script.read_bytes().count(b"\r\n") == 6

@@ -33,3 +33,10 @@ class Own:
     """All start methods of this platform."""
     parts: tuple[str, ...]
     """What can be left out: "dataset.transform", "collate_fn", "pin_memory", ..."""
+    engine: str = "torch"
+    """Whose loader it is: "torch" or "stoker"."""
+
+    @property
+    def other(self) -> str:
+        """The engine that it is compared with."""
+        return "torch" if self.engine == "stoker" else "stoker"

@@ -20,7 +20,7 @@ _MOST_ITEMS = 40
 
 def render(diagnosis: Diagnosis) -> str:
     """One JSON document, without a newline at its end."""
-    return json.dumps(as_json(diagnosis), indent=2, ensure_ascii=False)
+    return json.dumps(as_json(diagnosis), indent=2)
 
 
 def as_json(diagnosis: Diagnosis) -> dict[str, Any]:

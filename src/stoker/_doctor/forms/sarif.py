@@ -21,7 +21,7 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 def render(diagnosis: Diagnosis) -> str:
     """One SARIF document, without a newline at its end."""
-    return json.dumps(as_sarif(diagnosis), indent=2, ensure_ascii=False)
+    return json.dumps(as_sarif(diagnosis), indent=2)
 
 
 def as_sarif(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from stoker._doctor.subject import Subject
 
 _TRANSFORMS = ("transform", "transforms", "target_transform")
 _ARGUMENTS = ("collate_fn", "worker_init_fn", "pin_memory", "persistent_workers")
+_STOKERS = ("executor", "rng", "restarts", "on_bad_sample", "split_batches")
 _DEEPEST = 4
 _MOST_BATCHES = 17
 _SOFT_S = 5.0
@@ -45,11 +46,23 @@ def _own(subject: Subject) -> Own:
     methods = tuple(
         each for each in multiprocessing.get_all_start_methods() if each in ("fork", "forkserver", "spawn")
     )
-    return Own(workers, method, methods, tuple(parts))
+    return Own(workers, method, methods, tuple(parts), _engine(subject))
+
+
+def _engine(subject: Subject) -> str:
+    from stoker.loader import DataLoader
+
+    return "stoker" if isinstance(subject.loader, DataLoader) else "torch"
 
 
 def _tried(
-    subject: Subject, *, workers: int, method: str | None, without: list[str], one_thread: bool, engine: str
+    subject: Subject,
+    *,
+    workers: int,
+    method: str | None,
+    without: list[str],
+    one_thread: bool,
+    engine: str | None,
 ) -> Outcome:
     start = time.perf_counter()
     batches = 0
@@ -59,7 +72,7 @@ def _tried(
             from stoker._worker.hygiene import single_thread
 
             single_thread()
-        loader = _loader(subject, workers, method, set(without), engine)
+        loader = _loader(subject, workers, method, set(without), engine or _engine(subject))
         iterator = iter(loader)
         _kept.append((loader, iterator))
         for _ in iterator:
@@ -100,6 +113,8 @@ def _loader(subject: Subject, workers: int, method: str | None, without: set[str
     if engine == "stoker":
         from stoker.loader import DataLoader
 
+        if isinstance(subject.loader, DataLoader):
+            options |= {name: getattr(subject.loader, name) for name in _STOKERS}
         return DataLoader(subject.dataset, **options, **_batching(subject))
     return torch.utils.data.DataLoader(subject.dataset, **options, **_batching(subject))
 
