@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
@@ -206,6 +208,7 @@ def test_the_shipment_refuses_exactly_what_the_scan_says_nobody_can_send(tmp_pat
             property(Rows.make), local.__code__, types.MappingProxyType({}), types.SimpleNamespace(f=local), Reduced(binary),
             Failing(), Dropping(binary), collections.Counter("abc"), collections.OrderedDict(a=binary), Path("x"), range(3),
             collections.defaultdict(list), collections.deque([binary]), Slotted(binary), Record(binary), Rows.make,
+            functools.lru_cache(local), functools.lru_cache(Rows.make), np.add,
             threading.local(), type("Local", (), {"lock": LOCK})(), Rows(a=1).make, [].append,
         ]  # fmt: skip
         for thing in things:
@@ -389,6 +392,63 @@ def test_memory_is_counted_once_and_by_what_backs_it(tmp_path: Path) -> None:
     assert part["dataset.blob"][0] == pytest.approx(300_000, abs=100)
     assert found.nbytes == pytest.approx(700_000, rel=0.01)
     assert (found.tensors, found.storages) == (2, 1)
+    assert not found.unsendable
+
+
+def test_what_is_mostly_bytes_is_measured_and_not_copied(tmp_path: Path) -> None:
+    table = pa.table({"a": np.arange(100_000)})
+    with pa.OSFile(str(tmp_path / "a"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    with pa.memory_map(str(tmp_path / "a")) as file:
+        mapped = pa.ipc.open_file(file).read_all()
+    torch.save({"x": torch.zeros(50_000)}, tmp_path / "t")
+    loaded = torch.load(tmp_path / "t", mmap=True)
+    found = scan(
+        Rows(
+            pictures=[Image.new("RGB", (100, 100)) for _ in range(10)], table=table, mapped=mapped, blob=bytearray(70_000),
+            memory=io.BytesIO(bytes(80_000)), frame=pd.DataFrame({"a": np.arange(10_000.0)}), weights=loaded["x"],
+        )
+    )  # fmt: skip
+    part = {each.path: (each.nbytes, each.backing) for each in found.parts}
+    assert sum(
+        each.nbytes for each in found.parts if each.path.startswith("dataset.pictures")
+    ) == pytest.approx(300_000, rel=0.1)
+    assert part["dataset.table"] == (800_000, "private")
+    assert part["dataset.mapped"] == (800_000, "file")
+    assert part["dataset.weights"][1] == "file"
+    assert part["dataset.blob"] == (70_000, "private")
+    assert part["dataset.memory"] == (80_000, "private")
+    assert part["dataset.frame"][0] == pytest.approx(80_000, rel=0.05)
+    assert not found.unsendable
+    assert not found.handles
+    assert found.pickle_bytes is not None
+    assert found.pickle_bytes < 80_000  # of which the bytearray takes 70 000
+
+
+OPENED: Any = None
+
+
+class WithGlobals:
+    """Reads from what its module and its class hold."""
+
+    shared: Any = None
+
+    def __getitem__(self, index: int) -> Any:
+        return OPENED.read(index)
+
+
+def test_handles_of_the_class_and_of_its_module_are_inherited_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    with open(tmp_path / "a", "rb") as file, open(tmp_path / "a", "rb") as other:
+        monkeypatch.setattr(sys.modules[__name__], "OPENED", file)
+        monkeypatch.setattr(WithGlobals, "shared", other)
+        found = scan(WithGlobals())
+    assert {(each.path, each.dropped) for each in found.handles} == {
+        ("dataset.shared", True),
+        ("the variable 'OPENED' of its module that dataset.__getitem__ uses", True),
+    }
     assert not found.unsendable
 
 

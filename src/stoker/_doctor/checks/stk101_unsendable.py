@@ -48,7 +48,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stoker._core.finding import Finding, counted
+from stoker._core.finding import Edit, Finding, counted
 from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.scan import Scan, Unsendable
 from stoker._doctor.facts.target import Target
@@ -69,7 +69,7 @@ def examine(scan: Scan, target: Target) -> Iterator[Finding]:
         if each.path not in tensors and (each.anyone or loader.engine != "stoker")
     ]
     if loader.start_method != "fork":
-        yield from (_found(each, loader.start_method) for each in refused)
+        yield from (_found(each, loader.start_method, loader.site) for each in refused)
         return
     told = {each.path for each in scan.handles} | {each.path for each in scan.held}
     quiet = [each for each in refused if each.path not in told]
@@ -84,12 +84,14 @@ def examine(scan: Scan, target: Target) -> Iterator[Finding]:
         )
 
 
-def _found(each: Unsendable, method: str) -> Finding:
+def _found(each: Unsendable, method: str, site: str | None) -> Finding:
     more = f" (and {each.count - 1} more like it in the same container)" if each.count > 1 else ""
     error = each.error.rstrip(".")
     return CHECK.finding(
         f"{each.path} ({each.kind}){more} cannot be sent to a worker under {method}: {error}",
-        each.remedy or "Leave it out in __getstate__, and make it again where it is used.",
+        (each.remedy or "Leave it out in __getstate__, and make it again where it is used.")
+        + ("" if each.anyone else " Or use stoker's loader, which can send it."),
+        edit=None if each.anyone else Edit("from stoker import DataLoader", None, site, "import"),
         where=each.path,
         numbers={"kind": each.kind, "count": each.count, "anyone": str(each.anyone).lower()},
     )
@@ -105,7 +107,6 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="high",
-    prevented="What cloudpickle can send is sent; the rest is named by its path, with what to do.",
     examine=examine,
     marks=(
         Mark(r"cannot be sent to a worker:", weight=30),

@@ -34,7 +34,8 @@ Start it where it is used, once per worker, and use another for the work in `__i
             self.pool = ThreadPoolExecutor(8)
 ```
 
-Or start it in `worker_init_fn`.
+Or start it in `worker_init_fn`. stoker's loader has the same hang here, but does not keep it to itself: a batch that does not come
+is reported with the stack of its worker.
 """
 
 from __future__ import annotations
@@ -105,7 +106,6 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="high",
-    prevented="A batch that does not come is reported with the stack of its worker, after 30 s at most or so, instead of silence.",
     examine=examine,
     marks=(
         Mark(

@@ -24,7 +24,8 @@ class Normalised(Dataset):
 Fix
 ---
 Keep CPU tensors on the dataset (`.cpu()`), and do what needs the device on the batch, in the training loop. For models and
-tensors with a gradient: `.requires_grad_(False)`, `.detach()`, or `with torch.no_grad():` in `__getitem__`.
+tensors with a gradient: `.requires_grad_(False)`, `.detach()`, or `with torch.no_grad():` in `__getitem__`. stoker's loader
+sends such tensors without their history, and names the use of an accelerator in a worker.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def _graded(graded: list[OddTensor], loader: Loader, samples: Samples | None) ->
         )
     return CHECK.finding(
         f"{_listed(shown)} {rest}" + ("" if unsendable else ": torch's workers cannot send that"),
-        "Keep it without its history: .requires_grad_(False) or .detach(); or use torch.no_grad() in __getitem__.",
+        "Keep it without its history: .requires_grad_(False) or .detach(); or use torch.no_grad() in __getitem__. stoker's loader "
+        "detaches what workers send.",
         severity=severity,
         where=shown[0].path,
         numbers=_numbers(shown),
@@ -107,7 +109,6 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="high",
-    prevented="Tensors that require a gradient are detached on their way; the accelerator inside a worker is named.",
     examine=examine,
     marks=(
         Mark(

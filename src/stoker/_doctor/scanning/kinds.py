@@ -96,23 +96,50 @@ def _packages() -> frozenset[str]:
     return frozenset(name.partition(".")[0] for name in (*_LIBRARIES, "torch"))
 
 
+def matters(obj: Any) -> bool:
+    """Whether it is a handle, lock, thread, pool or queue, and none of the process's own streams."""
+    kind = type(obj)
+    return (bool(_handle(kind)) or _running(kind) is not None) and not is_standard_stream(obj)
+
+
 def opened(obj: Any) -> Open | None:
     """What a handle is, open or closed; None when it is no handle."""
     kind = type(obj)
+    what = _handle(kind)
+    if not what:
+        return None
+    return (
+        _standard(obj, kind, what)
+        if any(issubclass(kind, kinds) for kinds, _ in _STANDARD)
+        else _of_library(obj, kind, what)
+    )
+
+
+def _handle(kind: type) -> str:
+    """What a handle of this type is; "" for all other types."""
     for kinds, what in _STANDARD:
         if issubclass(kind, kinds):
-            return None if issubclass(kind, _IN_MEMORY) else _standard(obj, kind, what)
+            return "" if issubclass(kind, _IN_MEMORY) else what
     for module, (names, what) in _LIBRARIES.items():
         loaded = sys.modules.get(module)
         if loaded is not None and issubclass(kind, _classes(loaded, names)):
-            return _of_library(obj, kind, what)
-    return None
+            return what
+    return ""
+
+
+def is_ordinary(kind: type) -> bool:
+    """Whether nothing here is about this type. To be asked once per type."""
+    return not _handle(kind) and _running(kind) is None
+
+
+def _running(kind: type) -> str | None:
+    return next((what for kinds, what in _HELD if issubclass(kind, kinds)), None)
 
 
 def running(obj: Any) -> Running | None:
     """What a lock, thread, pool or queue is; None when it is none of these."""
     kind = type(obj)
-    what = next((what for kinds, what in _HELD if issubclass(kind, kinds)), None)
+    what = _running(kind)
     if what is None:
         return None
     threads = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import io
 import mmap
 import random
@@ -16,8 +17,10 @@ import torch
 
 from stoker._doctor.scanning import kinds
 from stoker._doctor.scanning.kinds import Open, Running
+from stoker._doctor.scanning.maps import Maps
 from stoker._doctor.scanning.paths import Node
 from stoker._share import segment, tables
+from stoker._share.instances import own_dict
 from stoker._worker import generators
 
 PLAIN, BOTH = 2, 6
@@ -36,6 +39,12 @@ _BY_NAME = (
     types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType, torch.dtype, torch.device, torch.layout,
     np.dtype,
 )  # fmt: skip
+
+
+_BUFFERS = (bytearray, array.array, io.BytesIO)
+_TABLES = frozenset({"pandas", "polars", "pyarrow"})
+_MAPPED_BYTES = 1 << 16
+"""Less is not asked whether a file backs it."""
 
 
 class Verdict(NamedTuple):
@@ -63,6 +72,8 @@ class Leaves:
     stub_kinds: set[type] = field(default_factory=set)
     """Types of tensors, arrays and tables."""
     _storages: set[int] = field(default_factory=set)
+    _ordinary: set[type] = field(default_factory=set)
+    _maps: Maps = field(default_factory=Maps)
 
     def take(self, node: Node, *, first: bool, held: bool) -> Verdict | None:
         """Note what is known about it; None when the walk has to look into it."""
@@ -89,8 +100,22 @@ class Leaves:
             if node.account is not None and node.account.node is node:
                 node.account.kind, node.account.backing = kind.__name__, "shared"
             return Verdict()
-        if not issubclass(kind, type) and tables.is_table(obj):
-            return self._table(node, first, held)
+        if kind in self._ordinary:
+            return None
+        if kind in _BUFFERS:
+            return self._measured(
+                node, memoryview(obj.getbuffer() if kind is io.BytesIO else obj).nbytes, first, held
+            )
+        libraries = {str(cls.__module__).partition(".")[0] for cls in kind.__mro__}
+        if not issubclass(kind, type) and libraries & _TABLES:
+            table = self._table(node, first, held)
+            if table is not None:
+                return table
+        if "PIL" in libraries and (own_dict(obj) or {}).get("fp") is None and hasattr(kind, "tobytes"):
+            return self._measured(node, _picture_bytes(obj), first, held)
+        if kinds.is_ordinary(kind):
+            self._ordinary.add(kind)
+            return None
         return self._known(node, first)
 
     def _known(self, node: Node, first: bool) -> Verdict | None:
@@ -127,6 +152,8 @@ class Leaves:
             storage = obj.untyped_storage() if isinstance(obj, torch.Tensor) else obj
             nbytes, address = storage.nbytes(), storage.data_ptr()
             backing = "shared" if storage.is_shared() or segment.find(address, nbytes) else "private"
+            if backing == "private" and nbytes >= _MAPPED_BYTES and self._maps.is_file(address):
+                backing = "file"
         except Exception:  # sparse, nested, or without memory
             nbytes, address, backing = _numbers_bytes(obj), id(obj), "private"
         if first:
@@ -160,17 +187,30 @@ class Leaves:
             self._booked(node, nbytes if once else 0, backing)
         return Verdict()
 
-    def _table(self, node: Node, first: bool, held: bool) -> Verdict:
+    def _table(self, node: Node, first: bool, held: bool) -> Verdict | None:
+        obj = node.obj
+        try:
+            if type(obj).__module__.startswith("polars."):
+                return self._measured(node, int(obj.estimated_size()), first, held)
+            if tables.is_table(obj):
+                mapped = self._maps.is_file(_arrow_address(obj))
+                return self._measured(
+                    node, tables.measured(obj), first, held, "file" if mapped else "private"
+                )
+        except Exception:  # of a library: it is looked into like anything else
+            return None
+        return None
+
+    def _measured(
+        self, node: Node, nbytes: int, first: bool, held: bool, backing: str = "private"
+    ) -> Verdict:
+        """Something that is mostly bytes, of which only the number is of interest."""
         self.stubs.add(id(node.obj))
         self.stub_kinds.add(type(node.obj))
-        try:
-            nbytes = tables.measured(node.obj)
-        except Exception:  # of a library
-            nbytes = 0
-        if first:
+        if first and type(node.obj) is not bytearray:  # no pickler lets itself be kept from those
             self.arrays.append((node, nbytes))
         if held and node.account is not None:
-            self._booked(node, nbytes, "private")
+            self._booked(node, nbytes, backing)
         return Verdict()
 
     def _booked(self, node: Node, nbytes: int, backing: str) -> None:
@@ -180,6 +220,25 @@ class Leaves:
         elif backing != "private":
             return
         account.book(nbytes * node.weight, node.weight, 128 * node.weight)
+
+
+def _arrow_address(table: Any) -> int:
+    """Where the first buffer of an Arrow table lies; 0 for other tables."""
+    if not hasattr(table, "itercolumns") and not hasattr(table, "chunks"):
+        return 0
+    columns = table.itercolumns() if hasattr(table, "itercolumns") else (table,)
+    for column in columns:
+        for chunk in column.chunks:
+            for buffer in chunk.buffers():
+                if buffer is not None and buffer.size:
+                    return int(buffer.address)
+    return 0
+
+
+def _picture_bytes(picture: Any) -> int:
+    """Of an image of PIL's that is decoded."""
+    width, height = picture.size
+    return int(width * height * len(picture.getbands()))
 
 
 def _is_builtin(kind: type) -> bool:

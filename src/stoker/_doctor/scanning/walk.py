@@ -9,6 +9,7 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Iterable
+from pickle import PicklingError
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,9 @@ _MANY = 2000
 """Of containers up to this length every item is entered that is no plain value."""
 
 _SAMPLED = 256
+_FEW_INSIDE, _SAMPLED_INSIDE = 8, 16
+"""The same in containers that lie in a large one."""
+
 _WEIGHED, _WEIGHED_INSIDE = 1024, 32
 """Plain values of a large container that are weighed; fewer when it lies in a larger one."""
 
@@ -188,7 +192,7 @@ class Walk:
         else:
             base: Any = next(each for each in _CONTAINERS if issubclass(kind, each))
             values, keys, length = base.__iter__(obj), None, base.__len__(obj)
-        if length > FEW:
+        if length > (_FEW_INSIDE if node.bulk else FEW):
             self._many(node, values, keys, length, ways)
             return
         if node.account is not None and node.account.node is node:
@@ -214,8 +218,8 @@ class Walk:
     def _many(self, node: Node, values: Any, keys: Any, length: int, ways: int) -> None:
         obj = node.obj
         limit = _MANY if length <= _MANY else _SAMPLED
-        if self.seen + len(self._queue) > _SLOW:
-            limit = 16
+        if node.bulk or self.seen + len(self._queue) > _SLOW:
+            limit = _SAMPLED_INSIDE
         sample = _WEIGHED_INSIDE if node.bulk else _WEIGHED
         found = bulk.look(values, length, self._budget, keys=keys, limit=limit, sample=sample)
         sampled = not found.whole or any(pick.weight > 1 for pick in found.picks)
@@ -244,16 +248,22 @@ class Walk:
         if new & SENT:
             plain = self.reductions.plain(obj)
             cloud = self.reductions.cloud(obj)
-            for found, way in ((plain, PLAIN), (cloud, CLOUD)):
-                if not new & way:
-                    continue
-                if isinstance(found, BaseException):
-                    self.refused.append((node, found, way))
-                elif type(found) is tuple:
-                    ways |= way if len(found) > 3 and any(each is not None for each in found[3:5]) else 0
-                    for step, value in parts(obj, found):
-                        self._push(node, step, value, way, weight=node.weight, bulky=node.bulk)
+            for found, way in ((plain, SENT),) if cloud is plain else ((plain, PLAIN), (cloud, CLOUD)):
+                if new & way:
+                    ways |= self._reduced(node, found, new & way)
         return ways
+
+    def _reduced(self, node: Node, found: Any, way: int) -> int:
+        """What a reduction leads to; returns the way if items of a container are part of it."""
+        if type(found) is str and not self.reductions.by_name(node.obj):
+            found = PicklingError(f"it is not found as {found}")
+        if isinstance(found, BaseException):
+            self.refused.append((node, found, way))
+        if type(found) is not tuple:
+            return 0
+        for step, value in parts(node.obj, found):
+            self._push(node, step, value, way, weight=node.weight, bulky=node.bulk)
+        return way if any(each is not None for each in found[3:5]) else 0
 
     def _function(self, node: Node, new: int) -> None:
         function = node.obj
@@ -296,5 +306,14 @@ class Walk:
             if module.partition(".")[0] in _LIBRARIES:
                 continue
             for name, value in vars(cls).items():
-                if name not in own and (kinds.opened(value) or kinds.running(value)):
+                if name not in own and kinds.matters(value):
                     self._push(root, attribute_step(name), value, HELD)
+                if type(value) is types.FunctionType:
+                    self._of_module(root, attribute_step(name), value)
+
+    def _of_module(self, root: Node, step: Step, method: Any) -> None:
+        """The same for variables of the module that a method uses."""
+        for name in method.__code__.co_names:
+            value = method.__globals__.get(name)
+            if kinds.matters(value):
+                self._push(Node(method, root, step), Step("global", name), value, HELD)
