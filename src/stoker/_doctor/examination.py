@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 _REPEATS = {"died": 2, "hung": 1, "ate memory": 1}
 """How often a probe is repeated without the sample that ended it, by what that costs."""
-_FIRST = ("machine", "process", "mishaps")
-"""Facts that no plan of ``probes`` gathers."""
 _IMPLIED = {"mishaps": ("samples",)}
 """What has to be gathered for a fact that is a by-product."""
 

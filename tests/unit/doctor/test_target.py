@@ -130,7 +130,8 @@ def test_indices_come_as_the_sampler_gives_them_without_those_to_avoid() -> None
 
 
 def test_facts_about_stokers_loader_are_plain_enough_to_travel() -> None:
-    loader = stoker.DataLoader([1, 2, 3, 4, 5], batch_size=2, num_workers=2, on_bad_sample="skip")
+    rows: Any = [1, 2, 3, 4, 5]
+    loader: Any = stoker.DataLoader(rows, batch_size=2, num_workers=2, on_bad_sample="skip")
     told = target_probe.probe(subject_of(loader, batch_size=3))
     assert unpacked(packed(told)) == told
     assert (told.loader.engine, told.loader.on_bad_sample) == ("stoker", "skip")

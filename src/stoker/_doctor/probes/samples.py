@@ -235,7 +235,7 @@ def _batch(subject: Subject, made: _Made, collate: Callable[[Any], Any]) -> _Bat
     if not numbers:
         return _Batch()
     grouped = batches(subject)
-    size = subject.arguments.get("batch_size") or len(numbers)
+    size = _batch_size(subject) or len(numbers)
     rows = [made.samples[number] for number in numbers[:size]] if grouped else [made.samples[numbers[0]]]
     start = time.perf_counter()
     try:
@@ -257,6 +257,14 @@ def _batch(subject: Subject, made: _Made, collate: Callable[[Any], Any]) -> _Bat
         structure.storages(batch),
         unsendable(batch),
     )
+
+
+def _batch_size(subject: Subject) -> int | None:
+    """How many samples a batch of the loader has; of a batch sampler: its first."""
+    size: int | None = subject.arguments.get("batch_size")
+    if size is None and subject.arguments.get("batch_sampler") is not None:
+        size = len(next(subject.batches(), ()))
+    return size or None
 
 
 def unsendable(batch: Any) -> tuple[str, ...]:

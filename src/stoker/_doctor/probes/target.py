@@ -47,7 +47,7 @@ def told(loader: Any, given: dict[str, Any]) -> Loader:
 
     sampler, batch_sampler = loader.sampler, own("batch_sampler")
     context = loader.multiprocessing_context
-    place: tuple[str, int] | None = getattr(loader, "_doctor_place", None)
+    place = _place(loader)
     collates = (default_collate, default_convert)
     return Loader(
         engine="stoker" if _is_stokers(loader) else "torch",
@@ -106,6 +106,13 @@ def _assumed(subject: Subject) -> Loader:
         samples=None if subject.is_stream else count,
         site=None,
     )
+
+
+def _place(loader: Any) -> tuple[str, int] | None:
+    """The file and line that made it: noted by the doctor, or by stoker's loader itself."""
+    noted: tuple[str, int] | None = getattr(loader, "_doctor_place", None)
+    path, _, line = (getattr(loader, "_site", None) or "").rpartition(":")
+    return noted or ((path, int(line)) if os.path.isfile(path) and line.isdigit() else None)
 
 
 def _plain(number: Any) -> int | None:
