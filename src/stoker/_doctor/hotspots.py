@@ -195,4 +195,7 @@ def _builtin_name(function: Any) -> str:
     held = getattr(function, "__self__", None)
     if module is None and held is not None and not isinstance(held, type) and type(held).__name__ != "module":
         module = type(held).__module__
-    return name if module in (None, "builtins") else f"{module}.{name}"
+    full = name if module in (None, "builtins") else f"{module}.{name}"
+    return full.replace("torch._VariableFunctionsClass.", "torch.").replace(
+        "torch._C._TensorBase.", "torch.Tensor."
+    )

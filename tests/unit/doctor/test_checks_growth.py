@@ -94,7 +94,6 @@ def test_under_spawn_every_worker_has_its_copy_from_the_start():
         replace(COPYING, containers=(replace(ROWS, items=5000, object_bytes=400_000),)),
         # Memory of its own, which is STK603's.
         replace(COPYING, windows=(Window(500, 0, 6_000_000),) * 6),
-        replace(COPYING, by_page=False),
     ],
 )
 def test_what_only_looks_like_copying_is_not_found(fine):
@@ -155,7 +154,7 @@ def test_a_window_of_batches_that_does_not_fit_into_memory():
     assert (found.code, found.severity, found.where) == ("STK604", "moderate", "prefetch_factor")
     assert found.numbers["window_bytes"] == 65 * 600 * MIB
     assert found.edit is not None
-    assert found.edit.after == "prefetch_factor=3"
+    assert found.edit.after == "prefetch_factor=2"
     # Four ranks on the machine take four times as much.
     ranks = replace(MACHINE, cpus=Cpus(2, 8, 8, None, 4, ""), shm_free_bytes=None)
     (found,) = stk604_window_bytes.examine(ranks, _samples(600 * MIB), target)

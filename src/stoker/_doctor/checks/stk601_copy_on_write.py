@@ -54,7 +54,7 @@ _WORTH, _WORTH_BYTES = 0.02, 1 << 30
 def examine(growth: Growth, target: Target) -> Iterator[Finding]:
     """The attribute whose pages are being copied, and where that leads."""
     loader = target.loader
-    if not loader.num_workers or not growth.by_page:
+    if not loader.num_workers:
         return
     main = growth.containers[0] if growth.containers else None
     if main is None or main.explains < _LEAST_EXPLAINED:

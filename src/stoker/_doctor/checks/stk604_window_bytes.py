@@ -34,7 +34,8 @@ from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Target
 
-_MUCH = 0.5
+_MUCH, _WANTED = 0.5, 0.3
+"""Shares of the room: what is too much, and what is advised."""
 _WORTH_BYTES = 64 << 20
 """A window that is smaller than this fits anywhere but in a full /dev/shm."""
 
@@ -55,7 +56,7 @@ def examine(machine: Machine, samples: Samples, target: Target) -> Iterator[Find
     for name, room in (("memory", machine.available_bytes), ("/dev/shm", shm)):
         if room is None or window <= _MUCH * room or (window < _WORTH_BYTES and window <= room):
             continue
-        fits = max(1, int(_MUCH * room / (batch * workers * ranks)))
+        fits = max(1, int(_WANTED * room / (batch * workers * ranks)))
         less = fits < factor
         yield CHECK.finding(
             f"{factor} × {counted(workers, 'worker')} × {size(batch)} a batch"

@@ -64,8 +64,6 @@ class Growth:
     """Processes of this job on this machine, each with such workers."""
     copied_bytes: int = 0
     """Since the worker was forked, warm-up included."""
-    by_page: bool = True
-    """Whether the kernel told page by page; else ``copied_bytes`` are all private ones and nobody can be named."""
 
     @property
     def samples(self) -> int:

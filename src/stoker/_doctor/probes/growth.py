@@ -17,7 +17,6 @@ from stoker._doctor.pagemap import Pages, among, pages
 from stoker._doctor.subject import Subject
 from stoker._doctor.trial import fetcher, in_worker, spread
 from stoker._metrics.neighbours import local_ranks
-from stoker._metrics.processes import footprint
 from stoker._metrics.room import room_bytes
 
 _SAMPLES = 4096
@@ -46,27 +45,23 @@ def probe(subject: Subject) -> Growth | Missing:
 class _Ledger:
     """What the worker has of its own at one moment, against the fork."""
 
-    def __init__(self) -> None:
-        self._start = pages()
-        self.by_page = self._start is not None
+    def __init__(self, start: Pages) -> None:
+        self._start = start
 
     def read(self) -> tuple[int, int]:
         """Bytes copied and bytes made anew since the fork."""
-        if self._start is None:
-            found = footprint()
-            return (found.private_bytes if found else 0), 0
-        copied, fresh = self._split(self._start)
+        copied, fresh = self._split()
         return len(copied) * PAGE_BYTES, fresh * PAGE_BYTES
 
     def copied(self) -> Any:
         """Numbers of the copied pages."""
-        return self._split(self._start)[0] if self._start is not None else np.array([], dtype=np.int64)
+        return self._split()[0]
 
-    def _split(self, start: Pages) -> tuple[Any, int]:
+    def _split(self) -> tuple[Any, int]:
         now = pages()
         assert now is not None
-        was_shared = among(now.own, start.shared)
-        return now.own[was_shared], int((~was_shared & ~among(now.own, start.own)).sum())
+        was_shared = among(now.own, self._start.shared)
+        return now.own[was_shared], int((~was_shared & ~among(now.own, self._start.own)).sum())
 
 
 def _observed(
@@ -74,7 +69,10 @@ def _observed(
 ) -> Growth | Missing:
     """Runs in the worker."""
     before = [length(each.container) for each in places]
-    ledger = _Ledger()
+    start = pages()
+    if start is None:
+        return Missing("the kernel does not tell which pages a worker has for itself (/proc/self/pagemap)")
+    ledger = _Ledger(start)
     fetch = fetcher(subject)
     warm_up, sample_s = _warmed(fetch, indices)
     left = len(indices) - warm_up
@@ -104,7 +102,6 @@ def _observed(
         available_bytes=room_bytes(),
         ranks=local_ranks(os.environ)[0],
         copied_bytes=last[0],
-        by_page=ledger.by_page,
     )
 
 
