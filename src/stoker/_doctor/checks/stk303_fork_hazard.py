@@ -108,7 +108,7 @@ CHECK = Check(
         Mark(r"is multi-threaded, use of (?:fork|forkpty)\(\) may lead to deadlocks in the child", weight=3),
         Mark(r"os\.fork\(\) was called\. os\.fork\(\) is incompatible with multithreaded code", weight=3),
         Mark(r"calling into gRPC, skipping fork\(\) handlers|fork_posix\.cc:\d+\]", weight=3),
-        Mark(r"do not survive the fork that starts the workers|would not survive a fork", weight=4),
+        Mark(r"do not survive (?:the fork that starts the workers|a fork)", weight=4),
     ),
     rows=(5, 6),
 )
