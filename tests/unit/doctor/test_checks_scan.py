@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import logging
 import multiprocessing
 import sqlite3
 import threading
@@ -189,7 +190,21 @@ def test_104_names_pools_whose_threads_run_and_locks_that_are_held() -> None:
 
 def test_104_lets_pass_what_a_fork_does_no_harm_to() -> None:
     with concurrent.futures.ThreadPoolExecutor(2) as unused:
-        fine = scan(Rows(pool=unused, lock=threading.Lock(), shared=multiprocessing.Lock()))
+        logger = logging.getLogger("scanned")
+        messages: Any = multiprocessing.Queue()
+        messages.put(1)
+        fine = scan(
+            Rows(
+                pool=unused,
+                lock=threading.Lock(),
+                shared=multiprocessing.Lock(),
+                logger=logger,
+                messages=messages,
+            )
+        )
+        messages.get()
+        messages.close()
+        messages.join_thread()
     assert {each.what for each in fine.held} == {"pool", "lock"}
     assert not list(stk104_held_thread.examine(fine, given.target()))
     assert not list(stk104_held_thread.examine(fine, given.target(), given.process()))

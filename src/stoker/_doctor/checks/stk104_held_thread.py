@@ -51,30 +51,32 @@ from stoker._doctor.wording import IN_WORKER, LOADER, STARTING
 
 
 def examine(scan: Scan, target: Target, process: Process | None = None) -> Iterator[Finding]:
-    """Only where workers are forked."""
+    """Only where workers are forked. Locks that nobody holds now are told together: they are hazards only if others run."""
     loader = target.loader
     if loader.start_method != "fork" or not loader.num_workers:
         return
-    threads = sum(each.threads for each in scan.held) + len(process.python_threads if process else ())
+    own = sum(each.threads for each in scan.held)
     for each in scan.held:
-        severity = _severity(each, threads)
-        if severity:
+        if each.live or (each.what == "queue" and own):
             yield CHECK.finding(
-                f"{each.path} ({each.kind}){_more(each)} {_hazard(each, threads)}",
+                f"{each.path} ({each.kind}){_more(each.count - 1)} {_hazard(each, own)}",
                 _advice(each),
-                severity=severity,
+                severity="high" if each.live else "moderate",
                 where=each.path,
                 numbers={"what": each.what, "kind": each.kind, "threads": each.threads, "count": each.count},
             )
-
-
-def _severity(each: Held, threads: int) -> str:
-    """ "" for what a fork does no harm to."""
-    if each.live:
-        return "high"
-    if each.what == "queue" and threads:
-        return "moderate"
-    return "low" if each.what == "lock" and threads else ""
+    idle = [each for each in scan.held if each.what == "lock" and not each.live]
+    others = own + len(process.python_threads if process else ())
+    if idle and others:
+        count = sum(each.count for each in idle)
+        yield CHECK.finding(
+            f"{idle[0].path} ({idle[0].kind}){_more(count - 1)} may be locked by one of {counted(others, 'other thread')} when "
+            "workers are forked, and is then never released",
+            _advice(idle[0]),
+            severity="low",
+            where=idle[0].path,
+            numbers={"what": "lock", "kind": idle[0].kind, "threads": others, "count": count},
+        )
 
 
 def _hazard(each: Held, threads: int) -> str:
@@ -86,10 +88,8 @@ def _hazard(each: Held, threads: int) -> str:
             "what it is given there waits forever"
         )
     if each.what == "queue":
-        return f"is served by threads of this process ({threads} run): in a forked worker nobody puts into it"
-    if each.live:
-        return "is locked at this moment: a worker forked now waits for it forever"
-    return f"may be locked by one of {counted(threads, 'other thread')} when workers are forked, and is then never released"
+        return f"is served by threads of this process ({threads} run): in a forked worker nobody does"
+    return "is locked at this moment: a worker forked now waits for it forever"
 
 
 def _advice(each: Held) -> str:
@@ -98,8 +98,8 @@ def _advice(each: Held) -> str:
     return "Start it at the first __getitem__ of every worker, or in worker_init_fn."
 
 
-def _more(each: Held) -> str:
-    return f" and {each.count - 1} more like it" if each.count > 1 else ""
+def _more(others: int) -> str:
+    return f" and {others} more like it" if others > 0 else ""
 
 
 CHECK = Check(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import io
+import logging
 import mmap
 import random
 import types
@@ -90,6 +91,8 @@ class Leaves:
             return Verdict()
         if kind in _BY_NAME or issubclass(kind, np.generic):
             return Verdict()
+        if issubclass(kind, logging.Logger):
+            return Verdict()  # travels by its name
         if kind is types.ModuleType:
             return self._stub(node, TypeError("cannot pickle 'module' object"), PLAIN)
         if issubclass(kind, _NEVER):

@@ -51,6 +51,9 @@ _OBJECTS = 40_000
 _SLOW = 20_000
 """When that many were looked at, samples get smaller."""
 
+_FORK_AWARE = frozenset({"logging", "multiprocessing"})
+"""Modules that make their locks and threads anew after a fork: what their objects hold is no hazard."""
+
 _WITH_STATE = 3
 """A class that is sent by value is made first and filled from a state; one of the interpreter's own goes by its name."""
 
@@ -241,7 +244,7 @@ class Walk:
     def _instance(self, node: Node, new: int) -> int:
         """Anything else: its attributes, and what pickling takes of it. Returns the ways in which items of a container travel."""
         obj = node.obj
-        if new & HELD:
+        if new & HELD and str(type(obj).__module__).partition(".")[0] not in _FORK_AWARE:
             for step, value in held_by(obj):
                 self._push(node, step, value, HELD, weight=node.weight, bulky=node.bulk)
         ways = 0
