@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import ConcatDataset, Dataset
 
 import stoker
 from stoker._doctor.checks import stk601_copy_on_write, stk603_out_of_memory
@@ -66,7 +66,6 @@ class Remembering(Caching):
 
 def _probed(dataset: object) -> Growth:
     found = growth.probe(Subject(dataset))
-    assert isinstance(found, Growth), found
     # What a machine with little memory would have to say about it.
     return replace(found, available_bytes=64 << 20)
 
@@ -82,6 +81,12 @@ def test_the_list_that_workers_copy_is_named_and_nothing_that_looks_like_it():
     assert 60 * 200_000 < copying.containers[0].object_bytes < 100 * 200_000
     assert 2048 < copying.copied_slope_bytes < 3 * 4096
     assert list(stk603_out_of_memory.examine(copying, TARGET)) == []
+
+    # Parts that are put together, each with a list of its own.
+    joined = _probed(ConcatDataset([Listed(15_000) for _ in range(8)]))
+    (found,) = stk601_copy_on_write.examine(joined, TARGET)
+    assert found.where == "dataset.datasets[*].folder['paths']"
+    assert joined.containers[0].items == 8 * 15_000
 
     for fine in (Arrayed(200_000), stoker.share(listed), Listed(4000)):
         assert list(stk601_copy_on_write.examine(_probed(fine), TARGET)) == []

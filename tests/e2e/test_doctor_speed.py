@@ -40,15 +40,11 @@ def four_threads():
 
 
 def _worker(make) -> Worker:
-    found = worker.probe(Subject(Made(make)))
-    assert isinstance(found, Worker)
-    return found
+    return worker.probe(Subject(Made(make)))
 
 
 def _speed(dataset: Dataset, **arguments) -> Speed:
-    found = speed.probe(Subject(dataset, arguments={"batch_size": 16, "num_workers": 2, **arguments}))
-    assert isinstance(found, Speed)
-    return found
+    return speed.probe(Subject(dataset, arguments={"batch_size": 16, "num_workers": 2, **arguments}))
 
 
 def test_threads_of_opencv_are_told_from_a_pool_that_computes_nothing(four_threads):

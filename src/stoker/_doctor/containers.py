@@ -18,7 +18,7 @@ import numpy as np
 
 from stoker._share.instances import own_dict
 
-FEW = 64
+FEW = 256
 """Containers with more items than this are not entered in search of others."""
 _MOST_OBJECTS = 2000
 _DEPTH = 4

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
+from stoker._doctor.probes import NotTold
 from stoker._doctor.subject import Subject
 
 T = TypeVar("T")
@@ -23,7 +24,7 @@ _FAILED = b"!"
 _MADE = b"="
 
 
-class TrialFailed(RuntimeError):
+class TrialFailed(NotTold):
     """The worker raised or died before it had an answer. The text says how."""
 
 
@@ -76,7 +77,10 @@ def fetcher(subject: Subject) -> Callable[[Sequence[Any]], list[Any]]:
             return list(islice(stream, len(indices)))
         if many:
             subject.touch(_number(indices[0]))
-            return list(many(list(indices)))
+            try:
+                return list(many(list(indices)))
+            except Exception:
+                return []
         found = []
         for index in indices:
             subject.touch(_number(index))
@@ -110,7 +114,8 @@ def in_worker(subject: Subject, function: Callable[[], T]) -> T:
         made: T = pickle.loads(answer[1:])
         return made
     code = os.waitstatus_to_exitcode(status)
-    raise TrialFailed(answer[1:].decode(errors="replace") or f"the worker ended with code {code}")
+    told = answer[1:].decode(errors="replace")
+    raise TrialFailed(f"in a worker: {told}" if told else f"a worker on trial ended with code {code}")
 
 
 def _live(subject: Subject, function: Callable[[], Any], lifeline: socket.socket, writing: int) -> None:

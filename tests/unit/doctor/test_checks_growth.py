@@ -76,6 +76,15 @@ def test_an_order_without_shuffling_copies_a_part_of_the_pages_in_each_worker():
     assert found.numbers["worker_bytes"] == pytest.approx(6 * GIB / 8, rel=0.01)
 
 
+def test_several_attributes_are_copied_together():
+    both = replace(
+        COPYING, containers=(replace(ROWS, explains=0.6), replace(ROWS, path="dataset.boxes", explains=0.38))
+    )
+    (found,) = stk601_copy_on_write.examine(both, TARGET)
+    assert "98% of it pages of dataset.rows and dataset.boxes" in found.evidence
+    assert found.numbers["object_bytes"] == 12 * GIB
+
+
 def test_under_spawn_every_worker_has_its_copy_from_the_start():
     (found,) = stk601_copy_on_write.examine(COPYING, _target(start_method="spawn"))
     assert found.numbers["worker_bytes"] == 6 * GIB

@@ -44,7 +44,9 @@ from stoker._doctor.facts.target import Loader, Target
 
 _PAGE_BYTES = 4096
 _LEAST_EXPLAINED = 0.3
-"""An attribute is named when so much of what was copied are its pages."""
+"""Attributes are named when so much of what was copied are their pages."""
+_LEAST_PART = 0.1
+"""The part of it from which on an attribute is one of them."""
 _DONE = 0.5
 """Share of its pages from which on copying need not be steady to be believed: little is left to copy."""
 _WORTH, _WORTH_BYTES = 0.02, 1 << 30
@@ -54,18 +56,15 @@ _WORTH, _WORTH_BYTES = 0.02, 1 << 30
 def examine(growth: Growth, target: Target) -> Iterator[Finding]:
     """The attribute whose pages are being copied, and where that leads."""
     loader = target.loader
-    if not loader.num_workers:
-        return
-    main = growth.containers[0] if growth.containers else None
-    if main is None or main.explains < _LEAST_EXPLAINED:
+    main = _together(growth)
+    if not loader.num_workers or main is None:
         return
     done = main.explains * growth.copied_bytes / main.object_bytes
     if not growth.copies_steadily and done <= _DONE:
         return
-    course = _course(growth, main, target)
     available = None if growth.available_bytes is None else growth.available_bytes // growth.ranks
     ahead = forecast(
-        course,
+        _course(growth, main, target),
         workers=loader.num_workers,
         batch=loader.batch_size or 1,
         samples=loader.samples if loader.samples is not None else target.length,
@@ -79,7 +78,7 @@ def examine(growth: Growth, target: Target) -> Iterator[Finding]:
             f"Wrap it: dataset = stoker.share(dataset). All workers then read one copy of {main.path}, with torch's loader too.",
             severity=severity,
             edit=Edit("stoker.share(dataset)", "dataset", loader.site, kind="share"),
-            where=main.path,
+            where=growth.containers[0].path,
             numbers={
                 "slope_bytes_per_sample": round(growth.copied_slope_bytes),
                 "object_bytes": main.object_bytes,
@@ -94,6 +93,24 @@ def examine(growth: Growth, target: Target) -> Iterator[Finding]:
                 "ranks": growth.ranks,
             },
         )
+
+
+def _together(growth: Growth) -> Container | None:
+    """The containers that are copied, as one; None when they are not what is copied."""
+    taken = [each for each in growth.containers if each.explains >= _LEAST_PART]
+    explained = sum(each.explains for each in taken)
+    if explained < _LEAST_EXPLAINED:
+        return None
+    names = [each.path for each in taken]
+    return Container(
+        path=" and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} others",
+        kind=taken[0].kind,
+        items=taken[0].items,
+        # More than all is explained when several have the same objects.
+        object_bytes=max(1, int(sum(each.object_bytes for each in taken) / max(1.0, explained))),
+        copied=taken[0].copied,
+        explains=min(1.0, explained),
+    )
 
 
 def _course(growth: Growth, main: Container, target: Target) -> Course:

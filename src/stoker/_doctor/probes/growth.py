@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from stoker._doctor.containers import FEW, PAGE_BYTES, Place, Sampled, container
 from stoker._doctor.facts import Missing
 from stoker._doctor.facts.growth import Container, Growing, Growth, Window
 from stoker._doctor.pagemap import Pages, among, pages
+from stoker._doctor.probes import NotTold
 from stoker._doctor.subject import Subject
 from stoker._doctor.trial import fetcher, in_worker, spread
 from stoker._metrics.neighbours import local_ranks
@@ -25,21 +27,39 @@ _MEASURED_S = 1.2
 _WINDOWS = 6
 LEAST_SAMPLES = 24
 _LARGE_BYTES = 1 << 16
+_MOST_CONTAINERS, _WHOLE, _SOME = 64, 6, 256
+"""How many are looked at, how many of them at all places, and at how many places the others."""
+_PLACE = re.compile(r"\[\d+\]")
 _LEAST_EXPLAINED = 0.02
 
 
-def probe(subject: Subject) -> Growth | Missing:
-    """About 1.6 s, less when samples are quick. Missing when samples take so long that a few of them would tell nothing."""
+def probe(subject: Subject) -> Growth:
+    """About 1.6 s, less when samples are quick. Not told when samples take so long that a few of them would say nothing."""
     places = containers(subject.dataset)
     indices = spread(subject, _SAMPLES)
     if len(indices) < 2 * LEAST_SAMPLES:
-        return Missing(f"the dataset has {len(indices)} samples: too few to tell growth from a start")
-    # Items in the order of the dataset are looked at where samples are fetched: then their pages are known one by one.
-    fractions = [place / len(indices) for place in range(len(indices))]
-    large = [each for each in places if length(each.container) > FEW]
-    samples = [sampled(each, fractions, 1 / len(indices)) for each in large]
-    kept = [each for each in samples if each is not None and each.object_bytes >= _LARGE_BYTES]
-    return in_worker(subject, partial(_observed, subject, indices, places, kept))
+        raise NotTold(f"the dataset has {len(indices)} samples: too few to tell growth from a start")
+    found = in_worker(subject, partial(_observed, subject, indices, places, _looked_up(places, len(indices))))
+    if isinstance(found, Missing):
+        raise NotTold(found.reason)
+    return found
+
+
+def _looked_up(places: Sequence[Place], samples: int) -> list[Sampled]:
+    """Pages of the larger containers' objects, of the largest ones at as many places as samples are fetched.
+
+    Items in the order of the dataset are looked at where samples are fetched: then their pages are known one by one.
+    """
+    large = sorted(
+        (each for each in places if length(each.container) > FEW), key=lambda each: -length(each.container)
+    )
+    found = []
+    for number, place in enumerate(large[:_MOST_CONTAINERS]):
+        count = samples if number < _WHOLE else min(samples, _SOME)
+        looked_up = sampled(place, [each / count for each in range(count)], 1 / count)
+        if looked_up is not None and looked_up.object_bytes >= _LARGE_BYTES:
+            found.append(looked_up)
+    return found
 
 
 class _Ledger:
@@ -75,6 +95,8 @@ def _observed(
     ledger = _Ledger(start)
     fetch = fetcher(subject)
     warm_up, sample_s = _warmed(fetch, indices)
+    if not fetch(indices[:8]):
+        return Missing("no sample could be made in a worker")
     left = len(indices) - warm_up
     each = min(left // _WINDOWS, int(_MEASURED_S / _WINDOWS / max(sample_s, 1e-7)))
     if each * _WINDOWS < LEAST_SAMPLES:
@@ -118,23 +140,25 @@ def _warmed(fetch: Any, indices: Sequence[Any]) -> tuple[int, float]:
 
 
 def _copied(copied: Any, kept: Sequence[Sampled]) -> tuple[Container, ...]:
-    """Containers of which pages were copied, and which share of all copied pages is theirs."""
-    found = []
+    """Containers of which pages were copied, and which share of all copied pages is theirs.
+
+    Those of many datasets of one kind (``dataset.datasets[3].samples``) are told together.
+    """
+    found: dict[str, Container] = {}
     for each in kept:
         direct, control = among(each.pages, copied), among(each.control, copied)
         elsewhere = max(0.0, each.object_bytes / PAGE_BYTES - len(each.pages))
         rate = float(control.mean()) if len(control) else 0.0
-        explains = min(1.0, (int(direct.sum()) + rate * elsewhere) / max(1, len(copied)))
-        if explains >= _LEAST_EXPLAINED:
-            container = each.place.container
-            found.append(
-                Container(
-                    each.place.path,
-                    type(container).__name__,
-                    length(container),
-                    each.object_bytes,
-                    float(direct.mean()) if len(direct) else 0.0,
-                    explains,
-                )
-            )
-    return tuple(sorted(found, key=lambda each: -each.explains))
+        explains = (int(direct.sum()) + rate * elsewhere) / max(1, len(copied))
+        container, path = each.place.container, _PLACE.sub("[*]", each.place.path)
+        so_far = found.get(path)
+        found[path] = Container(
+            path if so_far else each.place.path,
+            type(container).__name__,
+            length(container) + (so_far.items if so_far else 0),
+            each.object_bytes + (so_far.object_bytes if so_far else 0),
+            max(float(direct.mean()) if len(direct) else 0.0, so_far.copied if so_far else 0.0),
+            min(1.0, explains + (so_far.explains if so_far else 0.0)),
+        )
+    copies = (each for each in found.values() if each.explains >= _LEAST_EXPLAINED)
+    return tuple(sorted(copies, key=lambda each: -each.explains))

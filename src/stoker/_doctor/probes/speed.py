@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from stoker._doctor.facts import Missing
 from stoker._doctor.facts.speed import Slow, Speed
 from stoker._doctor.hotspots import hotspots
+from stoker._doctor.probes import NotTold
 from stoker._doctor.race import Lap, crew, race
 from stoker._doctor.subject import Subject
 from stoker._doctor.trial import fetcher, rows_per_batch, spread
@@ -44,8 +44,8 @@ class _Inline(NamedTuple):
     batch: Any
 
 
-def probe(subject: Subject) -> Speed | Missing:
-    """Missing when no sample can be made."""
+def probe(subject: Subject) -> Speed:
+    """Not told when no sample can be made."""
     import torch
 
     threads = torch.get_num_threads()
@@ -56,7 +56,7 @@ def probe(subject: Subject) -> Speed | Missing:
         torch.set_num_threads(threads)
 
 
-def _probed(subject: Subject) -> Speed | Missing:
+def _probed(subject: Subject) -> Speed:
     rows = rows_per_batch(subject)
     indices = spread(subject, max(_MOST_SAMPLES, 4 * rows))
     batches = [indices[at : at + rows] for at in range(0, len(indices), rows)]
@@ -64,10 +64,10 @@ def _probed(subject: Subject) -> Speed | Missing:
         batches.pop()
     fetch = fetcher(subject)
     if not indices or not fetch(indices[:1]):
-        return Missing("no sample could be made")
+        raise NotTold("no sample could be made")
     inline = _inline(subject, fetch, batches)
     if not inline.fetch_s:
-        return Missing("no batch could be made")
+        raise NotTold("no batch could be made")
     scale = rows / inline.rows
     inline_s = scale * statistics.median(
         fetched + collated for fetched, collated in zip(inline.fetch_s, inline.collate_s, strict=True)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from stoker._doctor.facts import Missing
 from stoker._doctor.facts.surroundings import thread_variables
 from stoker._doctor.facts.worker import Worker
+from stoker._doctor.probes import NotTold
 from stoker._doctor.subject import Subject
 from stoker._doctor.trial import fetcher, in_worker, spread
 from stoker._metrics.cpus import cpus
@@ -42,12 +42,12 @@ class _Seen(NamedTuple):
         return max(0.0, self.cpu_s - self.main_cpu_s) / max(1, self.samples)
 
 
-def probe(subject: Subject) -> Worker | Missing:
+def probe(subject: Subject) -> Worker:
     """About 0.6 s; twice or three times that when other threads compute, to see whose they are."""
     indices = spread(subject, _SAMPLES)
     seen = in_worker(subject, partial(_seen, subject, indices))
     if not seen.samples:
-        return Missing("no sample could be made in a worker")
+        raise NotTold("no sample could be made in a worker")
     found = cpus()
     return Worker(
         **seen._asdict(),
