@@ -24,7 +24,10 @@ _CLUES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("bytes", r"(?:allocate|mmap) (\d+) bytes"),
         ("size", r"Unable to allocate (\d+(?:\.\d+)? [KMGT]i?B)"),
         ("shapes", r"got (\[[\d, ]{0,60}\] at entry \d+ and \[[\d, ]{0,60}\] at entry \d+)"),
-        ("object", r"(?:local object|[Cc](?:an't|annot) pickle) '?<?((?:function |class )?'?[\w.<>]{1,120})"),
+        (
+            "object",
+            r"(?:local object |[Cc](?:an't|annot) pickle (?!local))['<]?((?:function |class )?'?[\w.<>]{1,120})",
+        ),
         ("start_method", r"popen_(fork|spawn|forkserver)(?:_posix|_win32)?\.py"),
         ("python", r"[\\/]python ?(3\.\d{1,2})[\\/]"),
         ("torch", r"\btorch(?:==|-| )v?(\d\.\d{1,2}(?:\.\d{1,2})?)\b"),

@@ -34,6 +34,7 @@ PROCEDURE = (
 _FAILED = re.compile(
     r"^Traceback \(most recent call last\)|^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b", re.MULTILINE
 )
+_ADVICE = re.compile(r"(?P<prose>(?:(?!```)[^\n]+\n?)*)\s*(?P<code>```\w*\n.*?\n```)?", re.DOTALL)
 _MOST_ALSO = 6
 _ENDS = ("STK404", "STK8")
 """Codes of what became of a failure, as opposed to its cause."""
@@ -162,7 +163,7 @@ def _explained(log: logs.Log, sign: Sign, others: list[Sign]) -> Explanation:
         )
     finding = check.finding(
         sign.line[:300],
-        first_paragraph(check.sections["Fix"]),
+        first_advice(check.sections["Fix"]),
         where=told.get("frame") or told.get("file"),
         numbers=dict(told),
     )
@@ -196,9 +197,13 @@ def page_of(check: Check) -> str:
     return f"docs/checks/{check.code}.md"
 
 
-def first_paragraph(text: str) -> str:
-    """Of a section: what to do, in one go."""
-    return " ".join(text.partition("\n\n")[0].split())
+def first_advice(text: str) -> str:
+    """The first thing that a section says to do: a paragraph in one line, with the code that stands right below it, as Markdown."""
+    match = _ADVICE.match(text)
+    if match is None:
+        return ""
+    prose = " ".join((match["prose"] or "").split())
+    return "\n".join(part for part in (prose, match["code"]) if part)
 
 
 def _also(signs_found: list[Sign], main: Sign | None) -> tuple[Also, ...]:

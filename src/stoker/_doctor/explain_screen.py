@@ -31,6 +31,7 @@ _SHOWN_CLUES = {
     "torch": "torch",
     "system": "system",
 }
+_MOST_CODE = 9
 _LEFT = "text-align:left"
 _MOST_CLUES = 7
 _CODE_SPAN = re.compile(r"`([^`\n]{1,200})`")
@@ -67,7 +68,7 @@ def _sections(found: Explanation) -> list[tuple[str, list[str]]]:
         ("seen in", [_cut(evidence, 220)]),
         ("clues", [" · ".join(_clue_texts(found))]),
         ("here", [f"on this machine: {bare(found.here)}" if found.here else ""]),
-        ("fix", [bare(finding.advice)]),
+        ("fix", _advice_lines(finding.advice)),
         ("stoker", [bare(found.prevented)]),
         (
             "also",
@@ -100,6 +101,14 @@ def _unknown(found: Explanation) -> list[tuple[str, list[str]]]:
     ]
 
 
+def _advice_lines(advice: str) -> list[str]:
+    """What to do: prose, and below it code, which stays as it is and behind a tabulator."""
+    prose, _, code = advice.partition("```")
+    lines = code.splitlines()[1:-1]
+    shown = lines if len(lines) <= _MOST_CODE else [*lines[: _MOST_CODE - 1], "..."]
+    return [bare(prose.strip()), *(f"\t{line}" for line in shown)]
+
+
 def _clue_texts(found: Explanation) -> list[str]:
     return [
         f"{word} {_cut(found.clues[name], 90)}"
@@ -116,11 +125,16 @@ def _laid_out(sections: list[tuple[str, list[str]]], width: int) -> list[str]:
             continue
         body: list[str] = []
         for text in shown:
+            if text.startswith("\t"):
+                body.append(f"    {text[1:]}".rstrip())
+                continue
             hang = "   " if re.match(r"\d  ", text) else ""
             body += textwrap.wrap(text, width - _MARGIN, subsequent_indent=hang, break_on_hyphens=False) or [
                 ""
             ]
-        lines += [f"{name if number == 0 else '':{_MARGIN}}{text}" for number, text in enumerate(body)]
+        lines += [
+            f"{name if number == 0 else '':{_MARGIN}}{text}".rstrip() for number, text in enumerate(body)
+        ]
     return lines
 
 
@@ -150,7 +164,9 @@ def markdown(found: Explanation) -> str:
         parts.append(f"*Clues*: {'; '.join(told)}")
     if found.here:
         parts.append(f"*On this machine*: {found.here}")
-    parts.append(f"*Fix*: {finding.advice}")
+    parts.append(
+        f"*Fix*: {finding.advice}" if not finding.advice.startswith("```") else f"*Fix*:\n\n{finding.advice}"
+    )
     if found.prevented:
         parts.append(f"*stoker*: {found.prevented}")
     if found.also:
@@ -163,7 +179,9 @@ def html(found: Explanation) -> str:
     """For notebooks: a table of the same sections, without scripts and without styles that fight a dark theme."""
     rows = []
     for name, texts in _sections(found):
-        shown = "<br>".join(escape(text) for text in texts if text)
+        code = "\n".join(escape(text[1:]) for text in texts if text.startswith("\t"))
+        shown = "<br>".join(escape(text) for text in texts if text and not text.startswith("\t"))
+        shown += f"<pre>{code}</pre>" if code else ""
         if shown:
             rows.append(
                 f"<tr><th style='{_LEFT};vertical-align:top'>{escape(name)}</th><td style='{_LEFT}'>{shown}</td></tr>"

@@ -9,7 +9,8 @@ import pytest
 
 import stoker
 from stoker._doctor import logs
-from stoker._doctor.explain import PROCEDURE, explain_log
+from stoker._doctor.catalogue import catalogue, check_of
+from stoker._doctor.explain import PROCEDURE, explain_log, first_advice
 from stoker._doctor.facts import machine
 from stoker.errors import LoaderClosed, WorkerDied, coded
 
@@ -92,6 +93,33 @@ def test_what_became_of_it_is_told_beside_the_cause():
         ("STK802", 3, "what became of it, not why")
     ]
     assert "STK802" in str(found)
+
+
+SAVING = """Traceback (most recent call last):
+  File "/home/li/train.py", line 88, in save
+    torch.save(model.state_dict(), path)
+  File "/venv/lib/python3.10/site-packages/torch/{where}.py", line 440, in {where}
+    _save(obj, opened_zipfile)
+  File "/venv/lib/python3.10/site-packages/torch/utils/data/_utils/signal_handling.py", line 73, in handler
+    _error_if_any_worker_fails()
+RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed.
+"""
+
+
+def test_a_death_that_is_raised_elsewhere_is_told_beside_it():
+    found = stoker.explain(SAVING.format(where="serialization"))
+    assert found.code == "STK603"
+    assert [each.code for each in found.also] == ["STK811"]
+    assert stoker.explain(SAVING.format(where="selectors")).also == ()
+
+
+def test_what_cannot_be_pickled_is_a_clue():
+    assert (
+        stoker.explain("TypeError: cannot pickle '_io.BufferedReader' object").clues["object"]
+        == "_io.BufferedReader"
+    )
+    found = stoker.explain("AttributeError: Can't pickle local object 'main.<locals>.<lambda>'")
+    assert found.clues["object"] == "main.<locals>.<lambda>"
 
 
 def test_a_warning_names_no_failure_of_something_else():
@@ -214,3 +242,42 @@ class TestLogs:
         assert len(log.text) < 600_000
         found = explain_log(log)
         assert (found.code, found.line_number, found.whole) == ("STK201", 50_001, False)
+
+
+class TestFix:
+    def test_prose_and_the_code_below_it(self):
+        assert first_advice("Do this,\nand that:\n\n```python\na = 1\n\nb = 2\n```\n\nMore.") == (
+            "Do this, and that:\n```python\na = 1\n\nb = 2\n```"
+        )
+
+    def test_prose_alone(self):
+        assert first_advice("Do this.\n\nMore.\n\n```sh\nrm\n```") == "Do this."
+
+    def test_code_alone(self):
+        assert first_advice("```sh\nrm\n```\nMore.") == "```sh\nrm\n```"
+
+    def test_code_stays_as_it_is_on_the_screen(self):
+        found = stoker.explain("AttributeError: Can't pickle local object 'get_loader.<locals>.<lambda>'")
+        assert found.finding is not None
+        assert "```" not in str(found)
+        code = found.finding.advice.partition("```")[2].splitlines()[1]
+        assert f"    {code}" in str(found)
+        assert "<pre>" in found._repr_html_()
+
+    def test_every_check_says_what_to_do(self):
+        for check in catalogue():
+            assert first_advice(check.sections["Fix"]), check.code
+
+
+def test_this_machine_as_a_cause():
+    group = machine.Machine(
+        memory_bytes=2 << 30, available_bytes=1 << 30, cgroup_limit_bytes=2 << 30, cgroup_used_bytes=1 << 30
+    )
+    plain = machine.Machine(memory_bytes=64 << 30, available_bytes=8 << 30)
+    check = check_of("STK603")
+    assert check is not None
+    assert check.here is not None
+    assert check.here(group) == "the cgroup may take 2 GiB and takes 1 GiB now"
+    assert check.here(plain) == "there are 64 GiB of memory, of which 8 GiB can be taken now"
+    for each in catalogue():
+        assert each.here is None or each.here(machine.Machine()) == ""

@@ -44,16 +44,18 @@ def test_every_class_has_a_code_with_a_page():
         if issubclass(kind, BaseException) and not hasattr(kind, "code")
     }
     assert without == {"WorkerTraceback"}
-    for kind in CODED:
-        check = check_of(kind.code)
-        assert check is not None, kind
-    assert len({kind.code for kind in CODED}) == len(CODED)
+    each: Any
+    for each in CODED:
+        check = check_of(each.code)
+        assert check is not None, each
+    assert len({each.code for each in CODED}) == len(CODED)
 
 
 @pytest.mark.parametrize("kind", [each for each in CODED if not issubclass(each, Warning)])
-def test_the_note_is_made_once_and_the_text_stays(kind):
+def test_the_note_is_made_once_and_the_text_stays(kind: Any) -> None:
     error: Any = kind(errno.EAGAIN, "the text") if kind is errors.StartRefused else kind("the text")
     assert str(error) == "the text"
+    each: Any
     for each in (
         error,
         pickle.loads(pickle.dumps(error)),

@@ -34,6 +34,7 @@ from collections.abc import Iterator
 from stoker._core.finding import Finding, counted, size
 from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.growth import Course, Growth, forecast
+from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.target import Target
 from stoker._doctor.wording import IN_WORKER, LOADER
 
@@ -90,11 +91,22 @@ def examine(growth: Growth, target: Target) -> Iterator[Finding]:
     )
 
 
+def here(machine: Machine) -> str:
+    """How much there is for all workers together."""
+    limit_bytes, used_bytes = machine.cgroup_limit_bytes, machine.cgroup_used_bytes
+    if limit_bytes is not None and used_bytes is not None and limit_bytes == machine.memory_bytes:
+        return f"the cgroup may take {size(limit_bytes)} and takes {size(used_bytes)} now"
+    if machine.memory_bytes is None or machine.available_bytes is None:
+        return ""
+    return f"there are {size(machine.memory_bytes)} of memory, of which {size(machine.available_bytes)} can be taken now"
+
+
 CHECK = Check(
     __name__,
     __doc__,
     severity="high",
     examine=examine,
+    here=here,
     marks=(
         Mark(
             r"worker \(pid\(?s?\)? ?[\d, ]+\) is killed by signal: (?:Killed|9\b|SIGKILL|Unknown signal: 9)",

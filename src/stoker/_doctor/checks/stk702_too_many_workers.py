@@ -92,11 +92,18 @@ def _computing(samples: Samples | None) -> float | None:
     return min(1.0, max(0.01, quantiles(shares, n=4)[2]))
 
 
+def here(machine: Machine) -> str:
+    """How many CPUs there are for them."""
+    cpus = machine.cpus
+    return "" if cpus is None else f"this process can count on {counted(cpus.usable, 'CPU')}: {cpus.reason}"
+
+
 CHECK = Check(
     __name__,
     __doc__,
     severity="moderate",
     examine=examine,
+    here=here,
     marks=(Mark(r"suggested max number of worker in current system is \d+", weight=3),),
     rows=(42, 43),
 )

@@ -32,6 +32,12 @@ CHECK = Check(
     __doc__,
     severity="moderate",
     prevented="Deaths are raised by `next()` and nowhere else.",
-    marks=(Mark(r"signal_handling\.py\", line \d+, in handler", weight=6),),
+    marks=(
+        Mark(
+            r'^ *File "(?![^"\n]{0,300}(?:selectors|connection|queues|dataloader|threading|popen_\w+)\.py)[^"\n]{1,300}", line '
+            r'\d+, in [^\n]{1,120}\n(?:(?! *File )[^\n]*\n){0,3} *File "[^"\n]{1,300}signal_handling\.py", line \d+, in handler',
+            weight=6,
+        ),
+    ),
     rows=(27,),
 )
