@@ -33,7 +33,7 @@ from stoker._doctor.checks import (
 )
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.samples import Leaf
-from stoker._doctor.facts.scan import OddTensor, Part, Reading, Scan
+from stoker._doctor.facts.scan import OddTensor, Part, Preload, Scan
 from stoker._doctor.probes.scan import probe
 from stoker._doctor.subject import Subject
 from tests.unit.doctor import given
@@ -342,9 +342,9 @@ def test_108_names_what_was_read_before_the_first_sample(tmp_path: Path) -> None
     for path in paths:
         np.save(path, np.zeros(500_000))
     found = scan(Eager(paths))
-    assert [(each.attribute, each.call, each.only_indexed) for each in found.readings] == [
-        ("images", "np.load", True),
-        ("rows", "open", True),
+    assert [(each.path, each.call, each.how, each.only_indexed) for each in found.preloads] == [
+        ("dataset.images", "np.load", "loop", True),
+        ("dataset.rows", "open", "loop", True),
     ]
     held = {each.path: each.nbytes for each in found.parts}
     assert held["dataset.images"] == pytest.approx(12_000_000, rel=0.01)
@@ -360,6 +360,34 @@ def test_108_names_what_was_read_before_the_first_sample(tmp_path: Path) -> None
     assert spawned.numbers["copies"] == 8
 
 
+class Made(torch.utils.data.Dataset[Any]):
+    """Is all there before the first sample."""
+
+    def __init__(self, path: Path) -> None:
+        self.noise = np.random.rand(10, 10).astype(np.float32)
+        self.table = np.load(path)
+        self.mapped = np.load(path, mmap_mode="r")
+
+    def __getitem__(self, index: int) -> Any:
+        return self.noise[index]
+
+
+def test_108_reads_the_source_of_a_dataset_inside_others(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(10))
+    found = scan(torch.utils.data.Subset(Made(tmp_path / "a.npy"), [1]))
+    assert [(each.path, each.call, each.how) for each in found.preloads] == [
+        ("dataset.dataset.noise", "np.random.rand", "made"),
+        ("dataset.dataset.table", "np.load", "whole"),
+    ]
+    noise = Part("dataset.dataset.noise", "ndarray float32 (100, 1024, 1024)", 1, 400 << 20, 1, 128)
+    finding = only(
+        stk108_eager_data.examine(replace(found, parts=(noise,), room_bytes=100 * GiB), given.target())
+    )
+    assert (finding.severity, finding.where) == ("low", "dataset.dataset.noise")
+    assert "made at once by np.random.rand in __init__ (test_checks_scan.py:" in finding.evidence
+    assert "Load lazily" in finding.advice
+
+
 def test_108_goes_by_bytes_where_the_source_says_nothing() -> None:
     array = Part("dataset.volumes", "ndarray float32 (1000,)", 1, 3 * GiB, 1, 128)
     finding = only(stk108_eager_data.examine(Scan(parts=(array,), room_bytes=100 * GiB), given.target()))
@@ -373,12 +401,12 @@ def test_108_lets_pass_names_small_data_and_what_is_mapped(tmp_path: Path) -> No
     for path in paths:
         np.save(path, np.zeros(1000))
     lazy = scan(Lazy(paths))
-    assert not lazy.readings
+    assert not lazy.preloads
     names = Part("dataset.paths", "list of str", 30_000_000, 3 * GiB, 30_000_000, 3 * GiB - 240_000_000)
     mapped = Part("dataset.table", "ndarray float32 (1,)", 1, 90 * GiB, 1, 128, "file")
     small = Part("dataset.digits", "tensor uint8 (60000, 28, 28)", 1, 47_040_000, 1, 128)
-    reading = Reading("table", "np.load", 3, "data.py", True)
-    fine = replace(lazy, parts=(names, mapped, small), readings=(reading,), room_bytes=100 * GiB)
+    preload = Preload("dataset.table", "np.load", "whole", 3, "data.py", True)
+    fine = replace(lazy, parts=(names, mapped, small), preloads=(preload,), room_bytes=100 * GiB)
     assert not list(stk108_eager_data.examine(fine, given.target()))
 
 

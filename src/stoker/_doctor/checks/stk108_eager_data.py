@@ -3,7 +3,7 @@
 What it finds
 -------------
 Arrays, tensors and encoded files that the dataset holds in memory: more than a quarter of the memory there is, or more than 2 GiB.
-From 512 MiB on where the source shows that `__init__` reads files in a loop and `__getitem__` only indexes what was read. Paths,
+From 256 MiB on where the source shows that `__init__` reads or makes all of it and `__getitem__` only indexes that. Paths,
 mapped files (`np.memmap`, Arrow) and what `stoker.share` holds are not meant.
 
 Why it hurts
@@ -47,28 +47,28 @@ from pathlib import PurePath
 
 from stoker._core.finding import Edit, Finding, size
 from stoker._doctor.check import Check
-from stoker._doctor.facts.scan import Part, Reading, Scan
+from stoker._doctor.facts.scan import Part, Preload, Scan
 from stoker._doctor.facts.target import Loader, Target
 
 _MUCH_BYTES = 2 << 30
-_READ_BYTES = 512 << 20
+_SEEN_BYTES = 256 << 20
 _SHARE = 0.25
-_READ_SHARE = 0.05
+_SEEN_SHARE = 0.05
 _DATA = 0.5
 """Of a part's bytes: so much that is no Python object makes it data, not names of data."""
 
 
 def examine(scan: Scan, target: Target) -> Iterator[Finding]:
-    """By what all such parts take together; the largest is named."""
-    readings = {f"dataset.{each.attribute}": each for each in scan.readings if each.only_indexed}
-    parts = [part for part in scan.parts if _is_data(part) or _read(part, readings)]
+    """By what all such parts take together; the largest is named. Less is enough where the source shows how it came about."""
+    preloads = {each.path: each for each in scan.preloads if each.only_indexed}
+    parts = [part for part in scan.parts if _is_data(part) or _preload(part, preloads)]
     held = sum(part.nbytes for part in parts)
     if not held:
         return
     memory = None if scan.room_bytes is None else scan.room_bytes + held
     largest = max(parts, key=lambda part: part.nbytes)
-    reading = _read(largest, readings)
-    least, share = (_READ_BYTES, _READ_SHARE) if reading else (_MUCH_BYTES, _SHARE)
+    preload = _preload(largest, preloads)
+    least, share = (_SEEN_BYTES, _SEEN_SHARE) if preload else (_MUCH_BYTES, _SHARE)
     if held < least and (memory is None or held < share * memory):
         return
     loader = target.loader
@@ -76,38 +76,36 @@ def examine(scan: Scan, target: Target) -> Iterator[Finding]:
     needed = held * (1 + copies)
     crowded = memory is not None and needed > memory
     yield CHECK.finding(
-        f"{largest.path} ({largest.kind}) holds {size(largest.nbytes)} in memory{_others(parts, held)}{_how(reading)}"
+        f"{largest.path} ({largest.kind}) holds {size(largest.nbytes)} in memory{_others(parts, held)}{_how(preload)}"
         + (f"; {loader.start_method} copies arrays into {copies} workers: {size(needed)}" if copies else "")
         + ("" if memory is None else f", where {size(memory)} are to be had"),
-        _advice(reading),
+        _advice(preload),
         severity="high" if crowded else "moderate" if memory and needed > _SHARE * memory else "low",
-        edit=_edit(largest, reading),
+        edit=_edit(preload),
         where=largest.path,
         numbers={
             "held_bytes": held,
             "needed_bytes": needed,
             "memory_bytes": memory,
             "copies": copies,
-            "line": reading.line if reading else None,
+            "line": preload.line if preload else None,
         },
     )
 
 
 def _is_data(part: Part) -> bool:
-    return (
-        part.backing == "private"
-        and part.nbytes - part.copied_bytes > _DATA * part.nbytes
-        and part.nbytes > 1 << 20
-    )
+    data = part.nbytes - part.copied_bytes
+    return part.backing == "private" and data > _DATA * part.nbytes and part.nbytes > 1 << 20
 
 
-def _read(part: Part, readings: dict[str, Reading]) -> Reading | None:
-    """The loop of ``__init__`` that filled this part or what it lies in."""
+def _preload(part: Part, preloads: dict[str, Preload]) -> Preload | None:
+    """The line of ``__init__`` that filled this part, or what it lies in."""
+    if part.backing != "private":
+        return None
     inside = (
-        name for name in readings if part.path == name or part.path.startswith((f"{name}.", f"{name}["))
+        path for path in preloads if part.path == path or part.path.startswith((f"{path}.", f"{path}["))
     )
-    name = next(inside, None)
-    return None if name is None or part.backing != "private" else readings[name]
+    return preloads.get(next(inside, ""))
 
 
 def _copies(loader: Loader) -> int:
@@ -119,24 +117,32 @@ def _others(parts: list[Part], held: int) -> str:
     return f" ({size(held)} with {len(parts) - 1} more)" if len(parts) > 1 else ""
 
 
-def _how(reading: Reading | None) -> str:
-    if reading is None:
+def _how(preload: Preload | None) -> str:
+    if preload is None:
         return ""
-    site = f"{PurePath(reading.file).name}:{reading.line}"
-    return f", read by {reading.call} in a loop of __init__ ({site}) while __getitem__ only indexes it"
+    site = f"{PurePath(preload.file).name}:{preload.line}"
+    verb = {"loop": "read in a loop", "whole": "read at once", "made": "made at once"}[preload.how]
+    return f", {verb} by {preload.call} in __init__ ({site}) while __getitem__ only indexes it"
 
 
-def _advice(reading: Reading | None) -> str:
-    if reading is not None:
-        return f"Keep the paths, and call {reading.call} in __getitem__: workers then read in parallel, and only what is asked for."
-    return "Keep paths and read in __getitem__, map it (np.load(path, mmap_mode='r')), or hold it once: stoker.share(dataset)."
+def _advice(preload: Preload | None) -> str:
+    if preload is None:
+        return (
+            "Keep paths and read in __getitem__, map it (np.load(path, mmap_mode='r')), or hold it once for all workers: "
+            "stoker.share(dataset)."
+        )
+    if preload.how == "loop":
+        return f"Keep the paths, and call {preload.call} in __getitem__: workers then read in parallel, and only what is asked for."
+    if preload.how == "whole":
+        return "Map the file instead of reading it (np.load(path, mmap_mode='r')): only pages that samples need are read."
+    return "Load lazily: make each sample in __getitem__, or keep the data in a file and map it (np.load(path, mmap_mode='r'))."
 
 
-def _edit(part: Part, reading: Reading | None) -> Edit | None:
-    if reading is None:
+def _edit(preload: Preload | None) -> Edit | None:
+    if preload is None or preload.how != "loop":
         return None
-    name = reading.attribute
-    return Edit(f"return {reading.call}(self.paths[index])", f"return self.{name}[index]", None, "shown")
+    attribute = preload.path.rpartition(".")[2]
+    return Edit(f"return {preload.call}(self.paths[index])", f"return self.{attribute}[index]", None, "shown")
 
 
 CHECK = Check(__name__, __doc__, severity="high", examine=examine)

@@ -117,13 +117,15 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """Source of the dataset's class: files are read in a loop of ``__init__`` into an attribute."""
+class Preload:
+    """By the source of the dataset's class: ``__init__`` fills an attribute with all data."""
 
-    attribute: str
-    """ "images"."""
+    path: str
+    """ "dataset.images"."""
     call: str
-    """ "Image.open", "np.load"."""
+    """ "Image.open", "np.load", "np.random.rand"."""
+    how: str
+    """ "loop" (a file after the other), "whole" (one file, all of it), "made" (no file at all)."""
     line: int
     file: str
     only_indexed: bool
@@ -142,7 +144,7 @@ class Scan:
     odd_tensors: tuple[OddTensor, ...] = ()
     parts: tuple[Part, ...] = ()
     """The largest first: by bytes, or by the bytes of Python objects."""
-    readings: tuple[Reading, ...] = ()
+    preloads: tuple[Preload, ...] = ()
     tensors: int = 0
     """Tensors that would travel."""
     storages: int = 0

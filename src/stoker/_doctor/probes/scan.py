@@ -19,7 +19,7 @@ from torch.utils.data import (
 
 from stoker._doctor.facts.scan import Scan
 from stoker._doctor.scanning import travel
-from stoker._doctor.scanning.source import readings
+from stoker._doctor.scanning.source import preloads
 from stoker._doctor.scanning.telling import told
 from stoker._doctor.scanning.walk import Walk
 from stoker._doctor.subject import Subject
@@ -43,7 +43,7 @@ def probe(subject: Subject) -> Scan:
     return told(
         walk,
         trial,
-        readings=readings(subject.dataset),
+        preloads=preloads(subject.dataset),
         listed_indices=_listed(subject),
         room_bytes=Gauge().read().available_bytes,
         scan_s=time.perf_counter() - start,
