@@ -14,6 +14,8 @@ import gc
 import importlib
 import io
 import json
+import multiprocessing.process
+import multiprocessing.util
 import os
 import pickle
 import signal
@@ -32,6 +34,7 @@ from stoker._worker import stacks
 REQUEST_BYTES = 1 << 16
 LENGTH = struct.Struct("<Q")
 _SUBREAPER = 36
+_TIDY_S = 2
 
 
 class Wires(NamedTuple):
@@ -151,6 +154,7 @@ def _in_fork(
             if request["probe"] != "worker":  # which is to see the pools as they are
                 _calm()
             _probe(request, subject, page, wires.page, answer)
+            _tidy()
         finally:
             os._exit(0)
     with ours:
@@ -163,9 +167,16 @@ def _in_fork(
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         except ChildProcessError:  # the user's code waits for all children
             status = 0
-        with suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)
         control.send(json.dumps({"status": status}).encode())
+
+
+def _tidy() -> None:
+    """Let multiprocessing remove its named semaphores and folders, as at the end of an interpreter; or end soon."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_TIDY_S)
+    gc.unfreeze()
+    gc.collect()
+    multiprocessing.util._run_finalizers()  # type: ignore[attr-defined]
 
 
 def _calm() -> None:
@@ -180,6 +191,9 @@ def _probe(
 ) -> None:
     assert subject is not None
     stacks.StackFile(stack_fd, 0)
+    if request.get("folder"):
+        config: Any = vars(multiprocessing.process.current_process())["_config"]
+        config["tempdir"] = request["folder"]
     watched = replace(
         subject, avoid=frozenset(request.get("avoid", ())), touch=page.touch, trial=request.get("trial", {})
     )

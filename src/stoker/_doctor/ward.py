@@ -9,10 +9,12 @@ import errno
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -31,6 +33,8 @@ _WEIGH_S = 0.1
 _OUTPUT_BYTES = 1 << 16
 _ANSWER_BYTES = 256 << 20
 _FAREWELL_S = 5.0
+_TRACKER_S = 1.0
+_LONGEST_FOLDER = 70
 _HANG_S = 5.0
 """For how long a sample must have been worked on to be called hanging, when the time for all of it is up."""
 
@@ -62,6 +66,7 @@ class Patient:
         self._control, self._lifeline, self._out_fd = ours, life, out_r
         self._page_fd = page.make()
         self._page = page.Page(self._page_fd)
+        self._folder = _folder()
         wires = patient.Wires(theirs.fileno(), held.fileno(), self._page_fd, out_w)
         try:
             self.pid = self._start(wires) if subject is None else self._fork(wires, subject)
@@ -113,6 +118,7 @@ class Patient:
         os.close(self._out_fd)
         self._page.close()
         os.close(self._page_fd)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self, wires: patient.Wires) -> int:
         # -P: a file of the user's that is called "select.py" must not be what our own imports find.
@@ -141,6 +147,7 @@ class Patient:
         return pid
 
     def _ask(self, request: dict[str, Any], limit_s: float, within_s: float | None = None) -> Answer:
+        request["folder"] = self._folder
         self._page.clear()
         stack.forget(self._page_fd)
         ours, theirs = socket.socketpair()
@@ -272,8 +279,7 @@ class Patient:
         """A group, and what left it; with ``spare`` not the process itself, nor its group."""
         self._members(pid)
         if not spare:
-            for each in (self._members(self.pid) if pid == self.pid else [])[1:]:
-                self._seen[each.pid] = each
+            self._end_before_trackers(pid)
             with suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)
             with suppress(OSError):
@@ -283,6 +289,18 @@ class Patient:
                 if each.is_running() and each.pid != self.pid:
                     each.kill()
         self._seen.clear()
+
+    def _end_before_trackers(self, group: int) -> None:
+        """multiprocessing's trackers remove what the others leave in /dev/shm, when the others are gone: they go last."""
+        members = [each for each in psutil.process_iter() if _group(each.pid) == group]
+        trackers = [each for each in members if _is_tracker(each)]
+        if not trackers:
+            return
+        for each in members:
+            if each not in trackers:
+                with suppress(psutil.Error):
+                    each.kill()
+        psutil.wait_procs(trackers, timeout=_TRACKER_S)
 
     def _reap(self) -> int | None:
         """How the patient ended; it has been killed or has gone."""
@@ -304,6 +322,32 @@ class Patient:
             if not part:
                 return False
             self._output = (self._output + part)[-_OUTPUT_BYTES:]
+
+
+def _folder() -> str:
+    """A place for the sockets of multiprocessing: workers that are killed cannot remove theirs. "" where there is none."""
+    try:
+        folder = tempfile.mkdtemp(prefix="stoker-doctor-")
+    except OSError:
+        return ""
+    if len(folder) < _LONGEST_FOLDER:
+        return folder
+    os.rmdir(folder)  # a socket below it would have too long a path, where it has not without us
+    return ""
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return -1
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    try:
+        return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
 
 
 def _environment() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import pickle
@@ -34,7 +35,7 @@ _TURN_S = 1
 _MOST_PICKLED_BYTES = 64 << 20
 _METHODS = ("fork", "forkserver", "spawn")
 _kept: list[Any] = []
-"""Iterators that failed. They live as long as the process: torch would wait for seconds for their workers."""
+"""Where stacks go: a handler writes there as long as the process lives."""
 
 
 def probe(subject: Subject) -> RoundTrip:
@@ -137,6 +138,8 @@ def _sent(cargo: _Cargo, method: str) -> Trip:
         return Trip(method, True, "failed", text[-2000:], seconds=time.perf_counter() - start)
     finally:
         _dismiss(iterator)
+        del iterator
+        gc.collect()  # its queues have names in /dev/shm under spawn and forkserver
         printed.close()
         _kept.append((handler, page_fd))
     return Trip(method, True, "arrived", seconds=time.perf_counter() - start)
@@ -171,7 +174,6 @@ def _dismiss(iterator: Any) -> None:
     """End its workers without torch's handlers, which would raise here, and without its waits."""
     if iterator is None:
         return
-    _kept.append(iterator)
     with suppress(Exception):
         signals: Any = torch.utils.data._utils.signal_handling
         signals._remove_worker_pids(id(iterator))
