@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
+from stoker._doctor import race
 from stoker._doctor.facts.speed import Speed
 from stoker._doctor.facts.worker import Worker
 from stoker._doctor.probes import speed, worker
@@ -29,6 +30,15 @@ class Made(Dataset):
 
     def __getitem__(self, index: int):
         return self.make(index)
+
+
+@pytest.fixture(autouse=True)
+def _short_budgets(monkeypatch):
+    monkeypatch.setattr(speed, "_INLINE_S", 0.3)
+    monkeypatch.setattr(speed, "_PROFILED_S", 0.1)
+    monkeypatch.setattr(speed, "_RACE_S", 0.3)
+    monkeypatch.setattr(race, "_ENOUGH_S", 0.3)
+    monkeypatch.setattr(worker, "_MEASURED_S", 0.3)
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def _left_open(worker: Worker, limit: int) -> Finding:
     lasts = int((limit - worker.descriptors) / worker.descriptors_per_sample)
     return CHECK.finding(
         f"a worker has {worker.descriptors_per_sample:.2g} files more open after every sample, such as {worker.left_open[0]}: "
-        f"the limit of {_in_words(limit)} is reached after about {lasts:,} samples",
+        f"if that goes on, the limit of {_in_words(limit)} is reached after about {lasts:,} samples",
         "Close what __getitem__ opens: with open(...) as file, or one handle per worker that is opened once.",
         severity="high",
         where="dataset",

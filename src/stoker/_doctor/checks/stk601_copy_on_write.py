@@ -119,7 +119,7 @@ def _course(growth: Growth, main: Container, target: Target) -> Course:
     most = main.object_bytes * 1.0
     if loader.start_method != "fork":
         return Course(math.inf, most, random=False)
-    if not loader.shuffle and not target.stream and target.length:
+    if not loader.shuffle and not target.assumed and not target.stream and target.length:
         # In order, a worker reads every so many batches: their pages, and what shares a page with them.
         batch_bytes = most / target.length * (loader.batch_size or 1)
         share = min(1.0, (batch_bytes + _PAGE_BYTES) / (loader.num_workers * batch_bytes))

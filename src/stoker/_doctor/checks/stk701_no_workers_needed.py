@@ -61,7 +61,7 @@ def examine(speed: Speed, target: Target) -> Iterator[Finding]:
         )
     if speed.loader_s < _NOTHING_S:
         evidence += ". Both are next to nothing beside most training steps"
-    what = _change(loader)
+    what = "num_workers=0." if target.assumed else _change(loader)
     yield CHECK.finding(
         evidence,
         f"Set {what}" if always else f"If a training step takes less than {duration(shorter_s)}, set {what}",

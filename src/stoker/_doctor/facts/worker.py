@@ -26,7 +26,7 @@ class Worker:
     descriptors: int = 0
     """Open at the end."""
     descriptors_per_sample: float = 0.0
-    """By how many they grow with a sample, if they do so in both halves; else 0."""
+    """By how many they grow with a sample, if they do so in the second half as in the first; else 0."""
     left_open: tuple[str, ...] = ()
     """What they are, some of them: names of files."""
     private_bytes: int | None = None

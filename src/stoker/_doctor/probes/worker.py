@@ -20,6 +20,7 @@ from stoker._metrics.processes import footprint
 
 _SAMPLES = 64
 _MEASURED_S = 0.5
+_AS_BEFORE = 0.7
 _BESIDE = 0.05
 """CPU time of other threads over the main one's, from which on it is worth asking whose they are."""
 
@@ -82,7 +83,7 @@ def _seen(subject: Subject, indices: Sequence[Any], prepare: Callable[[], None] 
     found = footprint()
     left = [name for number, name in opened[-1].items() if opened[0].get(number) != name]
     counts = [len(each) for each in opened]
-    steady = len(counts) == 3 and counts[0] < counts[1] < counts[2]
+    steady = len(counts) == 3 and _goes_on(counts, halfway, made)
     return _Seen(
         samples=made,
         wall_s=spent,
@@ -96,6 +97,15 @@ def _seen(subject: Subject, indices: Sequence[Any], prepare: Callable[[], None] 
         left_open=tuple(left[:3]) if steady else (),
         private_bytes=found.private_bytes if found else None,
     )
+
+
+def _goes_on(counts: Sequence[int], halfway: int, made: int) -> bool:
+    """Whether descriptors grew in the second half about as in the first. Handles that are kept, one per file, become fewer."""
+    first, second = (
+        (counts[1] - counts[0]) / max(1, halfway),
+        (counts[2] - counts[1]) / max(1, made - halfway),
+    )
+    return first > 0 and second > _AS_BEFORE * first
 
 
 def _whose(subject: Subject, indices: Sequence[Any], seen: _Seen) -> str:
