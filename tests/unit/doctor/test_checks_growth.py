@@ -73,7 +73,7 @@ def test_it_ends_later_where_workers_persist_and_never_where_all_copies_fit():
 
 def test_an_order_without_shuffling_copies_a_part_of_the_pages_in_each_worker():
     (found,) = stk601_copy_on_write.examine(COPYING, _target(shuffle=False))
-    assert found.numbers["worker_bytes"] == pytest.approx(6 * GIB / 8, rel=0.01)
+    assert found.numbers["worker_bytes"] == pytest.approx(6 * GIB / 8, rel=0.05)
 
 
 def test_several_attributes_are_copied_together():

@@ -42,7 +42,8 @@ from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.growth import Container, Course, Forecast, Growth, forecast
 from stoker._doctor.facts.target import Loader, Target
 
-_PAGE_BYTES = 4096
+_EDGE_BYTES = 4 * 4096
+"""Pages that two batches in a row have in common: objects of different sizes lie in pages of their own."""
 _LEAST_EXPLAINED = 0.3
 """Attributes are named when so much of what was copied are their pages."""
 _LEAST_PART = 0.1
@@ -122,7 +123,7 @@ def _course(growth: Growth, main: Container, target: Target) -> Course:
     if not loader.shuffle and not target.assumed and not target.stream and target.length:
         # In order, a worker reads every so many batches: their pages, and what shares a page with them.
         batch_bytes = most / target.length * (loader.batch_size or 1)
-        share = min(1.0, (batch_bytes + _PAGE_BYTES) / (loader.num_workers * batch_bytes))
+        share = min(1.0, (batch_bytes + _EDGE_BYTES) / (loader.num_workers * batch_bytes))
         return Course(most * share * loader.num_workers / target.length, most * share, random=False)
     done = max(1e-9, min(0.99, main.explains * growth.copied_bytes / most))
     met = -math.log1p(
