@@ -223,3 +223,33 @@ def test_a_symlink_stays_one(script, said, tmp_path):
     patch.write()
     assert script.is_symlink()
     assert "pin_memory=False" in real.read_text()
+
+
+UNGUARDED = """from torch.utils.data import DataLoader
+
+loader = DataLoader(
+    [1, 2, 3],
+    num_workers=1,
+    multiprocessing_context="fork",
+)
+total = 0
+for batch in loader:
+    total += int(batch)  # 6
+"""
+
+
+@pytest.mark.slow
+def test_a_real_script_is_examined_patched_and_then_has_nothing_to_patch(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "unguarded.py"
+    path.write_text(UNGUARDED)
+    written = run("unguarded.py:loader", "--select", "STK301", "--fix", "--write")
+    assert written.exit_code == 0, written.output
+    assert "Changed" in written.stderr
+    assert path.read_text() == UNGUARDED.replace(
+        "for batch in loader:\n    total += int(batch)  # 6\n",
+        'if __name__ == "__main__":\n    for batch in loader:\n        total += int(batch)  # 6\n',
+    )
+    again = run("unguarded.py:loader", "--select", "STK301", "--json", "--fail-on", "low")
+    assert again.exit_code == 0, again.output
+    assert json.loads(again.stdout)["passed"] == ["STK301"]

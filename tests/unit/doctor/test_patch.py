@@ -117,6 +117,7 @@ def test_what_cannot_be_done_safely_is_refused_with_its_reason():
     assert refusal("x = DataLoader(a)\ny = DataLoader(b)", edit).startswith("there are 2 calls")
     assert refusal("x = DataLoader(a)\ny = 1", edit, line=2) == "there is no call of a DataLoader at line 2"
     assert refusal("x = DataLoader(a for a in b)", edit) == "the file would no longer be Python"
+    assert refusal('x = f"{DataLoader(ds)}"', edit) == "its call stands in a string"
     assert "several" not in refusal("x = DataLoader(DataLoader(b))", edit)
     assert "not a change of the file" in refusal("x = DataLoader(a)", Edit("docker run --shm-size=8g"))
     with pytest.raises(SyntaxError):
@@ -187,6 +188,16 @@ def test_thread_variables_come_before_the_first_import_that_may_read_them():
         refusal("import os; import torch\n", edits[0])
         == "its first import shares a line with another statement"
     )
+
+
+def test_an_import_that_is_added_does_not_come_between():
+    text = "import sys\n\nx = DataLoader(ds)\n"
+    edits = (Edit("OMP_NUM_THREADS=1"), Edit("stoker.share(ds)"))
+    assert patch(text, *edits).count("OMP_NUM_THREADS") == 1
+    assert patch(text, *edits[::-1]).count("OMP_NUM_THREADS") == 1
+    decorated = "import torch\n\n@given(DataLoader(ds))\ndef f(): pass\n"
+    after = patch(decorated, Edit("cv2.setNumThreads(0)", kind="init"), line=3)
+    assert "\n\n\n@given(DataLoader(ds, worker_init_fn=prepare_worker))\ndef f" in after
 
 
 def test_statements_for_workers_become_one_function():
@@ -275,6 +286,8 @@ def test_a_guard_that_would_take_something_from_workers_is_refused():
     assert refusal(used, GUARD).startswith("scale would be missing in workers")
     assert patch("x = DataLoader(ds)\ny = sum(x)\n", GUARD, line=2).endswith('"__main__":\n    y = sum(x)\n')
     assert refusal("x = DataLoader(ds)\n", GUARD, line=7) == "there is no statement at line 7"
+    imports = "x = DataLoader(ds)\nfor b in x: pass\nimport sys\n"
+    assert refusal(imports, GUARD).startswith("imports come after it")
     inside = "def f():\n    x = DataLoader(ds)\n"
     assert refusal(inside, GUARD).startswith("the loader is made in a function")
 

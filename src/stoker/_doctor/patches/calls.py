@@ -62,6 +62,8 @@ def loader_call(source: Source, line: int | None) -> ast.Call:
             if not found
             else f"there are {len(found)} calls of a DataLoader {where}"
         )
+    if not any(token.start == source.start(found[0]) for token in source.tokens):
+        raise Refused("its call stands in a string")  # an f-string: positions within it cannot be relied on
     return found[0]
 
 

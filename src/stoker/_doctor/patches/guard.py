@@ -19,12 +19,7 @@ def guarded(source: Source, line: int) -> list[Replacement]:
     import it. Raises Refused when functions would vanish from workers with what goes under the guard.
     """
     body = source.tree.body
-    places = [
-        number for number, each in enumerate(body) if each.lineno <= line <= (each.end_lineno or each.lineno)
-    ]
-    if not places:
-        raise Refused(f"there is no statement at line {line}")
-    place = places[0]
+    place = source.statement_at(line)
     if isinstance(body[place], ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         raise Refused("the loader is made in a function: guard what calls it")
     if _is_guard(body[place]):
@@ -66,6 +61,8 @@ def _require_simple(head: list[ast.stmt], tail: list[ast.stmt]) -> None:
             raise Refused(
                 f"{each.name} is defined after it, and workers need what is defined: move it up first"
             )
+        if isinstance(each, ast.Import | ast.ImportFrom):
+            raise Refused("imports come after it, and workers need them: move them up first")
         if _is_guard(each):
             raise Refused("part of the script is under a guard already")
     bound = _bound(tail)

@@ -119,6 +119,14 @@ class Source:
         column = column_bytes if text.isascii() else len(text.encode()[:column_bytes].decode(errors="ignore"))
         return self._starts[line - 1] + column
 
+    def statement_at(self, line: int) -> int:
+        """The number of the module's statement that this line is in, decorators included. Raises Refused where there is none."""
+        for place, each in enumerate(self.tree.body):
+            first = min([each.lineno, *(above.lineno for above in getattr(each, "decorator_list", ()))])
+            if first <= line <= (each.end_lineno or each.lineno):
+                return place
+        raise Refused(f"there is no statement at line {line}")
+
     def changed(self, replacements: Iterable[Replacement]) -> str:
         """The text with all of them made. They do not overlap; of two at one place the first comes first."""
         parts, place = [], 0

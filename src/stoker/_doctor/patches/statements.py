@@ -134,9 +134,7 @@ def initialised(source: Source, call: ast.Call, statements: list[str]) -> list[R
     while name in taken:
         number += 1
         name = f"prepare_worker_{number}"
-    holder = next(
-        each for each in source.tree.body if each.lineno <= call.lineno <= (each.end_lineno or each.lineno)
-    )
+    holder = source.tree.body[source.statement_at(call.lineno)]
     start = _start(source, holder)
     if source.indent(start) is None:
         raise Refused("its statement shares a line with another")
@@ -180,7 +178,9 @@ def _reads(statement: ast.stmt) -> bool:
         return False
     for each in ast.walk(statement):
         if isinstance(each, ast.Import):
-            names = [alias.name for alias in each.names]
+            names = [
+                alias.name for alias in each.names if alias.name != "stoker"
+            ]  # which imports nothing by itself
         elif isinstance(each, ast.ImportFrom):
             names = [each.module or "." if not each.level else "."]
         else:
