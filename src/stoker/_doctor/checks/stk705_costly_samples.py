@@ -16,7 +16,7 @@ Example
 ```python
 def __getitem__(self, index):
     image = Image.open(self.paths[index]).convert("RGB")      # decodes 24 megapixels
-    image = image.resize((256, 256))                          # to keep 0.07 of them
+    image = image.resize((256, 256))                          # to keep 0.07 of the 24
     return self.normalise(to_tensor(image).float())           # in float32, one sample at a time
 ```
 
