@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import datetime
 import functools
 import io
+import itertools
+import logging
 import mmap
 import multiprocessing
 import pickle
 import random
+import re
 import socket
 import sqlite3
 import sys
@@ -22,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cv2
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -423,6 +428,27 @@ def test_what_is_mostly_bytes_is_measured_and_not_copied(tmp_path: Path) -> None
     assert not found.handles
     assert found.pickle_bytes is not None
     assert found.pickle_bytes < 80_000  # of which the bytearray takes 70 000
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_what_libraries_bring_is_looked_at_without_stumbling() -> None:
+    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+    sparse = torch.sparse_coo_tensor(torch.tensor([[0], [1]]), torch.tensor([1.0]), (2, 2))
+    found = scan(
+        Rows(
+            nested=nested, sparse=sparse, objects=np.array([1, "a", LOCK], object), record=np.zeros(3, [("a", "i4")]),
+            masked=np.ma.zeros(3), scalar=np.float32(1), frame=pd.DataFrame({"a": [1], "b": ["x"]}), path=Path("x"),
+            logger=logging.getLogger("scanned"), pattern=re.compile("a"), when=datetime.date(2020, 1, 1), at=itertools.count(),
+            split=torch.utils.data.Subset(torch.utils.data.TensorDataset(torch.zeros(3)), [0]), clahe=cv2.createCLAHE(),
+            script=torch.jit.script(torch.nn.ReLU()), net=torch.nn.Sequential(torch.nn.Linear(2, 2)),
+        )
+    )  # fmt: skip
+    assert set(refused(found)) == {"dataset.objects[2]", "dataset.clahe", "dataset.script"}
+    assert [each.path for each in found.odd_tensors] == [
+        "dataset.net._modules['0'].weight",
+        "dataset.net._modules['0'].bias",
+    ]
+    assert found.complete
 
 
 OPENED: Any = None

@@ -93,6 +93,12 @@ class Leaves:
             return Verdict()
         if issubclass(kind, logging.Logger):
             return Verdict()  # travels by its name
+        if issubclass(kind, torch.jit.ScriptModule):
+            return self._stub(
+                node,
+                TypeError("a ScriptModule cannot be pickled: torch.jit.save and torch.jit.load it"),
+                BOTH,
+            )
         if kind is types.ModuleType:
             return self._stub(node, TypeError("cannot pickle 'module' object"), PLAIN)
         if issubclass(kind, _NEVER):
@@ -282,7 +288,8 @@ def described(obj: Any) -> str:
     kind = type(obj)
     name = kinds.name_of(kind)
     if issubclass(kind, torch.Tensor):
-        return f"tensor {str(obj.dtype).removeprefix('torch.')} {tuple(obj.shape)}"
+        shape = "nested" if obj.is_nested else tuple(obj.shape)
+        return f"tensor {str(obj.dtype).removeprefix('torch.')} {shape}"
     if issubclass(kind, np.ndarray):
         return f"{name} {obj.dtype} {obj.shape}"
     if issubclass(kind, dict) and dict.__len__(obj):

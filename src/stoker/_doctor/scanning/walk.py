@@ -100,7 +100,12 @@ class Walk:
             if level > depth:
                 depth, self.deepest = level, node
             self._level = level
-            self._visit(node)
+            try:
+                self._visit(node)
+            except (
+                Exception
+            ):  # an object that is not what its type says must not keep the others from being looked at
+                self.complete = False
         self._queue.clear()
 
     def _push(
