@@ -102,9 +102,7 @@ class Walk:
             self._level = level
             try:
                 self._visit(node)
-            except (
-                Exception
-            ):  # an object that is not what its type says must not keep the others from being looked at
+            except Exception:  # of an object that is not what its type says: the others are looked at
                 self.complete = False
         self._queue.clear()
 
@@ -119,6 +117,8 @@ class Walk:
         bulky: bool = False,
     ) -> Node | None:
         """Note an object that ``parent`` leads to. Plain values are booked with their holder and not looked at."""
+        if not ways:
+            return None
         if type(obj) in ATOMS and parent is not None:
             if ways & HELD:
                 self._book_atom(parent, step, obj)
@@ -138,9 +138,7 @@ class Walk:
 
     def _book_atom(self, parent: Node, step: Step, obj: Any) -> None:
         size = atom_bytes(obj)
-        if (
-            size > _TEXT_BYTES and step.how == "attribute" and not parent.bulk
-        ):  # a text or bytes worth a line of its own
+        if size > _TEXT_BYTES and step.how == "attribute" and not parent.bulk:
             node = Node(obj, parent, step, parent.ways)
             account = Account(node, type(obj).__name__)
             account.book(size * parent.weight, parent.weight, 4096)
