@@ -18,22 +18,18 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
-
 from stoker._doctor import page, patient, stack
 from stoker._doctor.facts.samples import Mishap
+from stoker._doctor.kin import Kin
 from stoker._doctor.subject import Subject
-from stoker._metrics.processes import footprint
 
 _WEIGH_S = 0.1
 _OUTPUT_BYTES = 1 << 16
 _ANSWER_BYTES = 256 << 20
 _FAREWELL_S = 5.0
-_TRACKER_S = 1.0
 _LONGEST_FOLDER = 70
 _HANG_S = 5.0
 """For how long a sample must have been worked on to be called hanging, when the time for all of it is up."""
@@ -57,7 +53,6 @@ class Patient:
         """Fork this process, which has the subject, or with None start an interpreter that will load one."""
         self._limit_bytes = memory_limit_bytes
         self._output = b""
-        self._seen: dict[int, psutil.Process] = {}
         self._popen: subprocess.Popen[bytes] | None = None
         self.alive = True
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -70,6 +65,7 @@ class Patient:
         wires = patient.Wires(theirs.fileno(), held.fileno(), self._page_fd, out_w)
         try:
             self.pid = self._start(wires) if subject is None else self._fork(wires, subject)
+            self._kin = Kin(self.pid)
         except BaseException:
             self.close()
             raise
@@ -86,7 +82,9 @@ class Patient:
 
     def load(self, target: str, *, limit_s: float, **arguments: Any) -> Answer:
         """Have a fresh interpreter load a target. The fact of the answer is ``process``."""
-        return self._ask({"load": target, **arguments}, limit_s)
+        answer = self._ask({"load": target, **arguments}, limit_s)
+        self._kin.settle()
+        return answer
 
     def probe(
         self,
@@ -109,11 +107,11 @@ class Patient:
         """End it with all that came of it. Idempotent."""
         if self._control.fileno() < 0:
             return
-        self.alive = False
         self._control.close()
-        if hasattr(self, "pid"):
-            self._kill(self.pid)
+        if self.alive and hasattr(self, "_kin"):
+            self._kin.kill(self.pid)
             self._reap()
+        self.alive = False
         self._lifeline.close()
         os.close(self._out_fd)
         self._page.close()
@@ -181,7 +179,7 @@ class Patient:
                     return self._hung(pid, waited_s)
                 return self._ended(pid, Answer(failure=f"it was not done after {within_s:.3g} s"))
             if now >= weigh_at:
-                taken = self._weigh(pid)
+                taken = self._kin.weigh(pid, self._limit_bytes)
                 if self._limit_bytes is not None and taken > self._limit_bytes:
                     return self._ate(pid, taken)
                 weigh_at = time.monotonic() + _WEIGH_S
@@ -210,14 +208,14 @@ class Patient:
         self._drain()
         if not _complete(told):
             return self._died(pid, status)
-        if self.alive:
-            self._kill(pid, spare=pid == self.pid)
+        if pid != self.pid:
+            self._kin.kill(pid)
         kind, *rest = patient.unpacked(told[patient.LENGTH.size :])
         return Answer(rest[0]) if kind == "fact" else Answer(failure=rest[0], stack=rest[1])
 
     def _hung(self, pid: int, limit_s: float) -> Answer:
         index = self._page.read().at  # first: the signal that asks for a stack may wake it up
-        frames = stack.of_group(self._page_fd, pid, [each.pid for each in self._members(pid)])
+        frames = stack.of_group(self._page_fd, pid, [each.pid for each in self._kin.members(pid)])
         mishap = Mishap("hung", index, f"no answer for {limit_s:.3g} s", frames)
         return self._ended(pid, Answer(mishap=mishap))
 
@@ -230,13 +228,14 @@ class Patient:
 
     def _died(self, pid: int, status: int | None) -> Answer:
         mishap = Mishap("died", self._page.read().at, _ending(status), stack.of_crash(self._page_fd))
-        if pid != self.pid or status is None:
-            self._kill(pid, spare=pid == self.pid)
+        self._kin.kill(pid)
+        if pid == self.pid and self.alive:
+            self._reap()
         return Answer(mishap=mishap)
 
     def _ended(self, pid: int, answer: Answer) -> Answer:
         """Kill it and hear from the patient that it is gone."""
-        self._kill(pid)
+        self._kin.kill(pid)
         if pid == self.pid:
             self._reap()
             return answer
@@ -249,58 +248,9 @@ class Patient:
                 break
             if "status" in json.loads(message):
                 return answer
-        self._kill(self.pid)  # it does not answer: whatever keeps it, it is of no more use
+        self._kin.kill(self.pid)  # it does not answer: whatever keeps it, it is of no more use
         self._reap()
         return answer
-
-    def _members(self, pid: int) -> list[psutil.Process]:
-        """A process and what came of it, itself first."""
-        try:
-            root = psutil.Process(pid)
-            found = [root, *root.children(recursive=True)]
-        except psutil.Error:
-            return []
-        self._seen.update((each.pid, each) for each in found if each.pid != self.pid)
-        return found
-
-    def _weigh(self, pid: int) -> int:
-        """Bytes that these processes take for themselves. Resident pages are a quick bound; those that forks share are left out."""
-        members = self._members(pid)
-        resident = 0
-        for each in members:
-            with suppress(psutil.Error):
-                resident += each.memory_info().rss
-        if self._limit_bytes is None or resident <= self._limit_bytes:
-            return resident
-        weights = [footprint(each.pid) for each in members]
-        return sum(each.private_bytes for each in weights if each is not None)
-
-    def _kill(self, pid: int, *, spare: bool = False) -> None:
-        """A group, and what left it; with ``spare`` not the process itself, nor its group."""
-        self._members(pid)
-        if not spare:
-            self._end_before_trackers(pid)
-            with suppress(OSError):
-                os.killpg(pid, signal.SIGKILL)
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        for each in self._seen.values():
-            with suppress(psutil.Error):
-                if each.is_running() and each.pid != self.pid:
-                    each.kill()
-        self._seen.clear()
-
-    def _end_before_trackers(self, group: int) -> None:
-        """multiprocessing's trackers remove what the others leave in /dev/shm, when the others are gone: they go last."""
-        members = [each for each in psutil.process_iter() if _group(each.pid) == group]
-        trackers = [each for each in members if _is_tracker(each)]
-        if not trackers:
-            return
-        for each in members:
-            if each not in trackers:
-                with suppress(psutil.Error):
-                    each.kill()
-        psutil.wait_procs(trackers, timeout=_TRACKER_S)
 
     def _reap(self) -> int | None:
         """How the patient ended; it has been killed or has gone."""
@@ -334,20 +284,6 @@ def _folder() -> str:
         return folder
     os.rmdir(folder)  # a socket below it would have too long a path, where it has not without us
     return ""
-
-
-def _group(pid: int) -> int:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return -1
-
-
-def _is_tracker(process: psutil.Process) -> bool:
-    try:
-        return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
-    except psutil.Error:
-        return False
 
 
 def _environment() -> dict[str, str]:

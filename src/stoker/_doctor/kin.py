@@ -1,0 +1,89 @@
+"""The processes that came of a patient: how much memory they take, and how they are ended, all of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+
+import psutil
+
+from stoker._metrics.processes import footprint
+
+_TRACKER_S = 1.0
+
+
+class Kin:
+    """Of one patient. Remembers whom it saw: who leaves its group, and its parent, is found all the same."""
+
+    def __init__(self, patient: int) -> None:
+        self._patient = patient
+        self._seen: dict[int, psutil.Process] = {}
+        self._targets: set[int] = set()
+
+    def members(self, pid: int) -> list[psutil.Process]:
+        """A process and what came of it, itself first."""
+        try:
+            root = psutil.Process(pid)
+            found = [root, *root.children(recursive=True)]
+        except psutil.Error:
+            return []
+        self._seen.update((each.pid, each) for each in found if each.pid != self._patient)
+        return found
+
+    def weigh(self, pid: int, limit_bytes: int | None) -> int:
+        """Bytes that these processes take for themselves. Resident pages are a quick bound; those that forks share are left out."""
+        members = self.members(pid)
+        resident = 0
+        for each in members:
+            with suppress(psutil.Error):
+                resident += each.memory_info().rss
+        if limit_bytes is None or resident <= limit_bytes:
+            return resident
+        weights = [footprint(each.pid) for each in members]
+        return sum(each.private_bytes for each in weights if each is not None)
+
+    def settle(self) -> None:
+        """What the patient has started until now belongs to the target, and stays as long as the patient."""
+        self._targets = {each.pid for each in self.members(self._patient)}
+        self._seen.clear()
+
+    def kill(self, pid: int) -> None:
+        """A probe's group and what left it; or the patient's, with all there is."""
+        self.members(pid)
+        self.members(self._patient)  # orphans come to it
+        self._end_before_trackers(pid)
+        with suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+        spared = set() if pid == self._patient else self._targets
+        for each in self._seen.values():
+            with suppress(psutil.Error):
+                if each.pid not in spared and each.is_running():
+                    each.kill()
+        self._seen.clear()
+
+    def _end_before_trackers(self, group: int) -> None:
+        """multiprocessing's trackers remove what the others leave in /dev/shm, when the others are gone: they go last."""
+        members = [each for each in psutil.process_iter() if _group(each.pid) == group]
+        trackers = [each for each in members if _is_tracker(each)]
+        if not trackers:
+            return
+        for each in members:
+            if each not in trackers:
+                with suppress(psutil.Error):
+                    each.kill()
+        psutil.wait_procs(trackers, timeout=_TRACKER_S)
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return -1
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    try:
+        return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
