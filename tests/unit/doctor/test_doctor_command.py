@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from stoker._doctor.catalogue import catalogue
 from stoker._doctor.diagnosis import Diagnosis
 from stoker._doctor.fixes import FixError, fixes
 from stoker._doctor.target import TargetError
+from stoker.cli.doctor import _progress
 from stoker.cli.main import main
 from tests.unit.doctor.diagnoses import ARGUMENT, BIG, SMALL, diagnosis, target
 
@@ -143,9 +146,27 @@ def test_help_is_there_without_torch_and_rich():
 
 
 def _env() -> dict[str, str]:
-    import sys
-
     return {**os.environ, "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
+
+
+def test_a_bar_on_a_terminal_goes_when_it_is_done(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with _progress(False) as tell:
+        assert tell is not None
+        tell("scan", 1, 4)
+    shown = stream.getvalue()
+    assert "Examining" in shown
+    assert "scan" in shown
+    assert shown.endswith("\x1b[2K")  # the line is wiped
+    monkeypatch.setenv("TERM", "dumb")
+    with _progress(False) as tell:
+        assert tell is None
 
 
 @pytest.fixture

@@ -357,7 +357,7 @@ def follows(part: str, whole: str) -> bool:
     return all(each in letters for each in part)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     sources(),
     st.sampled_from(["pin_memory", "num_workers", "persistent_workers"]),
@@ -387,7 +387,7 @@ def test_any_call_differs_in_the_argument_alone(text, name, value):
         assert ast.dump(rest) == ast.dump(before)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(sources())
 def test_all_kinds_together_leave_python_that_is_not_changed_again(text):
     edits = [
