@@ -174,8 +174,7 @@ def _tidy() -> None:
     """Let multiprocessing remove its named semaphores and folders, as at the end of an interpreter; or end soon."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_TIDY_S)
-    gc.unfreeze()
-    gc.collect()
+    gc.collect()  # of what was made since the fork: the rest is frozen
     multiprocessing.util._run_finalizers()  # type: ignore[attr-defined]
 
 

@@ -59,7 +59,7 @@ class _Cargo:
         self.indices: list[Any] = []
         samples = []
         for index, make in self._makers(size):
-            with suppress(Exception):  # samples that fail are told elsewhere
+            with suppress(BaseException):  # samples that fail are told elsewhere
                 sample = make()
                 if sample is not None:
                     samples.append(sample)
