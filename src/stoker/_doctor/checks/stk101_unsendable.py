@@ -128,6 +128,7 @@ CHECK = Check(
             weight=12,
         ),
         Mark(r"[hH]5py objects cannot be pickled", also=(LOADER,), weight=20),
+        Mark(r"cannot be pickled', '_\w*DataLoaderIter'", weight=20),
         Mark(r"[hH]5py objects cannot be pickled", never=(FRAME,), weight=12),
         Mark(
             r"no default __reduce__ due to non-trivial __cinit__",

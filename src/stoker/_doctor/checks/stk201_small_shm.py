@@ -119,7 +119,7 @@ CHECK = Check(
             r"might be caused by insufficient shared memory \(shm\)|workers are out of shared memory",
             weight=28,
         ),
-        Mark(r"worker \(pid\(?s?\)? ?[\d, ]+\) is killed by signal: Bus error", weight=24),
+        Mark(r"worker \(pid(?:\(s\))?[^)\n]{0,80}\) is killed by signal: [Bb]us error", weight=24),
         Mark(r"Unexpected bus error encountered in worker", weight=24),
         Mark(
             r"\[Errno 28\] No space left on device",
@@ -132,7 +132,8 @@ CHECK = Check(
         ),
         Mark(r"^(?:Fatal Python error: )?Bus error(?: \(core dumped\))?\.?$", also=(LOADER,), weight=14),
         Mark(
-            r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly with exit code -7\b", weight=24
+            r"DataLoader worker \(pid(?:\(s\))?[^)\n]{0,80}\) exited unexpectedly with exit code -7\b",
+            weight=24,
         ),
     ),
     here=here,

@@ -126,6 +126,7 @@ CHECK = Check(
             weight=16,
         ),
         Mark(r"(?:Directory not empty|Device or resource busy): '[^'\n]*(?:pymp-|\.nfs0)[^'\n]*'", weight=14),
+        Mark(r"No space left on device: '[^'\n]{0,200}pymp-", weight=20),
         Mark(r"the fork server needs a directory for its socket", weight=28),
     ),
     here=here,

@@ -103,6 +103,9 @@ CHECK = Check(
         Mark(
             r"The process has forked and you cannot use this CoreFoundation functionality safely", weight=22
         ),
+        Mark(
+            r"Unable to handle autograd's threading in combination with fork-based multiprocessing", weight=24
+        ),
         Mark(r"This class is not fork-safe", also=(rf"{LOADER}|fsspec|s3fs|gcsfs",), weight=22),
         Mark(r"OMP: Warning #190: Forking a process while a parallel region is active", weight=3),
         Mark(r"is multi-threaded, use of (?:fork|forkpty)\(\) may lead to deadlocks in the child", weight=3),

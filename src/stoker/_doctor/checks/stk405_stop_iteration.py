@@ -66,7 +66,7 @@ CHECK = Check(
     examine=examine,
     marks=(
         Mark(r"the dataset raised StopIteration for index|collate_fn raised StopIteration", weight=30),
-        Mark(r"generator raised StopIteration", also=(LOADER,), weight=22),
+        Mark(r"generator raised StopIteration", also=(rf"{LOADER}|data_?loader",), weight=22),
         Mark(r"Caught StopIteration in DataLoader worker process", weight=26),
     ),
     rows=(16,),

@@ -109,13 +109,13 @@ CHECK = Check(
     here=here,
     marks=(
         Mark(
-            r"worker \(pid\(?s?\)? ?[\d, ]+\) is killed by signal: (?:Killed|9\b|SIGKILL|Unknown signal: 9)",
+            r"worker \(pid(?:\(s\))?[^)\n]{0,80}\) is killed by signal: (?:[Kk]illed|9\b|SIGKILL|Unknown signal: 9)",
             never=(r"the kernel counts no OOM kill",),
             weight=24,
         ),
         Mark(r"out of memory: the kernel's OOM killer struck", weight=30),
         Mark(
-            r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly with exit code (?:-9|137)\b",
+            r"DataLoader worker \(pid(?:\(s\))?[^)\n]{0,80}\) exited unexpectedly with exit code (?:-9|137)\b",
             weight=24,
         ),
         Mark(

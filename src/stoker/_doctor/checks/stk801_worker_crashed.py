@@ -41,7 +41,7 @@ CHECK = Check(
     marks=(
         Mark(r"somebody sent it SIGKILL \(a job scheduler, another program, a person\)", weight=23),
         Mark(
-            r"worker \(pid\(?s?\)? ?[\d, ]+\) is killed by signal: (?!Killed|Bus error|9\b|SIGKILL)",
+            r"worker \(pid(?:\(s\))?[^)\n]{0,80}\) is killed by signal: (?![Kk]illed|[Bb]us error|9\b|SIGKILL)",
             weight=22,
         ),
         Mark(
@@ -49,7 +49,7 @@ CHECK = Check(
             weight=23,
         ),
         Mark(
-            r"(?:DataLoader )?worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly with exit code -(?!7\b|9\b)\d+",
+            r"(?:DataLoader )?worker \(pid(?:\(s\))?[^)\n]{0,80}\) exited unexpectedly with exit code -(?!7\b|9\b)\d+",
             weight=22,
         ),
         Mark(

@@ -36,7 +36,7 @@ CHECK = Check(
     prevented="A new worker takes its place; the error has the exit code, the sample, and the Python stack of the call that "
     "ended it.",
     marks=(
-        Mark(r"worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly", weight=10),
+        Mark(r"worker \(pid(?:\(s\))?[^)\n]{0,80}\) exited unexpectedly", weight=10),
         Mark(r"worker exited unexpectedly with exit code|DataLoader worker exited unexpectedly", weight=10),
         Mark(r"Caught SystemExit in DataLoader worker process", weight=14),
     ),

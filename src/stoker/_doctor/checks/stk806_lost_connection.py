@@ -50,6 +50,7 @@ CHECK = Check(
             never=(r"popen_spawn",),
             weight=11,
         ),
+        Mark(r"\[WinError (?:5|6|87)\]", also=(LOADER, r"reduction\.py|connection\.py|spawn\.py"), weight=10),
         Mark(r"digest (?:sent was rejected|received was wrong)", weight=16),
         Mark(
             r"ConnectionResetError|forcibly closed by the remote host",
