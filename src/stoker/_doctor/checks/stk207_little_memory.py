@@ -120,7 +120,7 @@ CHECK = Check(
     severity="high",
     examine=examine,
     marks=(
-        Mark(r"\[WinError 1455\]", also=(rf"{LOADER}|spawn_main|multiprocessing",), weight=24),
+        Mark(r"\[WinError 1455\]", also=(rf"{LOADER}|spawn_main|multiprocessing|torch[\\/]lib",), weight=24),
         Mark(
             r"(?:Couldn't open shared (?:file mapping|event)|unable to open shared file mapping|"
             r"Couldn't map view of shared file)[^\n]{0,200}(?:error code: <(?:1455|8|5|0|87)>)?",
