@@ -7,12 +7,14 @@ import concurrent.futures
 import contextlib
 import functools
 import io
+import mmap
 import multiprocessing
 import queue
 import select
 import sqlite3
 import threading
 import weakref
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -188,6 +190,10 @@ def kinds() -> Iterator[tuple[Any, str]]:
     yield io.TextIOWrapper(io.BytesIO()), "Keep its path"
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
         yield database, "Keep the path of the database"
+    with zipfile.ZipFile(io.BytesIO(), "w") as archive:
+        yield archive, "Keep its path"
+    with mmap.mmap(-1, 4096) as mapping:
+        yield mapping, "Keep its path"
     yield threading.Lock(), "multiprocessing.Lock()"
     yield threading.Event(), "multiprocessing.Lock()"
     yield threading.Thread(name="reader"), "Start it in worker_init_fn"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import concurrent.futures
 import io
 import logging
+import mmap
 import queue
 import socket
 import sqlite3
 import sys
+import tarfile
 import threading
 import types
 import weakref
+import zipfile
 from multiprocessing import pool
 from typing import Any
 
@@ -47,6 +50,9 @@ _KINDS: dict[tuple[type, ...], str] = {
     (
         io.IOBase,
     ): "Keep its path, and open the file in worker_init_fn or at the first __getitem__, once per worker.",
+    (zipfile.ZipFile, tarfile.TarFile, mmap.mmap): (
+        "Keep its path, and open it in worker_init_fn or at the first __getitem__, once per worker."
+    ),
     (
         socket.socket,
     ): "Keep the address, and connect in worker_init_fn or at the first __getitem__, once per worker.",

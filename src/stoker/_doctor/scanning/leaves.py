@@ -177,9 +177,9 @@ class Leaves:
             once = address not in self._storages
             self._storages.add(address)
             self._booked(node, nbytes if once and cpu else 0, backing)
-        refused = isinstance(obj, torch.Tensor) and obj.requires_grad and not obj.is_leaf
-        if refused:
-            return Verdict(RuntimeError("refusing to serialize a non-leaf tensor which requires_grad"), PLAIN)
+        if isinstance(obj, torch.Tensor) and obj.requires_grad and not obj.is_leaf:
+            error = RuntimeError("refusing to serialize a non-leaf tensor which requires_grad")
+            return Verdict(error, BOTH if backing == "shared" else PLAIN)  # shared ones go torch's way
         return Verdict()
 
     def _array(self, node: Node, first: bool, held: bool) -> Verdict:
