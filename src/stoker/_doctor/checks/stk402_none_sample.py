@@ -76,8 +76,6 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="high",
-    prevented='With on_bad_sample="skip" or "replace" such samples are left out or replaced, and counted; otherwise the '
-    "error names the index.",
     examine=examine,
     marks=(
         Mark(r"^ *(?:[\w.]+: )?sample(?:\[[^\n]{1,80}\])*: is None", weight=32),

@@ -92,7 +92,6 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="high",
-    prevented="The error keeps its type and attributes and names the index; on_bad_sample goes on without such samples.",
     examine=examine,
     marks=(
         Mark(r"Caught \w+(?: \w+)? in DataLoader worker process \d+", weight=9),

@@ -67,7 +67,6 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="high",
-    prevented='The worker is restarted and the sample named; with on_bad_sample="skip" the run goes on without it.',
     examine=examine,
     rows=(8,),
 )
