@@ -41,7 +41,7 @@ def plain(found: Explanation, width: int = WIDEST) -> str:
     """As text, at most a screen of it."""
     sections = _sections(found)
     lines = _laid_out(sections, width)
-    for name in ("also", "clues", "page", "stoker"):  # what is missed least goes first
+    for name in ("Also", "Clues", "Page", "Stoker"):  # what is missed least goes first
         if len(lines) <= MOST_LINES:
             break
         sections = [each for each in sections if each[0] != name]
@@ -65,11 +65,11 @@ def _sections(found: Explanation) -> list[tuple[str, list[str]]]:
             finding.code,
             [f"{bare(found.title)}  ({finding.severity})" if found.title else "not known to this version"],
         ),
-        ("seen in", [_cut(evidence, 220)]),
-        ("clues", [" · ".join(_clue_texts(found))]),
-        ("here", [f"on this machine: {bare(found.here)}" if found.here else ""]),
-        ("fix", _advice_lines(finding.advice)),
-        ("stoker", [bare(found.prevented)]),
+        ("Seen", [_cut(evidence, 220)]),
+        ("Clues", [" · ".join(_clue_texts(found))]),
+        ("Here", [f"on this machine: {bare(found.here)}" if found.here else ""]),
+        ("Fix", _advice_lines(finding.advice)),
+        ("Stoker", [bare(found.prevented)]),
         (
             "also",
             [
@@ -77,16 +77,16 @@ def _sections(found: Explanation) -> list[tuple[str, list[str]]]:
                 for each in found.also[:3]
             ],
         ),
-        ("page", [f"stoker explain {finding.code}   ({found.page})" if found.page else ""]),
-        ("next", [found.next if found.next != f"stoker explain {finding.code}" else "stoker doctor TARGET"]),
+        ("Page", [f"stoker explain {finding.code}   ({found.page})" if found.page else ""]),
+        ("Next", [found.next if found.next != f"stoker explain {finding.code}" else "stoker doctor TARGET"]),
     ]
 
 
 def _unknown(found: Explanation) -> list[tuple[str, list[str]]]:
     return [
-        ("unknown", ["This is none of the failures that stoker knows, or not in these words."]),
-        ("clues", [" · ".join(_clue_texts(found))]),
-        ("narrow it", [f"{number}  {step}" for number, step in enumerate(found.procedure, 1)]),
+        ("Unknown", ["This is none of the failures that stoker knows, or not in these words."]),
+        ("Clues", [" · ".join(_clue_texts(found))]),
+        ("Narrow it", [f"{number}  {step}" for number, step in enumerate(found.procedure, 1)]),
         (
             "also",
             [

@@ -38,7 +38,7 @@ def test_standard_input(arguments):
 def test_what_is_not_recognised_ends_with_1():
     result = run(input="ValueError: no")
     assert result.exit_code == 1
-    assert result.output.startswith("unknown")
+    assert result.output.startswith("Unknown")
 
 
 def test_json():
