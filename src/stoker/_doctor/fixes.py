@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 
-from stoker._core.finding import SEVERITIES, Finding
+from stoker._core.finding import SEVERITIES, Edit, Finding
+from stoker._doctor.catalogue import check_of
 from stoker._doctor.diagnosis import Diagnosis
 from stoker._doctor.facts.target import Target
 from stoker._doctor.location import Location, made_at
@@ -90,20 +91,27 @@ def fixes(diagnosis: Diagnosis, least: str = "moderate") -> Fixes:
     """
     wanted: dict[str, list[Wanted]] = {}
     refused: list[Refusal] = []
+    target = diagnosis.facts.get("target")
     for finding in diagnosis.findings:
-        if finding.edit is None:
+        mild = SEVERITIES.index(finding.severity) < SEVERITIES.index(least)
+        edit = finding.edit if mild else remedy(finding, target)
+        if edit is None:
             continue
-        if SEVERITIES.index(finding.severity) < SEVERITIES.index(least):
-            reason = f"{finding.severity}: --select {finding.code} has it in the patch"
-            refused.append(Refusal(finding.code, finding.edit, reason))
-            continue
-        place = _place(finding, diagnosis.facts.get("target"))
-        if place is None or kind_of(finding.edit) == "shown":
-            reason = "nobody knows the file" if place is None else "it is no change of a file"
-            refused.append(Refusal(finding.code, finding.edit, reason))
-            continue
-        line = place.line if place.exact else None
-        wanted.setdefault(os.path.abspath(place.file), []).append(Wanted(finding.code, finding.edit, line))
+        place = _place(edit, target)
+        if mild:
+            refused.append(
+                Refusal(
+                    finding.code, edit, f"{finding.severity}: --select {finding.code} has it in the patch"
+                )
+            )
+        elif kind_of(edit) == "shown":
+            refused.append(Refusal(finding.code, edit, "it is no change of a file"))
+        elif place is None:
+            refused.append(Refusal(finding.code, edit, "nobody knows the file"))
+        else:
+            wanted.setdefault(os.path.abspath(place.file), []).append(
+                Wanted(finding.code, edit, place.line if place.exact else None)
+            )
     patches = []
     for file, edits in wanted.items():
         patch, not_made = _patch(file, edits)
@@ -113,12 +121,38 @@ def fixes(diagnosis: Diagnosis, least: str = "moderate") -> Fixes:
     return Fixes(tuple(patches), tuple(refused))
 
 
-def _place(finding: Finding, target: object) -> Location | None:
-    if not isinstance(target, Target) or finding.edit is None:
+def remedy(finding: Finding, target: object) -> Edit | None:
+    """The edit of a finding; where it has none, stoker's loader in place of torch's, if that prevents what was found."""
+    if finding.edit is not None or not isinstance(target, Target):
+        return finding.edit
+    check, loader = check_of(finding.code), target.loader
+    if (
+        check is None
+        or not check.prevented
+        or target.assumed
+        or loader.engine != "torch"
+        or loader.file is None
+    ):
         return None
-    if finding.edit.site is not None:
-        return made_at(finding.edit.site, target)
-    if kind_of(finding.edit) == "environment" and target.file:
+    return Edit(
+        "from stoker import DataLoader", "from torch.utils.data import DataLoader", loader.site, "import"
+    )
+
+
+def can_be_made(finding: Finding, target: object) -> bool:
+    """Whether ``--fix`` may do something about it by itself. Whether it can is known when the file is read."""
+    edit = remedy(finding, target)
+    if edit is None or finding.severity not in ("moderate", "high") or kind_of(edit) == "shown":
+        return False
+    return _place(edit, target) is not None
+
+
+def _place(edit: Edit, target: object) -> Location | None:
+    if not isinstance(target, Target):
+        return None
+    if edit.site is not None:
+        return made_at(edit.site, target)
+    if kind_of(edit) == "environment" and target.file:
         return Location(target.file, exact=False)
     if target.loader.file and not target.assumed:
         return Location(target.loader.file, target.loader.line or 1, target.loader.line is not None)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stoker._core.finding import Edit, Finding
+from stoker._core.finding import Edit
 from stoker._doctor.patches import calls, guard, statements
 from stoker._doctor.patches.source import Refused, Replacement, Source
 
@@ -68,14 +68,6 @@ def kind_of(edit: Edit) -> str:
     except Refused:
         return "shown"
     return "argument" if names and set(names) <= {*calls.PARAMETERS, *calls.KEYWORDS} else "shown"
-
-
-def can_be_made(finding: Finding) -> bool:
-    """Whether ``--fix`` may do something about it by itself. Whether it can is known when the file is read."""
-    if finding.edit is None or finding.severity not in ("moderate", "high"):
-        return False
-    kind = kind_of(finding.edit)
-    return kind in ("environment", "import", "guard") or (kind != "shown" and finding.edit.site is not None)
 
 
 def patched(text: str, wanted: Sequence[Wanted]) -> Patched:

@@ -10,7 +10,7 @@ from stoker import _screen
 from stoker._core.finding import SEVERITIES, Finding, counted
 from stoker._doctor.catalogue import check_of
 from stoker._doctor.diagnosis import Diagnosis, Skip
-from stoker._doctor.patch import can_be_made
+from stoker._doctor.fixes import can_be_made
 from stoker._screen import COLOURS, MARGIN, WIDEST, Line, section
 
 _LABEL = 8
@@ -143,7 +143,9 @@ def _next(diagnosis: Diagnosis, target: str | None, verbose: bool) -> list[Line]
     commands = []
     if diagnosis.findings:
         commands.append((f"stoker explain {diagnosis.findings[0].code}", "its page: why, example, fix"))
-        if target is not None and any(can_be_made(each) for each in diagnosis.findings):
+        if target is not None and any(
+            can_be_made(each, diagnosis.facts.get("target")) for each in diagnosis.findings
+        ):
             commands.append((f"stoker doctor {target} --fix", "the changes as a patch"))
     elif target is None:
         commands.append(("stoker doctor train.py:dataset", "examines a dataset or a loader as well"))

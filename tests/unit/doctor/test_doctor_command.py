@@ -19,11 +19,11 @@ from stoker._core.finding import Edit
 from stoker._doctor import examination
 from stoker._doctor.catalogue import catalogue
 from stoker._doctor.diagnosis import Diagnosis
-from stoker._doctor.fixes import FixError, fixes
+from stoker._doctor.fixes import FixError, can_be_made, fixes
 from stoker._doctor.target import TargetError
 from stoker.cli.doctor import _progress
 from stoker.cli.main import main
-from tests.unit.doctor.diagnoses import ARGUMENT, BIG, SMALL, diagnosis, target
+from tests.unit.doctor.diagnoses import ARGUMENT, BIG, SMALL, diagnosis, loader, target
 
 SOURCE = "from torch.utils.data import DataLoader\n\ntrain = DataLoader(\n    data,\n    pin_memory=True,  # fast\n)\n"
 
@@ -175,7 +175,7 @@ def script(said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "train.py"
     path.write_text(SOURCE)
-    said.answer = diagnosis(ARGUMENT, BIG, facts={"target": target(str(path), 3)})
+    said.answer = diagnosis(ARGUMENT, replace(BIG, severity="low"), facts={"target": target(str(path), 3)})
     return path
 
 
@@ -198,6 +198,18 @@ def test_a_patch_is_shown_and_written_only_when_asked_for(script, said):
     again = run("train.py:train", "--fix", "--write", "--fail-on", "none")
     assert again.stdout == ""
     assert "Nothing to change" in again.stderr
+
+
+def test_stokers_loader_is_the_fix_where_there_is_no_other(script, said):
+    known = {"target": target(str(script), 3)}
+    said.answer = diagnosis(BIG, facts=known)
+    shown = run("train.py:train", "--fix")
+    assert "-from torch.utils.data import DataLoader\n+from stoker import DataLoader\n" in shown.stdout
+    assert can_be_made(BIG, known["target"])
+    assert not can_be_made(SMALL, known["target"])
+    assert not can_be_made(BIG, target(None))
+    ours = target(str(script), 3, loader=loader(str(script), 3, engine="stoker"))
+    assert fixes(diagnosis(BIG, facts={"target": ours})).patches == ()
 
 
 def test_low_findings_are_patched_when_they_are_selected(script, said):

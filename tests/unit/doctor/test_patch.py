@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._core.finding import Edit, Finding
-from stoker._doctor.patch import Wanted, can_be_made, kind_of, patched
+from stoker._core.finding import Edit
+from stoker._doctor.patch import Wanted, kind_of, patched
 
 
 def patch(text: str, *edits: Edit, line: int | None = None) -> str:
@@ -304,10 +304,6 @@ def test_kinds_are_told_from_the_text():
         "": "shown",
     }
     assert {text: kind_of(Edit(text)) for text in kinds} == kinds
-    finding = Finding("STK1", "high", "e", "a", Edit("pin_memory=False"))
-    assert not can_be_made(finding)
-    assert can_be_made(Finding("STK1", "high", "e", "a", Edit("pin_memory=False", site="t.py:3")))
-    assert not can_be_made(Finding("STK1", "high", "e", "a"))
 
 
 ARGUMENTS = st.dictionaries(

@@ -18,7 +18,8 @@ from tests.unit.doctor.diagnoses import ARGUMENT, BIG, NOTE, SMALL, diagnosis, t
 
 
 def test_a_screen_says_what_how_bad_where_and_what_to_type():
-    text = screen.render(diagnosis(BIG, ARGUMENT, SMALL, NOTE), target="train.py:train")
+    known = {"target": target("train.py", 3)}
+    text = screen.render(diagnosis(BIG, ARGUMENT, SMALL, NOTE, facts=known), target="train.py:train")
     lines = text.splitlines()
     assert lines[0] == "Examined  train.py:train (a DataLoader of torch's)"
     assert lines[1].startswith("Verdict   3 problems, the worst: Shared memory is small (STK201, high)")
