@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stoker._doctor.catalogue import check_of
@@ -21,6 +21,7 @@ _LEAST_S = 12.0
 _SPAWN_S = 15.0
 """What interpreters with torch may take to start on a busy machine, beside the trial itself."""
 _TIMES = 5.0
+_MOST_PRINTED = 6000
 _MISHAPS = {"hung": "hang", "died": "killed", "ate memory": "memory"}
 Progress = Callable[[str, int, int], None]
 
@@ -120,6 +121,7 @@ class _Bench:
         if self.faithful or not patient.alive:
             patient.close()
             patient, _ = self._load()
+        before_it = patient.output
         asked = {
             "workers": setting.workers,
             "method": setting.method,
@@ -128,7 +130,9 @@ class _Bench:
             "engine": setting.engine,
         }
         answer = patient.probe("trial", limit_s=min(limit_s, left_s), trial=asked, in_fork=not self.faithful)
-        return _outcome(answer)
+        said = patient.output
+        printed = said.removeprefix(before_it) if said.startswith(before_it) else said
+        return replace(_outcome(answer), printed=printed[-_MOST_PRINTED:])
 
     def close(self) -> None:
         """End all that was started."""
@@ -157,12 +161,14 @@ def _explained(failure: Trial | None) -> tuple[str | None, str]:
     """The code and the fix of what went wrong, as far as it is known."""
     if failure is None:
         return None, ""
-    if failure.outcome.what == "error":
-        with suppress(Exception):
-            found = explain(failure.outcome.text).finding
-            return (found.code, found.advice) if found else (None, "")
+    outcome = failure.outcome
+    for text in (outcome.text if outcome.what == "error" else "", outcome.printed):
+        with suppress(Exception):  # what explains a failure must not be one
+            found = explain(text).finding if text.strip() else None
+            if found is not None:
+                return found.code, found.advice
     known = {("hang", False): "STK411", ("hang", True): "STK804", ("killed", False): "STK412"}
-    check = check_of(known.get((failure.outcome.what, failure.setting.workers > 0), ""))
+    check = check_of(known.get((outcome.what, failure.setting.workers > 0), ""))
     return (check.code, check.sections["Fix"].partition("\n\n")[0]) if check else (None, "")
 
 

@@ -12,10 +12,13 @@ from stoker._doctor.catalogue import check_of
 from stoker._doctor.facts.trial import Outcome
 from stoker._doctor.forms.data import plain
 from stoker._doctor.procedure import Trial
+from stoker._doctor.target import is_library
 from stoker._screen import COLOURS, MARGIN, WIDEST, Line, section
 
 _VERSION = 1
 _STACK_LINES = 8
+_LIBRARY_LINES = 2
+_FRAME = re.compile(r'File "(.+)", line')
 _ERROR = re.compile(
     r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Stalled|Iteration)\b.*", re.MULTILINE
 )
@@ -69,6 +72,7 @@ def _told(outcome: Outcome) -> dict[str, Any]:
         "seconds": outcome.seconds,
         "text": outcome.text,
         "stack": outcome.stack,
+        "printed": outcome.printed,
     }
 
 
@@ -120,7 +124,11 @@ def _words(outcome: Outcome) -> str:
 def _seen(failure: Trial) -> list[Line]:
     outcome = failure.outcome
     lines = [Line(headline_of(outcome.text) if outcome.what == "error" else _words(outcome))]
-    return lines + [Line(line) for line in outcome.stack.splitlines()[-_STACK_LINES:]]
+    if outcome.what != "error" and (said := _ERROR.findall(outcome.printed)):
+        lines.append(Line(f"printed: {' '.join(said[-1].split())}"))
+    frames = outcome.stack.splitlines()
+    own = [line for line in frames if (match := _FRAME.search(line)) and not is_library(match[1])]
+    return lines + [Line(line) for line in own[-_STACK_LINES:] or frames[-_LIBRARY_LINES:]]
 
 
 def _next(found: Bisection) -> str:

@@ -148,6 +148,22 @@ def test_a_table_of_trials_fits_the_screen():
     assert [each["outcome"]["what"] for each in read["trials"]] == ["ok", "hang", "error", "killed"]
 
 
+def test_what_a_thread_of_torchs_printed_explains_a_hang():
+    printed = (
+        "Traceback (most recent call last):\n"
+        '  File "/lib/multiprocessing/queues.py", line 244, in _feed\n    obj = _ForkingPickler.dumps(obj)\n'
+        "TypeError: cannot pickle 'generator' object\n"
+    )
+    hang = Trial(Setting(1), Outcome("hang", text="no answer for 12 s", printed=printed))
+    assert bisecting._explained(hang)[0] == "STK406"
+    assert bisecting._explained(Trial(Setting(1), Outcome("hang", text="no answer")))[0] == "STK804"
+    assert bisecting._explained(Trial(Setting(0), Outcome("killed", text="by SIGSEGV")))[0] == "STK412"
+    assert bisecting._explained(Trial(Setting(1), replace(BAD, text="OddError: what?")))[0] is None
+    assert bisecting._explained(None) == (None, "")
+    text = bisect_screen.render(bisection(Trial(Setting(0), OK), hang))
+    assert "printed: TypeError: cannot pickle 'generator' object" in text
+
+
 def test_ctrl_c_gives_the_table_so_far(monkeypatch):
     class Bench:
         faithful = False

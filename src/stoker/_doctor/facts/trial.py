@@ -16,6 +16,8 @@ class Outcome:
     """The exception with its traceback, or what ended it."""
     stack: str = ""
     """Where it hung or died, in the user's files, as far as that is known."""
+    printed: str = ""
+    """What came out on the terminal meanwhile: a thread of torch's that fails says so only there."""
 
     @property
     def ok(self) -> bool:
