@@ -57,11 +57,13 @@ class _Cargo:
         size = subject.arguments.get("batch_size") or (8 if self.grouped else 1)
         start = time.perf_counter()
         self.indices: list[Any] = []
-        samples = []
+        samples: list[Any] = []
         for index, make in self._makers(size):
             with suppress(BaseException):  # samples that fail are told elsewhere
                 sample = make()
-                if sample is not None:
+                # Those that do not go into one batch are told elsewhere too.
+                alike = not samples or structure.difference(samples[0], sample) is None
+                if sample is not None and (alike or subject.is_stream):
                     samples.append(sample)
                     self.indices.append(index)
             if time.perf_counter() - start > _SOFT_S:

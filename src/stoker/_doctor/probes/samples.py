@@ -1,4 +1,4 @@
-"""Makes some samples without workers: the first two batches in the sampler's order, and a few from all over the dataset."""
+"""Makes some samples without workers: the first two batches in the sampler's order, then from all over the dataset."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ from stoker._doctor.target import user_stack
 _SOFT_S = 1.5
 _MOST = 64
 _FEWEST = 2
-_SPREAD = 6
+_PATROL_S = 0.5
+_MOST_PATROLLED = 2000
+_GOLDEN = 0.6180339887498949
 _MOST_DIFFERENCES = 8
 _MOST_FAILURES = 8
 _TEXT = 500
+_END = object()
 
 
 def probe(subject: Subject) -> Samples:
@@ -42,7 +45,7 @@ def probe(subject: Subject) -> Samples:
     collate = collate_of(subject)
     differences = _differences(made, collate)
     batch = _batch(subject, made, collate)
-    first = next(iter(made.samples.values()), None)
+    first = made.first
     return Samples(
         indices=tuple(made.indices),
         leaves=structure.leaves(first) if made.samples else (),
@@ -80,14 +83,18 @@ def batches(subject: Subject) -> bool:
 
 @dataclass
 class _Made:
-    """What came of the samples so far. ``samples`` has those that are not None, by index."""
+    """What came of the samples so far. ``samples`` has the first that are not None, by index; ``differing`` those that
+    are not like the first, one for each kind of difference at each place."""
 
     indices: list[int] = field(default_factory=list)
     samples: dict[int, Any] = field(default_factory=dict)
+    differing: dict[tuple[str, str], tuple[tuple[str, str, str, str], int, Any]] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     nones: list[int] = field(default_factory=list)
     wall_s: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
+    ended: bool = False
+    """Whether a stream is at its end."""
     until: float = field(default_factory=lambda: time.monotonic() + _SOFT_S)
 
     @property
@@ -105,12 +112,30 @@ class _Made:
         except BaseException as error:  # SystemExit too: a worker would be gone
             self.failures.append(failure(number, error))
             return
+        if sample is _END:
+            self.ended = True
+            del self.indices[-1]
+            return
         self.wall_s.append(time.perf_counter() - wall)
         self.cpu_s.append(time.process_time() - cpu)
         if sample is None:
             self.nones.append(number)
-        else:
+            return
+        if len(self.samples) < _MOST + 2:
             self.samples[number] = sample
+        differs = structure.difference(self.first, sample)
+        if differs is not None and len(self.differing) < _MOST_DIFFERENCES:
+            self.differing.setdefault(differs[:2], (differs, number, sample))
+
+    @property
+    def first_index(self) -> int:
+        index: int = next(iter(self.samples))
+        return index
+
+    @property
+    def first(self) -> Any:
+        """The first sample that is not None; None when there is none."""
+        return next(iter(self.samples.values()), None)
 
 
 def failure(index: int, error: BaseException, *, collating: bool = False) -> Failure:
@@ -138,26 +163,45 @@ def _indexed(subject: Subject, made: _Made) -> None:
 
 
 def _chosen(subject: Subject) -> Iterator[Any]:
-    """The first batch, the ends and some between, the second batch."""
+    """The first batch, the ends, the second batch; then, as long as it goes fast, from all over the dataset."""
     drawn = subject.indices()
-    size = subject.arguments.get("batch_size") or 8
-    first = list(islice(drawn, min(size, _MOST // 2)))
+    size = min(subject.arguments.get("batch_size") or 8, _MOST // 2)
+    first = list(islice(drawn, size))
     yield from first
-    yield from _spread(subject, first)
-    yield from islice(drawn, min(size, _MOST // 2))
-
-
-def _spread(subject: Subject, drawn: list[Any]) -> Iterator[int]:
-    """Indices from all over the dataset, where it is clear what they are: its sampler gives numbers."""
-    if not all(isinstance(index, int) for index in drawn):
-        return
-    try:
-        count = len(subject.dataset)
-    except Exception:
-        return
+    count = _numbered(subject)
     if count:
-        steps = [at * (count - 1) // (_SPREAD - 1) for at in range(_SPREAD)]
-        yield from (index for index in (count - 1, *steps) if index not in subject.avoid)
+        yield from (index for index in (count - 1, 0) if index not in subject.avoid)
+    yield from islice(drawn, size)
+    until = time.monotonic() + _PATROL_S
+    for index in islice(_patrol(subject, count) if count else drawn, _MOST_PATROLLED):
+        if time.monotonic() > until:
+            return
+        yield index
+
+
+def _numbered(subject: Subject) -> int:
+    """How many indices there are, when all of them are used: a sampler of the user's may leave out those that are broken."""
+    sampler: Any = subject.arguments.get("sampler")
+    whole = (torch.utils.data.SequentialSampler, torch.utils.data.RandomSampler)
+    batch_sampler = subject.arguments.get("batch_sampler")
+    if sampler is not None and type(sampler) not in whole:
+        return 0
+    if batch_sampler is not None and type(batch_sampler) is not torch.utils.data.BatchSampler:
+        return 0
+    try:
+        return len(subject.dataset)
+    except Exception:  # it has none, or the user's raises
+        return 0
+
+
+def _patrol(subject: Subject, count: int) -> Iterator[int]:
+    """Indices that lie evenly wherever it stops: a golden section apart, then all in turn where there are few."""
+    seen = set(subject.avoid)
+    for step in range(2 * count):
+        index = int(step * _GOLDEN % 1.0 * count) if step < count else step - count
+        if index not in seen:
+            seen.add(index)
+            yield index
 
 
 def _stream(subject: Subject, made: _Made) -> None:
@@ -169,12 +213,10 @@ def _stream(subject: Subject, made: _Made) -> None:
         made.indices.append(0)
         made.failures.append(failure(0, error))
         return
-    end = object()
     for number in range(wanted):
         subject.touch(number)
-        made.take(number, lambda: next(stream, end))
-        if made.samples.get(number) is end:
-            del made.samples[number], made.indices[-1], made.wall_s[-1], made.cpu_s[-1]
+        made.take(number, lambda: next(stream, _END))
+        if made.ended:
             return
         if made.enough or (made.failures and isinstance(stream, types.GeneratorType)):
             return
@@ -182,18 +224,10 @@ def _stream(subject: Subject, made: _Made) -> None:
 
 def _differences(made: _Made, collate: Callable[[Any], Any]) -> tuple[Difference, ...]:
     """What differs from the first sample: each kind of difference at each place once."""
-    found: dict[tuple[str, str], Difference] = {}
-    indices = list(made.samples)
-    for index in indices[1:]:
-        first = made.samples[indices[0]]
-        differs = structure.difference(first, made.samples[index])
-        if differs is None or differs[:2] in found:
-            continue
-        both = [first, made.samples[index]]
-        found[differs[:2]] = structure.told(differs, indices[0], index, _collates(collate, both))
-        if len(found) == _MOST_DIFFERENCES:
-            break
-    return tuple(found.values())
+    return tuple(
+        structure.told(differs, made.first_index, index, _collates(collate, [made.first, sample]))
+        for differs, index, sample in made.differing.values()
+    )
 
 
 def _collates(collate: Callable[[Any], Any], samples: list[Any]) -> bool:
