@@ -49,9 +49,9 @@ def test_threads_that_compute_in_more_workers_than_there_are_cpus_for():
     ("worker", "loader"),
     [
         # A pool that is configured for many threads and computes nothing.
-        (replace(WORKER, threads_started=0, cpu_s=0.4, computing=""), {}),
+        (replace(WORKER, threads_started=0, cpu_s=0.4, computing="", pools={"openblas": 4, "cv2": 1}), {}),
         # Threads that live and do nothing; few workers on many CPUs; a loader that holds them to one.
-        (replace(WORKER, cpu_s=0.401, computing=""), {}),
+        (replace(WORKER, cpu_s=0.401, computing="", pools={"openblas": 4}), {}),
         (WORKER, {"num_workers": 4}),
         (WORKER, {"engine": "stoker"}),
         (WORKER, {"num_workers": 0}),
@@ -59,6 +59,15 @@ def test_threads_that_compute_in_more_workers_than_there_are_cpus_for():
 )
 def test_threads_that_do_no_harm_are_not_found(worker, loader):
     assert list(stk307_oversubscription.examine(worker, _target(**loader))) == []
+
+
+def test_opencv_that_has_not_begun_yet_is_worth_a_word():
+    idle = replace(WORKER, threads_started=0, cpu_s=0.4, computing="")
+    (found,) = stk307_oversubscription.examine(idle, TARGET)
+    assert (found.severity, found.where) == ("low", "cv2")
+    assert "OpenCV may use 4 threads in each of 8 workers: 32 for 16 CPUs" in found.evidence
+    for loader in ({"num_workers": 4}, {"engine": "stoker"}):
+        assert list(stk307_oversubscription.examine(idle, _target(**loader))) == []
 
 
 TINY = Speed(

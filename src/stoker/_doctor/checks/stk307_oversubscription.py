@@ -4,7 +4,8 @@ What it finds
 -------------
 In a worker, set up as torch sets it up, threads of a native library computed beside the one that makes the samples; and their
 number times workers times local ranks exceeds the CPUs that may be used. The library is found by holding one after the other
-to a single thread. A pool that is only configured for many threads, and computed nothing, is not reported.
+to a single thread. A pool that is only configured for many threads, and computed nothing, is not reported, unless it is
+OpenCV's, which begins with the first picture that is large enough: that is a finding of low severity.
 
 Why it hurts
 ------------
@@ -60,6 +61,7 @@ _VARIABLES = {
 def examine(worker: Worker, target: Target) -> Iterator[Finding]:
     """Threads that compute, times workers, against the CPUs of this rank."""
     loader = target.loader
+    yield from _configured(worker, target)
     threads = worker.threads_started + 1
     if worker.computing:
         threads = max(threads, worker.pools.get(worker.computing, 1))
@@ -84,6 +86,33 @@ def examine(worker: Worker, target: Target) -> Iterator[Finding]:
             "beside": round(worker.beside, 3),
             "cpu_over_wall": round(worker.cpu_s / max(worker.wall_s, 1e-9), 2),
             "library": worker.computing,
+        },
+    )
+
+
+def _configured(worker: Worker, target: Target) -> Iterator[Finding]:
+    """OpenCV starts its threads for the first picture that is large enough: that these samples' were not says little.
+
+    Of other libraries a pool that nobody used says nothing: numpy brings one along for products of matrices.
+    """
+    loader, threads = target.loader, worker.pools.get("cv2", 1)
+    total = threads * loader.num_workers
+    if loader.engine == "stoker" or worker.beside >= _SOME or threads < 2 or total <= worker.usable_cpus:
+        return
+    yield CHECK.finding(
+        f"OpenCV may use {counted(threads, 'thread')} in each of {counted(loader.num_workers, 'worker')}: {total} for "
+        f"{counted(worker.usable_cpus, 'CPU')}. For the samples that were tried it did not; larger pictures are divided",
+        _advice("cv2"),
+        severity="low",
+        edit=_edit("cv2", loader.site),
+        where="cv2",
+        numbers={
+            "threads": threads,
+            "workers": loader.num_workers,
+            "ranks": worker.ranks,
+            "usable_cpus": worker.usable_cpus,
+            "beside": round(worker.beside, 3),
+            "library": "cv2",
         },
     )
 
