@@ -8,8 +8,12 @@ IN_WORKER = r"in DataLoader worker process|_utils[\\/]worker\.py|in _worker_loop
 """It came out of a worker."""
 FRAME = r'File "[^"\n]{1,400}", line \d+|^File [^\n]{1,300}:\d+, in |^Cell In\[|^<ipython-input'
 """There is a traceback: what is not in it did not take part."""
-COLLATION = r"collate|fetch\.py"
-"""Samples were being put together."""
+COLLATION = r"collate"
+"""Samples were being put together: ``fetch.py`` stands in every traceback of a worker, what it calls does not."""
+FOREIGN = r"CUDA out of memory|OutOfMemoryError|CUDA error|NCCL|DistBackendError|ChildFailedError"
+"""Something else failed, and took the workers with it."""
+NETWORK = r"urllib3|requests[\\/]|http[\\/]client\.py|aiohttp|botocore|s3fs|gcsfs|huggingface_hub|pymysql|psycopg|redis"
+"""A connection to a server, which is none of the loader's."""
 STARTING = (
     r"popen_(?:fork|spawn_\w+|forkserver)\.py|reduction\.py\", line \d+, in dump\b|in _launch\b|w\.start\(\)"
 )

@@ -140,8 +140,9 @@ CHECK = Check(
         ),
         Mark(
             r"bad object header version number|wrong B-tree signature|bad symbol table node signature|"
-            r"bad local heap signature|bad heap free list|inflate\(\) failed|[Uu]nable to open object|"
-            r"Can't read data \(|HDF5ExtError|Can't synchronously read data|addr overflow, addr =",
+            r"bad local heap signature|bad heap free list|inflate\(\) failed|HDF5ExtError|"
+            r"[Uu]nable to (?:synchronously )?open object \((?!object |component )|"
+            r"Can't (?:synchronously )?read data \((?!no appropriate)|addr overflow, addr =",
             also=(IN_WORKER,),
             weight=20,
         ),

@@ -125,7 +125,7 @@ CHECK = Check(
             r"\[Errno 28\] No space left on device",
             also=(
                 LOADER,
-                r"synchronize\.py|shared_memory\.py|reductions\.py|/dev/shm|/torch_|/psm_|heap\.py",
+                r"synchronize\.py|shared_memory\.py|reductions\.py|/dev/shm|/torch_\d|/psm_|heap\.py",
             ),
             never=(r"torch[\\/]serialization\.py",),
             weight=24,

@@ -95,9 +95,7 @@ CHECK = Check(
             also=(LOADER,),
             weight=24,
         ),
-        Mark(
-            r"CUDA out of memory|Caught OutOfMemoryError in DataLoader worker", also=(IN_WORKER,), weight=20
-        ),
+        Mark(r"Caught OutOfMemoryError in DataLoader worker process", weight=20),
         Mark(r"uses the accelerator inside a worker", weight=28),
     ),
     rows=(22,),

@@ -80,7 +80,7 @@ CHECK = Check(
     marks=(
         Mark(r"^ *(?:[\w.]+: )?sample(?:\[[^\n]{1,80}\])*: is None", weight=32),
         Mark(r"batch must contain [^\n]{1,120}; found <(?:class|type) 'NoneType'>", weight=30),
-        Mark(r"Could not infer dtype of NoneType", also=(rf"{COLLATION}|{LOADER}",), weight=28),
+        Mark(r"Could not infer dtype of NoneType", also=(COLLATION,), weight=28),
         Mark(r"Could not infer dtype of NoneType", never=(FRAME,), weight=16),
         Mark(r"expected Tensor as element \d+ in argument 0, but got NoneType", also=(COLLATION,), weight=26),
         Mark(

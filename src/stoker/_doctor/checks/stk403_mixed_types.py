@@ -98,10 +98,10 @@ CHECK = Check(
             weight=32,
         ),
         Mark(r"batch must contain [^\n]{1,120}; found (?!<(?:class|type) 'NoneType'>)", weight=28),
-        Mark(r"can't convert np\.ndarray of type numpy\.object_", also=(rf"{COLLATION}",), weight=26),
+        Mark(r"can't convert np\.ndarray of type numpy\.object_", also=(COLLATION,), weight=26),
         Mark(
             r"(?:input types|result type \w+) can't be cast to the desired output type",
-            also=(rf"{COLLATION}|{LOADER}",),
+            also=(COLLATION,),
             weight=26,
         ),
         Mark(

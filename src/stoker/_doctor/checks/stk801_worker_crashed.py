@@ -30,7 +30,7 @@ does not, a library broke in the fork: use `multiprocessing_context="forkserver"
 from __future__ import annotations
 
 from stoker._doctor.check import Check, Mark
-from stoker._doctor.wording import IN_WORKER
+from stoker._doctor.wording import FOREIGN, IN_WORKER
 
 CHECK = Check(
     __name__,
@@ -39,9 +39,14 @@ CHECK = Check(
     prevented="A new worker takes its place and the batch is made again (`restarts`); the error names signal, sample, and the"
     " Python stack at which the worker died.",
     marks=(
+        Mark(
+            r"worker \(pid(?:\(s\))?[^)\n]{0,80}\) is killed by signal: [Tt]erminated",
+            never=(FOREIGN,),
+            weight=22,
+        ),
         Mark(r"somebody sent it SIGKILL \(a job scheduler, another program, a person\)", weight=23),
         Mark(
-            r"worker \(pid(?:\(s\))?[^)\n]{0,80}\) is killed by signal: (?![Kk]illed|[Bb]us error|9\b|SIGKILL)",
+            r"worker \(pid(?:\(s\))?[^)\n]{0,80}\) is killed by signal: (?![Kk]illed|[Tt]erminated|[Bb]us error|9\b|SIGKILL)",
             weight=22,
         ),
         Mark(

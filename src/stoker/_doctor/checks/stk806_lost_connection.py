@@ -28,7 +28,7 @@ on their way (harmless at exit). Batches that outlive their loader have to be cl
 from __future__ import annotations
 
 from stoker._doctor.check import Check, Mark
-from stoker._doctor.wording import LOADER
+from stoker._doctor.wording import FOREIGN, LOADER, NETWORK
 
 CHECK = Check(
     __name__,
@@ -47,17 +47,15 @@ CHECK = Check(
                 ),
                 LOADER,
             ),
-            never=(r"popen_spawn",),
+            never=(r"popen_spawn", FOREIGN, NETWORK),
             weight=11,
         ),
         Mark(r"\[WinError (?:5|6|87)\]", also=(LOADER, r"reduction\.py|connection\.py|spawn\.py"), weight=10),
         Mark(r"digest (?:sent was rejected|received was wrong)", weight=16),
         Mark(
             r"ConnectionResetError|forcibly closed by the remote host",
-            also=(
-                LOADER,
-                r"connection\.py",
-            ),
+            also=(LOADER, r"multiprocessing[\\/]connection\.py"),
+            never=(FOREIGN, NETWORK),
             weight=10,
         ),
     ),

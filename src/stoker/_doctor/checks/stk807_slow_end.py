@@ -27,6 +27,7 @@ them by pid.
 from __future__ import annotations
 
 from stoker._doctor.check import Check, Mark
+from stoker._doctor.wording import FOREIGN
 
 CHECK = Check(
     __name__,
@@ -37,7 +38,7 @@ CHECK = Check(
         Mark(
             r"Exception ignored in: <(?:bound method|function) _?(?:MultiProcessing)?DataLoader(?:Iter)?\.__del__",
             also=(r"KeyboardInterrupt|w\.join\(|_shutdown_workers",),
-            never=(r"can only (?:test|join) a child",),
+            never=(r"can only (?:test|join) a child", FOREIGN),
             weight=7,
         ),
         Mark(
@@ -46,6 +47,7 @@ CHECK = Check(
                 r"KeyboardInterrupt",
                 r"in _worker_loop",
             ),
+            never=(FOREIGN,),
             weight=6,
         ),
     ),
