@@ -55,6 +55,9 @@ class Kin:
         self._end_before_trackers(pid)
         with suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
+        if pid == self._patient:
+            with suppress(OSError):  # it may not have a group of its own yet
+                os.kill(pid, signal.SIGKILL)
         spared = set() if pid == self._patient else self._targets
         for each in self._seen.values():
             with suppress(psutil.Error):
