@@ -87,7 +87,7 @@ class Growth:
 
     @property
     def copies_steadily(self) -> bool:
-        """Whether copying went on in every window but one: no warm-up and no jump does that."""
+        """Whether copying went on in two thirds of the windows: no warm-up and no jump does that."""
         return _steady([(each.samples, each.copied_bytes) for each in self.windows])
 
     @property
@@ -101,7 +101,7 @@ def _steady(windows: Sequence[tuple[int, float]]) -> bool:
     if len(windows) < LEAST_WINDOWS or grown <= 0:
         return False
     mean = grown / samples
-    return sum(each / count >= _STEADY * mean for count, each in windows) >= len(windows) - 1
+    return 3 * sum(each / count >= _STEADY * mean for count, each in windows) >= 2 * len(windows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 from stoker._doctor.containers import FEW, PAGE_BYTES, Place, Sampled, containers, length, sampled
 from stoker._doctor.facts import Missing
 from stoker._doctor.facts.growth import Container, Growing, Growth, Window
-from stoker._doctor.pagemap import Pages, among, pages
+from stoker._doctor.pagemap import Pages, among, own_pages, pages
 from stoker._doctor.probes import NotTold
 from stoker._doctor.subject import Subject
 from stoker._doctor.trial import fetcher, in_worker, spread
@@ -78,10 +78,9 @@ class _Ledger:
         return self._split()[0]
 
     def _split(self) -> tuple[Any, int]:
-        now = pages()
-        assert now is not None
-        was_shared = among(now.own, self._start.shared)
-        return now.own[was_shared], int((~was_shared & ~among(now.own, self._start.own)).sum())
+        own = own_pages()
+        was_shared = among(own, self._start.shared)
+        return own[was_shared], int((~was_shared & ~among(own, self._start.own)).sum())
 
 
 def _observed(
