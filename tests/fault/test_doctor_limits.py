@@ -20,8 +20,8 @@ import stoker
 from stoker._doctor import probes
 from stoker._doctor.diagnosis import Diagnosis
 from stoker._doctor.facts import Missing
-from stoker._doctor.target import TargetError
-from stoker._doctor.ward import Patient
+from stoker._doctor.patients.target import TargetError
+from stoker._doctor.patients.ward import Patient
 from tests import warm
 
 GONE_S = 10.0
@@ -137,7 +137,7 @@ def test_a_sample_that_hangs_is_named_with_its_line_and_one_that_eats_memory_is_
 
 
 def test_a_patient_that_hangs_itself_is_ended() -> None:
-    from stoker._doctor.target import subject_of
+    from stoker._doctor.patients.target import subject_of
 
     patient = Patient(subject_of(Hanging()), memory_limit_bytes=None)
     try:

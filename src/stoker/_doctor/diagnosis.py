@@ -39,13 +39,13 @@ class Diagnosis:
         return max((each.severity for each in self.findings), key=SEVERITIES.index, default="none")
 
     def __str__(self) -> str:
-        from stoker._doctor import screen
+        from stoker._doctor.forms import screen
 
         return screen.render(self)
 
     def __repr__(self) -> str:
         """One line: what it is made of is long."""
-        from stoker._doctor import screen
+        from stoker._doctor.forms import screen
 
         return f"<Diagnosis of {self.subject}: {screen.headline(self)}>"
 

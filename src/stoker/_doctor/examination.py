@@ -13,13 +13,13 @@ from stoker._doctor.catalogue import selected
 from stoker._doctor.diagnosis import Diagnosis, diagnose
 from stoker._doctor.facts import Missing, machine
 from stoker._doctor.facts.mishaps import Mishap, Mishaps
-from stoker._doctor.target import TargetError, parts
+from stoker._doctor.patients.target import TargetError, parts
 from stoker._metrics import room
 from stoker._metrics.site import place
 
 if TYPE_CHECKING:
-    from stoker._doctor.subject import Subject
-    from stoker._doctor.ward import Answer, Patient
+    from stoker._doctor.patients.subject import Subject
+    from stoker._doctor.patients.ward import Answer, Patient
 
 Progress = Callable[[str, int, int], None]
 _REPEATS = {"died": 2, "hung": 1, "ate memory": 1}
@@ -102,8 +102,8 @@ class _Visit:
             parts(target)
             self._open = lambda: self._loaded(target, batch_size=batch_size, num_workers=num_workers)
         else:
+            from stoker._doctor.patients.target import subject_of
             from stoker._doctor.probes import process
-            from stoker._doctor.target import subject_of
 
             subject = subject_of(
                 target,
@@ -188,7 +188,7 @@ class _Visit:
         return patient
 
     def _admit(self, subject: Subject | None) -> Patient:
-        from stoker._doctor.ward import Patient  # with psutil: the machine alone needs neither
+        from stoker._doctor.patients.ward import Patient  # with psutil: the machine alone needs neither
 
         patient = Patient(subject, memory_limit_bytes=self._limit_bytes)
         self._patients.append(patient)

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stoker._core.finding import Finding
-from stoker._doctor import clues, logs
 from stoker._doctor.catalogue import catalogue, check_of
 from stoker._doctor.check import Check
 from stoker._doctor.facts import machine
-from stoker._doctor.recognition import NOTE_WEIGHT, WARNING_WEIGHT, Sign, signs
+from stoker._doctor.reading import clues, logs
+from stoker._doctor.reading.recognition import NOTE_WEIGHT, WARNING_WEIGHT, Sign, signs
 from stoker.errors import Coded
 
 PROCEDURE = (
@@ -106,17 +106,17 @@ class Explanation:
         }
 
     def __str__(self) -> str:
-        from stoker._doctor.explain_screen import plain
+        from stoker._doctor.forms.explanation import plain
 
         return plain(self)
 
     def _repr_markdown_(self) -> str:
-        from stoker._doctor.explain_screen import markdown
+        from stoker._doctor.forms.explanation import markdown
 
         return markdown(self)
 
     def _repr_html_(self) -> str:
-        from stoker._doctor.explain_screen import html
+        from stoker._doctor.forms.explanation import html
 
         return html(self)
 

@@ -149,7 +149,7 @@ def _require_codes(options: dict[str, Any]) -> None:
 def _examined(target: str | None, options: dict[str, Any]) -> Diagnosis:
     """What the doctor says. Ends with code 2 when the target cannot be loaded."""
     from stoker._doctor.examination import doctor
-    from stoker._doctor.target import TargetError
+    from stoker._doctor.patients.target import TargetError
 
     with _progress(options["verbose"]) as progress:
         try:
@@ -191,7 +191,7 @@ def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
 
 def _show(diagnosis: Diagnosis, target: str | None, form: str, output: Path | None, verbose: bool) -> None:
     if form == "screen" and output is None:
-        from stoker._doctor import screen
+        from stoker._doctor.forms import screen
 
         screen.show(diagnosis, verbose=verbose, target=target)
         return
@@ -200,7 +200,7 @@ def _show(diagnosis: Diagnosis, target: str | None, form: str, output: Path | No
 
 def _rendered(diagnosis: Diagnosis, target: str | None, form: str, verbose: bool) -> str:
     if form == "screen":
-        from stoker._doctor import screen
+        from stoker._doctor.forms import screen
 
         return screen.render(diagnosis, verbose=verbose, target=target)
     from importlib import import_module
@@ -225,8 +225,8 @@ def _write(text: str, output: Path | None) -> None:
 
 def _fix(diagnosis: Diagnosis, target: str, write: bool, least: str) -> None:
     """The patch to standard output, all else to standard error: the one can be piped into ``git apply``."""
-    from stoker._doctor.fixes import FixError, fixes
-    from stoker._doctor.screen import headline
+    from stoker._doctor.forms.screen import headline
+    from stoker._doctor.patches.fixes import FixError, fixes
 
     found = fixes(diagnosis, least)
     click.echo(f"{diagnosis.subject}: {headline(diagnosis)}", err=True)
@@ -254,9 +254,9 @@ def _bisect(target: str, form: str, output: Path | None, options: dict[str, Any]
     """The trials and what they come down to. Exit code 1 when the loader fails as it is."""
     import json
 
-    from stoker._doctor import bisect_screen
-    from stoker._doctor.bisect import bisect
-    from stoker._doctor.target import TargetError
+    from stoker._doctor.bisection.bisect import bisect
+    from stoker._doctor.forms import bisection as bisect_screen
+    from stoker._doctor.patients.target import TargetError
 
     given = click.get_current_context().get_parameter_source("time_limit")
     if given is click.core.ParameterSource.DEFAULT:

@@ -91,8 +91,8 @@ def _unknown(word: str) -> click.UsageError:
 
 
 def _explained(name: str) -> Explanation:
-    from stoker._doctor import logs
     from stoker._doctor.explain import explain_log
+    from stoker._doctor.reading import logs
 
     if name == "-":
         if sys.stdin is None:
@@ -106,7 +106,7 @@ def _explained(name: str) -> Explanation:
 
 
 def _show(found: Explanation, *, as_json: bool) -> None:
-    from stoker._doctor import explain_screen
+    from stoker._doctor.forms import explanation as explain_screen
 
     if as_json:
         click.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
@@ -120,8 +120,8 @@ def _show(found: Explanation, *, as_json: bool) -> None:
 
 
 def _show_pages(checks: list[Check], *, as_json: bool) -> None:
-    from stoker._doctor import explain_screen
     from stoker._doctor.explain import here, page_of
+    from stoker._doctor.forms import explanation as explain_screen
 
     if as_json:
         told = [

@@ -13,7 +13,7 @@ from stoker._doctor.catalogue import check_of
 from stoker._doctor.diagnosis import diagnose
 from stoker._doctor.facts.process import Hazard
 from stoker._doctor.probes.process import interactive
-from stoker._doctor.unguarded import uses
+from stoker._doctor.sources.unguarded import uses
 from tests.unit.doctor.given import process, target
 
 

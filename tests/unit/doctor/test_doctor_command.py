@@ -19,8 +19,8 @@ from stoker._core.finding import Edit
 from stoker._doctor import examination
 from stoker._doctor.catalogue import catalogue
 from stoker._doctor.diagnosis import Diagnosis
-from stoker._doctor.fixes import FixError, can_be_made, fixes
-from stoker._doctor.target import TargetError
+from stoker._doctor.patches.fixes import FixError, can_be_made, fixes
+from stoker._doctor.patients.target import TargetError
 from stoker.cli.doctor import _progress
 from stoker.cli.main import main
 from tests.unit.doctor.diagnoses import ARGUMENT, BIG, SMALL, diagnosis, loader, target

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from stoker._doctor import examination, probes, ward
+from stoker._doctor import examination, probes
 from stoker._doctor.examination import doctor
 from stoker._doctor.facts import Missing
 from stoker._doctor.facts.samples import Mishap, Samples
-from stoker._doctor.target import TargetError
-from stoker._doctor.ward import Answer
+from stoker._doctor.patients import ward
+from stoker._doctor.patients.target import TargetError
+from stoker._doctor.patients.ward import Answer
 
 FINE = Samples(indices=(0,), leaves=())
 

@@ -8,10 +8,10 @@ import json
 import pytest
 
 import stoker
-from stoker._doctor import logs
 from stoker._doctor.catalogue import catalogue, check_of
 from stoker._doctor.explain import PROCEDURE, explain_log, first_advice
 from stoker._doctor.facts import machine
+from stoker._doctor.reading import logs
 from stoker.errors import LoaderClosed, WorkerDied, coded
 
 BUS = (

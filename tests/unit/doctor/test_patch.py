@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker._core.finding import Edit
-from stoker._doctor.patch import Wanted, kind_of, patched
+from stoker._doctor.patches.patch import Wanted, kind_of, patched
 
 
 def patch(text: str, *edits: Edit, line: int | None = None) -> str:

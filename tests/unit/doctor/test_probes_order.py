@@ -28,10 +28,10 @@ from stoker._doctor.checks import stk501_repeated_randomness, stk503_drop_last_l
 from stoker._doctor.facts import Missing
 from stoker._doctor.facts.randomness import Randomness, Source
 from stoker._doctor.facts.stream import Reading, Stream
+from stoker._doctor.instruments.digest import digest
+from stoker._doctor.instruments.forks import Enough, Lost, answers, become_worker, soft_limit
+from stoker._doctor.patients.subject import Subject
 from stoker._doctor.probes import pinning, randomness, sampler, stream
-from stoker._doctor.probes.digest import digest
-from stoker._doctor.probes.forks import Enough, Lost, answers, become_worker, soft_limit
-from stoker._doctor.subject import Subject
 from tests.unit.doctor.test_checks_order import LOADER, TARGET
 
 LOOSE = np.random.default_rng(1)

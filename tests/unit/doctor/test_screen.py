@@ -10,10 +10,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from stoker._doctor import screen
 from stoker._doctor.catalogue import catalogue
 from stoker._doctor.diagnosis import Skip
-from stoker._doctor.forms import data, github, markdown, sarif
+from stoker._doctor.forms import data, github, markdown, sarif, screen
 from tests.unit.doctor.diagnoses import ARGUMENT, BIG, NOTE, SMALL, diagnosis, target
 
 

@@ -11,10 +11,10 @@ import pytest
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import stoker
-from stoker._doctor.patient import packed, unpacked
+from stoker._doctor.patients.patient import packed, unpacked
+from stoker._doctor.patients.subject import ASSUMED_BATCH, Subject
+from stoker._doctor.patients.target import TargetError, load, subject_of, user_stack
 from stoker._doctor.probes import target as target_probe
-from stoker._doctor.subject import ASSUMED_BATCH, Subject
-from stoker._doctor.target import TargetError, load, subject_of, user_stack
 
 SCRIPT = """
 import sys

@@ -43,7 +43,7 @@ from pathlib import PurePath
 from stoker._core.finding import Edit, Finding
 from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.target import Target
-from stoker._doctor.unguarded import uses
+from stoker._doctor.sources.unguarded import uses
 from stoker._doctor.wording import LOADER, POOLS
 
 _GUARD = 'if __name__ == "__main__":'

@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from stoker._core.finding import Edit, Finding
 from stoker._doctor.check import Check
 from stoker._doctor.facts.target import Target
-from stoker._doctor.script import Change, Script, read
+from stoker._doctor.sources.script import Change, Script, read
 
 
 def examine(target: Target) -> Iterator[Finding]:

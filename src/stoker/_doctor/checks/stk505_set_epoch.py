@@ -39,7 +39,7 @@ from stoker._core.finding import Edit, Finding
 from stoker._doctor.check import Check
 from stoker._doctor.facts.sampler import Sampler
 from stoker._doctor.facts.target import Target
-from stoker._doctor.script import read
+from stoker._doctor.sources.script import read
 
 
 def examine(sampler: Sampler, target: Target) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from stoker._core.finding import Edit, Finding
 from stoker._doctor.check import Check
 from stoker._doctor.facts.target import Target
-from stoker._doctor.script import read
+from stoker._doctor.sources.script import read
 
 
 def examine(target: Target) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.scan import Scan
 from stoker._doctor.facts.target import Loader, Target
-from stoker._doctor.script import Made, read
+from stoker._doctor.sources.script import Made, read
 
 _SHARE = 0.25
 """Of the memory that is available: more is worth changing."""

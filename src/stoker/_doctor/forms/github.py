@@ -5,8 +5,8 @@ from __future__ import annotations
 from stoker._core.finding import Finding
 from stoker._doctor.diagnosis import Diagnosis
 from stoker._doctor.forms.sarif import message
+from stoker._doctor.forms.screen import headline, title_of
 from stoker._doctor.location import location
-from stoker._doctor.screen import headline, title_of
 
 _COMMANDS = {"none": "notice", "low": "notice", "moderate": "warning", "high": "error"}
 

@@ -6,7 +6,7 @@ from html import escape
 
 from stoker._core.finding import Finding
 from stoker._doctor.diagnosis import Diagnosis
-from stoker._doctor.screen import headline, prevented_by, title_of
+from stoker._doctor.forms.screen import headline, prevented_by, title_of
 
 # Colours that stand out on white as on black; all else is the notebook's own.
 _COLOURS = {"none": "#2e8b57", "low": "#4a7fb5", "moderate": "#c77700", "high": "#d64545"}

@@ -6,8 +6,8 @@ import re
 
 from stoker._core.finding import Finding
 from stoker._doctor.diagnosis import Diagnosis
+from stoker._doctor.forms.screen import headline, prevented_by, title_of
 from stoker._doctor.location import location
-from stoker._doctor.screen import headline, prevented_by, title_of
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from stoker._doctor.containers import FEW, PAGE_BYTES, Place, Sampled, containers, length, sampled
 from stoker._doctor.facts import Missing
 from stoker._doctor.facts.growth import Container, Growing, Growth, Window
-from stoker._doctor.pagemap import Pages, among, own_pages, pages
+from stoker._doctor.instruments.containers import FEW, PAGE_BYTES, Place, Sampled, containers, length, sampled
+from stoker._doctor.instruments.pagemap import Pages, among, own_pages, pages
+from stoker._doctor.instruments.trial import fetcher, in_worker, spread
+from stoker._doctor.patients.subject import Subject
 from stoker._doctor.probes import NotTold
-from stoker._doctor.subject import Subject
-from stoker._doctor.trial import fetcher, in_worker, spread
 from stoker._metrics.neighbours import local_ranks
 from stoker._metrics.room import room_bytes
 

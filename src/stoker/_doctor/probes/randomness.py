@@ -20,10 +20,10 @@ from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
 from stoker._doctor.facts import Missing
 from stoker._doctor.facts.randomness import Randomness, Source
-from stoker._doctor.probes.digest import digest
-from stoker._doctor.probes.forks import Lost, answers, become_worker
-from stoker._doctor.probes.sources import Watch
-from stoker._doctor.subject import Subject
+from stoker._doctor.instruments.digest import digest
+from stoker._doctor.instruments.forks import Lost, answers, become_worker
+from stoker._doctor.instruments.generators import Watch
+from stoker._doctor.patients.subject import Subject
 
 _LIMIT_S = 4.0
 """For the scout, and for all workers together."""

@@ -17,10 +17,10 @@ import torch
 import torch.utils.data
 
 from stoker._doctor.facts.samples import Difference, Failure, Samples
-from stoker._doctor.probes import structure
+from stoker._doctor.instruments import structure
+from stoker._doctor.patients.subject import Subject
+from stoker._doctor.patients.target import user_stack
 from stoker._doctor.probes.process import initialised_accelerator
-from stoker._doctor.subject import Subject
-from stoker._doctor.target import user_stack
 
 _SOFT_S = 1.5
 _MOST = 64

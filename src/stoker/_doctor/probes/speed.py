@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from stoker._doctor.facts.speed import Slow, Speed
-from stoker._doctor.hotspots import hotspots
+from stoker._doctor.instruments.hotspots import hotspots
+from stoker._doctor.instruments.race import Lap, crew, race
+from stoker._doctor.instruments.trial import fetcher, rows_per_batch, spread
+from stoker._doctor.patients.subject import Subject
 from stoker._doctor.probes import NotTold
-from stoker._doctor.race import Lap, crew, race
-from stoker._doctor.subject import Subject
-from stoker._doctor.trial import fetcher, rows_per_batch, spread
 from stoker._metrics.cpus import cpus
 from stoker._metrics.room import room_bytes
 

@@ -17,10 +17,10 @@ from torch.utils.data import IterableDataset
 
 from stoker._doctor.facts import Missing
 from stoker._doctor.facts.stream import Broken, Reading, Stream
-from stoker._doctor.probes import ranks
-from stoker._doctor.probes.digest import digest
-from stoker._doctor.probes.forks import Enough, Lost, answers, become_worker, soft_limit
-from stoker._doctor.subject import Subject
+from stoker._doctor.instruments import ranks
+from stoker._doctor.instruments.digest import digest
+from stoker._doctor.instruments.forks import Enough, Lost, answers, become_worker, soft_limit
+from stoker._doctor.patients.subject import Subject
 
 _SOFT_S = 0.7
 _HARD_S = 3.0

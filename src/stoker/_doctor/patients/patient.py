@@ -1,8 +1,9 @@
 """The patient: a process that has loaded the target. For every probe that is asked for it forks a child, which runs it.
 
-It is a fresh interpreter (``python -m stoker._doctor.patient``), or a fork of the process that called ``stoker.doctor(obj)``. It
-has a session of its own, and every forked probe a process group of its own. Groups end as a whole: when the doctor says so, and by
-the kernel's hand when the doctor is gone. Standard output and error are a pipe that the doctor reads.
+It is a fresh interpreter (``python -m stoker._doctor.patients.patient``), or a fork of the process that called
+``stoker.doctor(obj)``. It has a session of its own, and every forked probe a process group of its own. Groups end as a whole:
+when the doctor says so, and by the kernel's hand when the doctor is gone. Standard output and error are a pipe that the doctor
+reads.
 
     doctor ── request, with a socket for the answer ─► patient ── fork ─► probe ── the fact ─► doctor
 """
@@ -27,8 +28,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from stoker._doctor.page import Page
-from stoker._doctor.subject import Subject
+from stoker._doctor.patients.page import Page
+from stoker._doctor.patients.subject import Subject
 from stoker._worker import stacks
 
 REQUEST_BYTES = 1 << 16
@@ -113,7 +114,7 @@ def hold_group(fd: int) -> None:
 
 
 def _load(request: dict[str, Any], answer: socket.socket) -> Subject | None:
-    from stoker._doctor import target
+    from stoker._doctor.patients import target
 
     try:
         import torch  # noqa: F401
@@ -200,8 +201,8 @@ def _probe(
 
 
 def _answer_with_fact(answer: socket.socket, name: str, subject: Subject) -> None:
+    from stoker._doctor.patients.target import user_stack
     from stoker._doctor.probes import NotTold
-    from stoker._doctor.target import user_stack
 
     try:
         fact = importlib.import_module(f"stoker._doctor.probes.{name}").probe(subject)

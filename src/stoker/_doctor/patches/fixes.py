@@ -17,7 +17,7 @@ from stoker._doctor.catalogue import check_of
 from stoker._doctor.diagnosis import Diagnosis
 from stoker._doctor.facts.target import Target
 from stoker._doctor.location import Location, made_at
-from stoker._doctor.patch import Refusal, Wanted, kind_of, patched
+from stoker._doctor.patches.patch import Refusal, Wanted, kind_of, patched
 
 
 class FixError(Exception):

@@ -21,10 +21,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stoker._doctor import page, patient, stack
 from stoker._doctor.facts.samples import Mishap
-from stoker._doctor.kin import Kin
-from stoker._doctor.subject import Subject
+from stoker._doctor.patients import page, patient, stack
+from stoker._doctor.patients.kin import Kin
+from stoker._doctor.patients.subject import Subject
 
 _WEIGH_S = 0.1
 _OUTPUT_BYTES = 1 << 16
@@ -122,7 +122,7 @@ class Patient:
     def _start(self, wires: patient.Wires) -> int:
         # -P: a file of the user's that is called "select.py" must not be what our own imports find.
         self._popen = subprocess.Popen(
-            [sys.executable, "-P", "-m", "stoker._doctor.patient", *map(str, wires)],
+            [sys.executable, "-P", "-m", "stoker._doctor.patients.patient", *map(str, wires)],
             stdin=subprocess.DEVNULL,
             stdout=wires.output,
             stderr=wires.output,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stoker._doctor.containers import PAGE_BYTES
+from stoker._doctor.instruments.containers import PAGE_BYTES
 
 _PRESENT, _EXCLUSIVE = 63, 56
 _PART = 4096

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from stoker._doctor.check import Mark
-from stoker._doctor.logs import Log
+from stoker._doctor.reading.logs import Log
 
 NOTE_WEIGHT = 100
 """Of a code that stoker itself has written below an error."""

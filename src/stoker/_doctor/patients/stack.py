@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterable
 from contextlib import suppress
 
-from stoker._doctor.target import is_library
+from stoker._doctor.patients.target import is_library
 from stoker._worker import stacks
 
 _FRAME = re.compile(r'\s+File "(.+)", line (\d+|\?\?\?) in (.+)')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from stoker._doctor.logs import Log
+from stoker._doctor.reading.logs import Log
 
 _NEAR_CHARS = 6000
 _CLUES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(

@@ -10,7 +10,7 @@ from stoker import _screen
 from stoker._core.finding import SEVERITIES, Finding, counted
 from stoker._doctor.catalogue import check_of
 from stoker._doctor.diagnosis import Diagnosis, Skip
-from stoker._doctor.fixes import can_be_made
+from stoker._doctor.patches.fixes import can_be_made
 from stoker._screen import COLOURS, MARGIN, WIDEST, Line, section
 
 _LABEL = 8

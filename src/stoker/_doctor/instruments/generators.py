@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from stoker._doctor.facts.randomness import Source
-from stoker._doctor.probes.digest import digest
+from stoker._doctor.instruments.digest import digest
 from stoker._worker import generators, stored
 from stoker._worker.attributes import follow, spell_path
 

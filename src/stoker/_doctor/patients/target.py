@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from stoker._doctor.subject import ARGUMENTS, ASSUMED_BATCH, ASSUMED_WORKERS, Subject
+from stoker._doctor.patients.subject import ARGUMENTS, ASSUMED_BATCH, ASSUMED_WORKERS, Subject
 from stoker._metrics.site import place
 
 _FRAMES = 6

@@ -7,12 +7,12 @@ from typing import Any, TextIO
 
 from stoker import _screen
 from stoker._core.finding import counted, duration
-from stoker._doctor.bisect import Bisection
+from stoker._doctor.bisection.bisect import Bisection
+from stoker._doctor.bisection.procedure import Trial
 from stoker._doctor.catalogue import check_of
 from stoker._doctor.facts.trial import Outcome
 from stoker._doctor.forms.data import plain
-from stoker._doctor.procedure import Trial
-from stoker._doctor.target import is_library
+from stoker._doctor.patients.target import is_library
 from stoker._screen import COLOURS, MARGIN, WIDEST, Line, section
 
 _VERSION = 1

@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from stoker._doctor.bisection.procedure import Conclusion, Setting, Trial, conclude, procedure
 from stoker._doctor.catalogue import check_of
 from stoker._doctor.examination import refusal
 from stoker._doctor.explain import explain
 from stoker._doctor.facts.samples import Mishap
 from stoker._doctor.facts.trial import Outcome, Own
-from stoker._doctor.procedure import Conclusion, Setting, Trial, conclude, procedure
-from stoker._doctor.ward import Answer, Patient
+from stoker._doctor.patients.ward import Answer, Patient
 
 _LOAD_S = 60.0
 _LEAST_S = 12.0

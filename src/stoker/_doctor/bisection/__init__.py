@@ -1,0 +1,1 @@
+"""A failure that nobody knows is narrowed down by trials."""
