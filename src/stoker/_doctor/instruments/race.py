@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import statistics
 import time
 import warnings
 from collections.abc import Sequence
@@ -12,7 +13,9 @@ from stoker._doctor.patients.subject import Subject
 
 _TIMEOUT_S = 4.0
 _MOST_WORKERS = 8
-_ENOUGH, _ENOUGH_S = 8, 0.8
+_ENOUGH_S = 0.8
+_ROUNDS = 4
+"""Batches of each worker that are needed, beside those of the warm-up."""
 
 
 class Lap(NamedTuple):
@@ -32,35 +35,39 @@ def crew(subject: Subject) -> int:
 def race(subject: Subject, batches: Sequence[Sequence[Any]], rows: int) -> Lap:
     """Takes the batches as fast as they come. The first ones are not counted: workers start, and have made some ahead."""
     workers = crew(subject)
-    warm_up = 2 * workers
     _may_have_children()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             loader = _loader(subject, batches, rows, workers)
-            taken, wall, cpu = _taken(loader, warm_up, len(batches))
+            came, cpu_s = _came(loader, 2 * workers, _ROUNDS * workers, len(batches))
     except Exception as error:
         return Lap(
             workers, why_not=f"a trial with {workers} workers failed: {type(error).__name__}: {_first(error)}"
         )
-    if taken < 4:
+    # Rounds in which each worker makes a batch, and the one in the middle: some workers start late, and others have the CPU.
+    rounds = [(later - sooner) / workers for sooner, later in zip(came, came[workers:], strict=False)][
+        ::workers
+    ]
+    if len(rounds) < _ROUNDS - 1:
         return Lap(workers, why_not="it has too few batches for a trial with workers")
-    return Lap(workers, wall / taken, cpu / taken)
+    return Lap(workers, statistics.median(rounds), cpu_s)
 
 
-def _taken(loader: Any, warm_up: int, most: int) -> tuple[int, float, float]:
-    """Batches after the warm-up, the wall time between them, and the CPU time of this thread."""
-    wall = cpu = 0.0
-    taken = 0
+def _came(loader: Any, warm_up: int, enough: int, most: int) -> tuple[list[float], float]:
+    """When batches came after the warm-up, and the CPU time of this thread for one."""
+    came: list[float] = []
+    cpu = time.thread_time()
     iterator = iter(loader)
     try:
         for number, _ in enumerate(iterator):
             if number + 1 == warm_up:
-                wall, cpu = time.perf_counter(), time.thread_time()
-            taken = number + 1 - warm_up
-            if number + 1 >= most or (taken >= _ENOUGH and time.perf_counter() - wall > _ENOUGH_S):
+                cpu = time.thread_time()
+            if number + 1 >= warm_up:
+                came.append(time.perf_counter())
+            if number + 1 >= most or (len(came) > enough and came[-1] - came[0] > _ENOUGH_S):
                 break
-        return taken, time.perf_counter() - wall, time.thread_time() - cpu
+        return came, (time.thread_time() - cpu) / max(1, len(came) - 1)
     finally:
         del iterator
         if hasattr(loader, "close"):

@@ -197,7 +197,7 @@ def _lap(subject: Subject, batches: Sequence[Sequence[Any]], rows: int, inline_s
     workers = crew(subject)
     if inline_s > _NEEDS_WORKERS_S:
         return Lap(workers, why_not="a batch takes so long that workers are needed")
-    wanted = 4 * workers + max(8, min(64, int(_RACE_S / max(inline_s, 1e-6))))
+    wanted = 6 * workers + max(8, min(128, int(_RACE_S / max(inline_s, 1e-6))))
     # Few batches are taken again: what they cost with workers and without is the same.
     rounds = [*batches] * (-(-wanted // len(batches)))
     return race(subject, rounds[:wanted], rows)
