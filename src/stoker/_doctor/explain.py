@@ -31,9 +31,13 @@ PROCEDURE = (
 )
 """How to narrow down what is not known."""
 
+_OWN_LINE = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b", re.MULTILINE)
 _FAILED = re.compile(
-    r"^Traceback \(most recent call last\)|^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b", re.MULTILINE
+    r"^Traceback \(most recent call last\)|\b\w*(?:Error|Exception)\b|^error: |^fatal: |^Killed\b|core dumped|panicked at|"
+    r"Watchdog caught",
+    re.MULTILINE,
 )
+"""Something went wrong, whatever it was: a warning does not explain it."""
 _ADVICE = re.compile(r"(?P<prose>(?:(?!```)[^\n]+\n?)*)\s*(?P<code>```\w*\n.*?\n```)?", re.DOTALL)
 _MOST_ALSO = 6
 _ENDS = ("STK404", "STK8")
@@ -228,8 +232,7 @@ def _reason(sign: Sign, main: Sign | None) -> str:
 
 def _last_line(log: logs.Log) -> tuple[int, int, str]:
     """Where an exception's own line stands: the last that is not indented and says what it is."""
-    matches = list(_FAILED.finditer(log.text))
-    own = [match for match in matches if not match[0].startswith("Traceback")]
+    own = list(_OWN_LINE.finditer(log.text))
     place = own[-1].start() if own else 0
     return place, *log.at(place)
 

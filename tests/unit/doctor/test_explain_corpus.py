@@ -72,8 +72,8 @@ def no_machine():
 
 
 def test_the_corpus_is_large_enough():
-    assert len(KNOWN) >= 150
-    assert len(UNRELATED) >= 60
+    assert len(KNOWN) >= 300
+    assert len(UNRELATED) >= 130
     assert len({each.values[0] for each in KNOWN}) >= 45
 
 
@@ -89,9 +89,10 @@ def test_known(code, text):
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_known_in_every_wrapping(wrapper):
+    """Every text in two or three of them: all in all of them would take long and tell little more."""
     wrong = [
         (each.values[0], found, each.id)
-        for each in KNOWN
+        for each in KNOWN[list(WRAPPERS).index(wrapper) % 3 :: 3]
         if (found := explain(WRAPPERS[wrapper](each.values[1])).code) != each.values[0]
     ]
     assert wrong == []
@@ -108,10 +109,44 @@ def test_unrelated(text):
 def test_unrelated_in_every_wrapping(wrapper):
     wrong = [
         (each.id, found)
-        for each in UNRELATED
+        for each in UNRELATED[list(WRAPPERS).index(wrapper) % 3 :: 3]
         if (found := explain(WRAPPERS[wrapper](each.values[0])).code) is not None
     ]
     assert wrong == []
+
+
+NOISE = """\
+Epoch 0:   0%|          | 0/1000 [00:00<?, ?it/s]
+Validation DataLoader 0: 100%|##########| 12/12 [00:01<00:00, 11.2it/s]
+INFO: train_loader = DataLoader(train, batch_size=32, num_workers=8, collate_fn=pad_collate, pin_memory=True)
+/venv/torch/utils/data/dataloader.py:557: UserWarning: This DataLoader will create 16 worker processes in total.
+The 'train_dataloader' does not have many workers which may be a bottleneck. Consider increasing `num_workers`.
+popen_fork.py:66: DeprecationWarning: This process (pid=47) is multi-threaded, use of fork() may lead to deadlocks in the child.
+  self.pid = os.fork()
+"""
+CLEANUP = """\
+Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f62eb6ed630>
+Traceback (most recent call last):
+  File "/venv/lib/python3.10/site-packages/torch/utils/data/dataloader.py", line 1466, in __del__
+    self._shutdown_workers()
+  File "/usr/lib/python3.10/multiprocessing/process.py", line 160, in is_alive
+    assert self._parent_pid == os.getpid(), 'can only test a child process'
+AssertionError: can only test a child process
+"""
+
+
+def test_a_log_full_of_loaders_does_not_make_an_error_theirs():
+    """The name of a loader in bars, options and warnings, and what its clean-up prints after an error, are no cause."""
+    failed = [each for each in UNRELATED if "Error" in each.values[0]]
+    assert len(failed) > 80
+    before = [(each.id, found) for each in failed if (found := explain(NOISE + each.values[0]).code)]
+    after = [
+        (each.id, found)
+        for each in failed
+        if "Traceback" in each.values[0] and (found := explain(each.values[0] + CLEANUP).code)
+    ]
+    assert (before, after) == ([], [])
+    assert explain(CLEANUP).code == "STK308"
 
 
 @settings(max_examples=60, deadline=None)

@@ -144,6 +144,18 @@ CHECK = Check(
             never=(FEEDING,),
             weight=20,
         ),
+        Mark(
+            r"KeyError: '__getstate__'|Can't pickle <type '\w+'>: attribute lookup",
+            also=(LOADER, STARTING),
+            never=(FEEDING,),
+            weight=20,
+        ),
+        Mark(  # whatever is raised while a worker is being told its dataset
+            r"^ *ForkingPickler\(file, protocol\)\.dump\(obj\)\n(?:[ ~^]*\n)?"
+            r"(?:\w+\.)*(?!BrokenPipe|ConnectionReset|OSError|EOFError|MemoryError|KeyboardInterrupt)\w+(?:Error|Exception)\b",
+            also=(LOADER,),
+            weight=16,
+        ),
         Mark(r"which does not have a __getstate__ method defined", also=(LOADER,), weight=20),
         Mark(
             r"Could not pickle object as excessively deep recursion required|"

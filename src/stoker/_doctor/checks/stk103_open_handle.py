@@ -52,7 +52,7 @@ from stoker._core.finding import Edit, Finding, counted
 from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.scan import Handle, Scan
 from stoker._doctor.facts.target import Target
-from stoker._doctor.wording import FEEDING, IN_WORKER, LOADER
+from stoker._doctor.wording import FEEDING, FRAME, IN_WORKER, LOADER
 
 _SHARED = {
     "file": "workers share its one offset, so that a read in one of them moves it for all",
@@ -149,6 +149,7 @@ CHECK = Check(
         Mark(
             r"bad object header version number|wrong B-tree signature|Bad CRC-32 for file",
             also=(r"num_workers",),
+            never=(FRAME,),
             weight=12,
         ),
         Mark(

@@ -100,7 +100,7 @@ CHECK = Check(
     examine=examine,
     marks=(
         Mark(
-            r"cannot serialize a (?:bytes|string|unicode) objects? larger than 4 ?GiB",
+            r"cannot serialize a (?:bytes|string|unicode)(?: objects?)? larger than 4 ?GiB",
             also=(LOADER,),
             weight=20,
         ),
@@ -112,6 +112,12 @@ CHECK = Check(
                 r"reduction\.py|popen_spawn",
             ),
             weight=16,
+        ),
+        Mark(r"pickle data was truncated", also=(r"reduction\.pickle\.load|spawn_main",), weight=16),
+        Mark(
+            r"ForkingPickler\(file, protocol\)\.dump\(obj\)\n(?:[ ~^]*\n)?MemoryError",
+            also=(LOADER,),
+            weight=20,
         ),
     ),
     rows=(37,),

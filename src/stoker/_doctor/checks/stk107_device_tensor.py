@@ -120,6 +120,12 @@ CHECK = Check(
             never=(FEEDING,),
             weight=22,
         ),
+        Mark(
+            r"storage\._share_cuda_\(\)|in reduce_tensor\b[^\n]*\n[^\n]*_share_cuda_",
+            also=(LOADER, STARTING),
+            never=(FEEDING,),
+            weight=22,
+        ),
         Mark(r"Attempted to send CUDA tensor received from another process", also=(LOADER,), weight=20),
         Mark(r"Producer process has been terminated before all shared CUDA tensors released", weight=4),
         Mark(

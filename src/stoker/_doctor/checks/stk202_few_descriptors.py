@@ -45,7 +45,7 @@ from stoker._doctor.facts.process import Process
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Target
 from stoker._doctor.facts.worker import Worker
-from stoker._doctor.wording import IN_WORKER
+from stoker._doctor.wording import IN_WORKER, LOADER
 
 _USUAL = 1024
 _UNLIMITED = 1 << 62
@@ -162,9 +162,7 @@ CHECK = Check(
         ),
         Mark(
             r"[Tt]oo many open files",
-            also=(
-                rf"{IN_WORKER}|reductions\.py|resource_sharer|rebuild_storage|DataLoader worker|stoker|dataloader\.py",
-            ),
+            also=(rf"{IN_WORKER}|reductions\.py|resource_sharer|rebuild_storage|{LOADER}",),
             never=(r"uvicorn|nginx|http\.server|Accept failed|aiohttp",),
             weight=24,
         ),

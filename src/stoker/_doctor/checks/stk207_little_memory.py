@@ -122,6 +122,13 @@ CHECK = Check(
     marks=(
         Mark(r"\[WinError 1455\]", also=(rf"{LOADER}|spawn_main|multiprocessing|torch[\\/]lib",), weight=24),
         Mark(
+            r"DLL load failed[^\n]{0,120}(?:The paging file is too small|页面文件太小|Auslagerungsdatei ist zu klein|"
+            r"fichier de pagination est insuffisant|paginación es demasiado pequeño|Файл подкачки слишком мал|"
+            r"ページング ファイルが小さすぎる)",
+            also=(rf"{LOADER}|spawn_main",),
+            weight=24,
+        ),
+        Mark(
             r"(?:Couldn't open shared (?:file mapping|event)|unable to open shared file mapping|"
             r"Couldn't map view of shared file)[^\n]{0,200}(?:error code: <(?:1455|8|5|0|87)>)?",
             weight=24,

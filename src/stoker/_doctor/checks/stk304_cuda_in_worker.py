@@ -32,7 +32,7 @@ from stoker._core.finding import Finding
 from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Target
-from stoker._doctor.wording import FRAME, IN_WORKER, LOADER
+from stoker._doctor.wording import FEEDING, FRAME, IN_WORKER, LOADER
 
 _ADVICE = "Return CPU tensors from the dataset, and move the batch in the training loop: batch.to(device, non_blocking=True)."
 _REFUSED = "in forked subprocess"
@@ -87,6 +87,7 @@ CHECK = Check(
             also=(IN_WORKER,),
             weight=26,
         ),
+        Mark(r"storage\._share_cuda_\(\)", also=(FEEDING,), weight=24),
         Mark(
             r"cannot pin '[\w.]*cuda[\w.]*' only (?:dense )?CPU (?:tensors|memory) can be pinned", weight=26
         ),

@@ -66,7 +66,11 @@ CHECK = Check(
     examine=examine,
     marks=(
         Mark(r"the dataset raised StopIteration for index|collate_fn raised StopIteration", weight=30),
-        Mark(r"generator raised StopIteration", also=(rf"{LOADER}|data_?loader",), weight=22),
+        Mark(
+            r"generator raised StopIteration",
+            also=(rf"{LOADER}|data_?loader\w*\.py\"|\bfor [^\n]{{1,80}} in [^\n]{{0,40}}data_?loader",),
+            weight=22,
+        ),
         Mark(r"Caught StopIteration in DataLoader worker process", weight=26),
     ),
     rows=(16,),

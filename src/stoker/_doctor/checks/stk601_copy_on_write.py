@@ -179,6 +179,8 @@ CHECK = Check(
     marks=(
         Mark(
             r"(?i)\b(?:memory|ram)\b.{0,60}\b(?:grows|climbs|increas\w+|leak\w*)\b.{0,80}\b(?:epoch|worker)",
+            also=(r"(?i)data ?loader|num_workers|\bworkers?\b",),
+            never=(r"(?i)\b(?:gpu|cuda|vram|loss)\b",),
             weight=5,
         ),
     ),

@@ -36,7 +36,7 @@ from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.growth import Course, Growth, forecast
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.target import Target
-from stoker._doctor.wording import IN_WORKER, LOADER
+from stoker._doctor.wording import FEEDING, IN_WORKER, LOADER
 
 _MUCH = 0.5
 """Share of what can still be taken, beyond which it is worth a word that all of it fits."""
@@ -109,7 +109,7 @@ CHECK = Check(
     here=here,
     marks=(
         Mark(
-            r"worker \(pid(?:\(s\))?[^)\n]{0,80}\) is killed by signal: (?:[Kk]illed|9\b|SIGKILL|Unknown signal: 9)",
+            r"worker(?: \(pid(?:\(s\))?[^)\n]{0,80}\))? is killed by signal: (?:[Kk]illed|9\b|SIGKILL|Unknown signal: 9)",
             never=(r"the kernel counts no OOM kill",),
             weight=24,
         ),
@@ -119,13 +119,20 @@ CHECK = Check(
             weight=24,
         ),
         Mark(
-            r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d+|oom-kill:|oom_kill event|"
-            r"OOMKilled",
+            r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d+|oom-kill:|oom[_-]kill event|"
+            r"OOMKilled|[Ee]xceeded (?:job |step )?memory limit|task \d+: Out Of Memory",
             also=(LOADER,),
             weight=25,
         ),
         Mark(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory", also=(IN_WORKER,), weight=24),
         Mark(r"^(?:\w+\.)*(?:_?ArrayMemoryError|MemoryError)\b", also=(IN_WORKER,), weight=22),
+        Mark(
+            r"\(-4:Insufficient memory\)|Failed to allocate \d+ bytes in function",
+            also=(IN_WORKER,),
+            weight=24,
+        ),
+        Mark(r"std::bad_alloc", also=(r"is killed by signal: Abort",), weight=24),
+        Mark(r"Can't pickle <class 'MemoryError'>", also=(FEEDING,), weight=30),
         Mark(r"Caught (?:_ArrayMemoryError|MemoryError) in DataLoader worker process", weight=24),
     ),
     rows=(8,),

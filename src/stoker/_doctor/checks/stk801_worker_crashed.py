@@ -46,7 +46,8 @@ CHECK = Check(
         ),
         Mark(r"somebody sent it SIGKILL \(a job scheduler, another program, a person\)", weight=23),
         Mark(
-            r"worker \(pid(?:\(s\))?[^)\n]{0,80}\) is killed by signal: (?![Kk]illed|[Tt]erminated|[Bb]us error|9\b|SIGKILL)",
+            r"DataLoader worker(?: \(pid(?:\(s\))?[^)\n]{0,80}\))? is killed by signal"
+            r"(?!:? *(?:[Kk]illed|[Tt]erminated|[Bb]us error|9\b|SIGKILL))",
             weight=22,
         ),
         Mark(

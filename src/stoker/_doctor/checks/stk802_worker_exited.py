@@ -28,6 +28,7 @@ worker cannot import (STK302).
 from __future__ import annotations
 
 from stoker._doctor.check import Check, Mark
+from stoker._doctor.wording import LOADER
 
 CHECK = Check(
     __name__,
@@ -36,8 +37,7 @@ CHECK = Check(
     prevented="A new worker takes its place; the error has the exit code, the sample, and the Python stack of the call that "
     "ended it.",
     marks=(
-        Mark(r"worker \(pid(?:\(s\))?[^)\n]{0,80}\) exited unexpectedly", weight=10),
-        Mark(r"worker exited unexpectedly with exit code|DataLoader worker exited unexpectedly", weight=10),
+        Mark(r"worker(?: \(pid(?:\(s\))?[^)\n]{0,80}\))? exited unexpectedly", also=(LOADER,), weight=8),
         Mark(r"Caught SystemExit in DataLoader worker process", weight=14),
     ),
     rows=(21,),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from stoker._doctor.check import Mark
@@ -16,7 +16,19 @@ WARNING_WEIGHT = 5
 """Marks below this are of warnings: they name no failure while something else has failed."""
 _BEFORE_CHARS, _AFTER_CHARS = 8000, 4000
 """Around a match: where its ``also`` and ``never`` are looked for."""
+_IGNORED = re.compile(
+    r"Exception ignored (?:in|while)[^\n]*\n(?:Traceback[^\n]*\n)?"
+    r"(?:(?!Traceback|[\w.]+(?:Error|Exception|Interrupt|Exit)\b)[^\n]+\n){0,60}"
+    r"(?:[\w.]+(?:Error|Exception|Interrupt|Exit)\b[^\n]*)?"
+)
+"""What Python prints of an exception that it could not raise: a clean-up that failed, at or after the end of something."""
+_RAISED = re.compile(
+    r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b"
+    r"|^Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+(?!KeyboardInterrupt)[\w.]+(?:: |$)",
+    re.MULTILINE,
+)
 _NOTED = re.compile(r"stoker explain (STK\d{3})")
+_NOT_LINES = re.compile(r"[^\n]")
 _WARNINGS = ("STK303", "STK502", "STK804", "STK807")
 """Codes that stoker notes below warnings: an error counts for more."""
 
@@ -33,19 +45,38 @@ class Sign:
 
 
 def signs(log: Log, marks: Mapping[str, Sequence[Mark]]) -> list[Sign]:
-    """Marks, given by code, in a text: the strongest of each code, the most telling first (by weight, then by place)."""
+    """Marks, given by code, in a text: the strongest of each code, the most telling first (by weight, then by place).
+
+    What stands in exceptions that were ignored is the failure only where nothing else has failed, else no more than a warning.
+    """
+    raised = _IGNORED.sub(lambda match: _NOT_LINES.sub(" ", match[0]), log.text)
+    found = _found(log, raised, marks)
+    if raised == log.text or any(sign.weight >= WARNING_WEIGHT for sign in found) or _RAISED.search(raised):
+        known = {sign.code for sign in found}
+        if raised != log.text:
+            found += [
+                replace(sign, weight=min(sign.weight, WARNING_WEIGHT - 1))
+                for sign in _found(log, log.text, marks)
+                if sign.code not in known
+            ]
+    else:
+        found = _found(log, log.text, marks)
+    return sorted(found, key=lambda sign: (-sign.weight, sign.place))
+
+
+def _found(log: Log, text: str, marks: Mapping[str, Sequence[Mark]]) -> list[Sign]:
     found: dict[str, Sign] = {}
-    for match in _NOTED.finditer(log.text):
+    for match in _NOTED.finditer(text):
         weight = NOTE_WEIGHT - 10 * (match[1] in _WARNINGS)
         _add(found, Sign(match[1], weight, match.start(), *log.at(match.start())))
     for code, each in marks.items():
         for mark in each:
             if code in found and found[code].weight >= mark.weight:
                 continue
-            place = _place(mark, log.text)
+            place = _place(mark, text)
             if place is not None:
                 _add(found, Sign(code, mark.weight, place, *log.at(place)))
-    return sorted(found.values(), key=lambda sign: (-sign.weight, sign.place))
+    return list(found.values())
 
 
 def _add(found: dict[str, Sign], sign: Sign) -> None:
