@@ -170,3 +170,14 @@ def test_chained_streams(num_workers: int) -> None:
         return {"dataset": chain, "batch_size": 2, "num_workers": num_workers, "collate_fn": keep_rows}
 
     assert_same_run(build)
+
+
+@pytest.mark.parametrize(("dataset", "told"), [(Counting(), 1), (Sharded(), 0)])
+def test_a_stream_that_is_not_shared_out_is_told_once(
+    dataset: Any, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    loader = BOTH[1](dataset, batch_size=2, num_workers=2, persistent_workers=True)
+    for _ in range(2):
+        list(loader)
+    del loader
+    assert sum("every worker reads the whole stream" in text for text in caplog.messages) == told

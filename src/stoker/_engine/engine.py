@@ -16,6 +16,7 @@ from stoker._core import messages as m
 from stoker._core.place import place
 from stoker._core.policy import BUDGET_MATTERS_BYTES, EMPTY_LIMIT, Policy
 from stoker._core.scheduler import Scheduler
+from stoker._engine.echo import Echo
 from stoker._engine.handoff import NOTHING
 from stoker._engine.ledger import Ledger
 from stoker._engine.pool import Pool
@@ -63,6 +64,7 @@ class Iteration:
             streams=progress.stream_start(),
         )
         self._timeout_s = timeout_s
+        self._echo = Echo.of(ledger, pool.plan.workers, streams=policy.streams)
         pool.keep_slots = 2 * policy.window
         self._ready: deque[m.Deliver] = deque()
         self._abort: m.Finish | None = None
@@ -168,6 +170,8 @@ class Iteration:
             pen.write(deliver, asked_ns, got_ns, planned_ns, depth, nbytes)
         if handoff.misfit and scheduler.splitting:
             scheduler.handle(m.SplitRefused())
+        if self._echo is not None:
+            self._echo.note(deliver.results[0].worker, batch)
         return batch
 
     def close(self) -> None:
@@ -303,6 +307,8 @@ class Iteration:
             raise coded(WorkerDied(told), code_of(told))
         if error is not None:
             raise error
+        if self._echo is not None:
+            self._echo.ended()
         raise StopIteration
 
 

@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding, counted
-from stoker._doctor.check import Check
+from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.stream import Stream
 from stoker._doctor.facts.target import Target
 
@@ -103,4 +103,11 @@ def _site(target: Target) -> str | None:
     return f"{target.dataset_file}:{target.dataset_line}" if target.dataset_line else target.dataset_file
 
 
-CHECK = Check(__name__, __doc__, severity="high", examine=examine, rows=(14,))
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    examine=examine,
+    marks=(Mark(r"every worker reads the whole stream: the first \d+ batches of all", weight=30),),
+    rows=(14,),
+)
