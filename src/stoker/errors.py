@@ -9,6 +9,7 @@
     │   ├── NoGoodSample               ``on_bad_sample="replace"`` found nothing to put in a bad sample's place
     │   ├── RecordError                a run record that cannot be read: damaged, newer, or something else
     │   ├── TraceError                 a profiler's trace that cannot be read, or shows nothing to judge
+    │   ├── TargetError                what ``stoker doctor`` was told to examine cannot be had
     │   ├── Interrupted                next() after an exception came in the middle of the iterator's accounts
     │   └── LoaderClosed               next() on an iterator whose loader was closed
     ├── RuntimeError
@@ -112,6 +113,18 @@ class TraceError(StokerError, ValueError):
     """A file is no trace of a profiler, or has nothing in it that a judgement could rest on. One line, which says what it is."""
 
     code = "STK908"
+
+
+class TargetError(StokerError):
+    """What is to be examined cannot be had. Its text is one line for people; ``stack`` has the frames of their own files,
+    ``output`` the last of what their code printed."""
+
+    code = "STK910"
+
+    def __init__(self, text: str, stack: str = "", output: str = "") -> None:
+        super().__init__(text)
+        self.stack = stack
+        self.output = output
 
 
 class Interrupted(StokerError):

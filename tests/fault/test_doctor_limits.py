@@ -20,8 +20,8 @@ import stoker
 from stoker._doctor import probes
 from stoker._doctor.diagnosis import Diagnosis
 from stoker._doctor.facts import Missing
-from stoker._doctor.patients.target import TargetError
 from stoker._doctor.patients.ward import Patient
+from stoker.errors import TargetError
 from tests import warm
 
 GONE_S = 10.0

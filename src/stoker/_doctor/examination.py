@@ -13,9 +13,10 @@ from stoker._doctor.catalogue import selected
 from stoker._doctor.diagnosis import Diagnosis, diagnose
 from stoker._doctor.facts import Missing, machine
 from stoker._doctor.facts.mishaps import Mishap, Mishaps
-from stoker._doctor.patients.target import TargetError, parts
+from stoker._doctor.patients.target import parts
 from stoker._metrics import room
 from stoker._metrics.site import place
+from stoker.errors import TargetError
 
 if TYPE_CHECKING:
     from stoker._doctor.patients.subject import Subject

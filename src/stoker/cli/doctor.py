@@ -149,7 +149,7 @@ def _require_codes(options: dict[str, Any]) -> None:
 def _examined(target: str | None, options: dict[str, Any]) -> Diagnosis:
     """What the doctor says. Ends with code 2 when the target cannot be loaded."""
     from stoker._doctor.examination import doctor
-    from stoker._doctor.patients.target import TargetError
+    from stoker.errors import TargetError
 
     with _progress(options["verbose"]) as progress:
         try:
@@ -256,7 +256,7 @@ def _bisect(target: str, form: str, output: Path | None, options: dict[str, Any]
 
     from stoker._doctor.bisection.bisect import bisect
     from stoker._doctor.forms import bisection as bisect_screen
-    from stoker._doctor.patients.target import TargetError
+    from stoker.errors import TargetError
 
     given = click.get_current_context().get_parameter_source("time_limit")
     if given is click.core.ParameterSource.DEFAULT:

@@ -51,6 +51,11 @@ def test_a_check_is_whole(check: Check) -> None:
     assert all(1 <= row <= 51 for row in check.rows)
 
 
+def test_every_known_failure_has_a_check() -> None:
+    """The catalogue of failures has 51 rows; the pages say which of them they are about."""
+    assert {row for check in catalogue() for row in check.rows} == set(range(1, 52))
+
+
 def test_found_by_code_and_by_name() -> None:
     for word in ("STK201", "stk201", "small-shm", "small_shm"):
         found = check_of(word)

@@ -20,9 +20,9 @@ from stoker._doctor import examination
 from stoker._doctor.catalogue import catalogue
 from stoker._doctor.diagnosis import Diagnosis
 from stoker._doctor.patches.fixes import FixError, can_be_made, fixes
-from stoker._doctor.patients.target import TargetError
 from stoker.cli.doctor import _progress
 from stoker.cli.main import main
+from stoker.errors import TargetError
 from tests.unit.doctor.diagnoses import ARGUMENT, BIG, SMALL, diagnosis, loader, target
 
 SOURCE = "from torch.utils.data import DataLoader\n\ntrain = DataLoader(\n    data,\n    pin_memory=True,  # fast\n)\n"

@@ -14,8 +14,8 @@ from stoker._doctor.examination import doctor
 from stoker._doctor.facts import Missing
 from stoker._doctor.facts.samples import Mishap, Samples
 from stoker._doctor.patients import ward
-from stoker._doctor.patients.target import TargetError
 from stoker._doctor.patients.ward import Answer
+from stoker.errors import TargetError
 
 FINE = Samples(indices=(0,), leaves=())
 

@@ -13,8 +13,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import stoker
 from stoker._doctor.patients.patient import packed, unpacked
 from stoker._doctor.patients.subject import ASSUMED_BATCH, Subject
-from stoker._doctor.patients.target import TargetError, load, subject_of, user_stack
+from stoker._doctor.patients.target import load, subject_of, user_stack
 from stoker._doctor.probes import target as target_probe
+from stoker.errors import TargetError
 
 SCRIPT = """
 import sys

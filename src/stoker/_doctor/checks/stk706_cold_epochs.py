@@ -10,7 +10,8 @@ Why it hurts
 ------------
 Every `iter()` starts all workers again: about 30 ms for each forked one, one after the other; under spawn and forkserver they
 import torch and the script (seconds), and torch pickles the dataset for each of them in turn. Caches that workers filled are
-lost, and files opened on first use are opened again. Epochs that last seconds then wait more than they work.
+lost, and files opened on first use are opened again. Epochs that last seconds then wait more than they work. And the first
+batch takes one worker as long as all its samples take, however many workers there are: nobody helps.
 
 Example
 -------
@@ -23,7 +24,7 @@ for epoch in range(1000):
 Fix
 ---
 `persistent_workers=True`. Under torch, changes to the dataset then no longer reach the workers (STK504). stoker's loader
-sends the dataset once, starts workers side by side, and sends them what changes.
+sends the dataset once, starts workers side by side, sends them what changes, and lets all of them make the first batch.
 """
 
 from __future__ import annotations
@@ -101,5 +102,5 @@ CHECK = Check(
     severity="moderate",
     examine=examine,
     marks=(Mark(r"Consider setting `?persistent_workers=True`? in", weight=1),),
-    rows=(37,),
+    rows=(37, 38),
 )

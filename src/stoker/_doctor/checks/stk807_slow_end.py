@@ -2,12 +2,14 @@
 
 What it finds
 -------------
-Leaving the loop, or the program, takes seconds; Ctrl-C prints a traceback per worker; workers outlive the program.
+Leaving the loop, or the program, takes seconds; Ctrl-C prints a traceback per worker; workers outlive the program; with persistent
+workers, the next `iter()` after a `break` waits for batches that nobody wants any more.
 
 Why it hurts
 ------------
 torch joins its workers one after the other, up to 5 s each, and a worker looks for its parent only between two tasks.
-Killed jobs leave workers behind that hold memory and descriptors.
+Killed jobs leave workers behind that hold memory and descriptors. What was under way at a `break` is drained in order before the
+next epoch begins.
 
 Example
 -------
@@ -51,5 +53,5 @@ CHECK = Check(
             weight=6,
         ),
     ),
-    rows=(34, 35),
+    rows=(34, 35, 36),
 )

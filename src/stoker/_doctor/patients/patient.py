@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 from stoker._doctor.patients.page import Page
 from stoker._doctor.patients.subject import Subject
 from stoker._worker import stacks
+from stoker.errors import TargetError
 
 REQUEST_BYTES = 1 << 16
 LENGTH = struct.Struct("<Q")
@@ -123,7 +124,7 @@ def _load(request: dict[str, Any], answer: socket.socket) -> Subject | None:
         subject = target.load(
             request["load"], batch_size=request["batch_size"], num_workers=request["num_workers"]
         )
-    except target.TargetError as error:
+    except TargetError as error:
         send(answer, ("refused", str(error), error.stack))
         return None
     except BaseException as error:

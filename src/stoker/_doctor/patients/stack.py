@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterable
 from contextlib import suppress
 
+import stoker
 from stoker._doctor.patients.target import is_library
 from stoker._worker import stacks
 
@@ -16,8 +17,8 @@ _FRAME = re.compile(r'\s+File "(.+)", line (\d+|\?\?\?) in (.+)')
 _FRAMES = 8
 _PATIENCE_S = 0.5
 _STEP_S = 0.01
-_DOCTOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
-_OURS = os.path.join(os.path.dirname(os.path.dirname(_DOCTOR)), "")
+_OURS = os.path.join(os.path.dirname(os.path.abspath(stoker.__file__)), "")
+_DOCTOR = os.path.join(_OURS, "_doctor", "")
 
 
 def forget(page_fd: int) -> None:

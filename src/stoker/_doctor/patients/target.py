@@ -13,23 +13,15 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+import stoker
 from stoker._doctor.patients.subject import ARGUMENTS, ASSUMED_BATCH, ASSUMED_WORKERS, Subject
 from stoker._metrics.site import place
+from stoker.errors import TargetError
 
 _FRAMES = 6
-_DOCTOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
-_OURS = os.path.join(os.path.dirname(os.path.dirname(_DOCTOR)), "")
+_OURS = os.path.join(os.path.dirname(os.path.abspath(stoker.__file__)), "")
+_DOCTOR = os.path.join(_OURS, "_doctor", "")
 _STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
-
-
-class TargetError(Exception):
-    """The target cannot be had. Its text is one line for people; ``stack`` has the frames of their own files, ``output`` the
-    last of what their code printed."""
-
-    def __init__(self, text: str, stack: str = "", output: str = "") -> None:
-        super().__init__(text)
-        self.stack = stack
-        self.output = output
 
 
 def load(text: str, *, batch_size: int | None = None, num_workers: int | None = None) -> Subject:

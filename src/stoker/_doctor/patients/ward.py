@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import stoker
 from stoker._doctor.facts.samples import Mishap
 from stoker._doctor.patients import page, patient, stack
 from stoker._doctor.patients.kin import Kin
@@ -290,7 +291,7 @@ def _folder() -> str:
 
 def _environment() -> dict[str, str]:
     """Ours. A stoker that is not installed is found where it is: the new interpreter does not look into the current folder."""
-    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    home = os.path.dirname(os.path.dirname(os.path.abspath(stoker.__file__)))
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if f"-packages{os.sep}" in __file__ or home in known:
         return dict(os.environ)
