@@ -1,4 +1,4 @@
-"""The scan of a dataset: what it finds, under which path, and that nothing a dataset does to itself stops it."""
+"""The scan of a dataset: what it finds, and under which path."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from stoker import share
@@ -222,11 +220,11 @@ def test_the_shipment_refuses_exactly_what_the_scan_says_nobody_can_send(tmp_pat
             found = scan(Rows(x=thing))
             says_plain = bool(found.unsendable or found.local_code)
             says_nobody = any(each.anyone for each in found.unsendable)
-            assert says_plain == (not _pickles(thing)), (thing, found.unsendable, found.local_code)
-            assert says_nobody == (not _ships(thing)), (thing, found.unsendable)
+            assert says_plain == (not pickles(thing)), (thing, found.unsendable, found.local_code)
+            assert says_nobody == (not ships(thing)), (thing, found.unsendable)
 
 
-def _pickles(thing: Any) -> bool:
+def pickles(thing: Any) -> bool:
     if isinstance(thing, torch.Tensor):
         return not thing.requires_grad or thing.is_leaf
     if type(thing).__name__ == "Lock" and type(thing).__module__.startswith("multiprocessing"):
@@ -238,7 +236,7 @@ def _pickles(thing: Any) -> bool:
     return True
 
 
-def _ships(thing: Any) -> bool:
+def ships(thing: Any) -> bool:
     try:
         Shipment(Rows(x=thing)).close()
     except Exception:
@@ -478,165 +476,3 @@ def test_handles_of_the_class_and_of_its_module_are_inherited_too(
         ("the variable 'OPENED' of its module that dataset.__getitem__ uses", True),
     }
     assert not found.unsendable
-
-
-class Hostile:
-    """Every way in raises; all but the last are none of pickling's business."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(f"do not ask for {name}")
-
-    def __eq__(self, other: object) -> bool:
-        raise RuntimeError("do not compare")
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        raise RuntimeError("do not print")
-
-    def __len__(self) -> int:
-        raise RuntimeError("do not measure")
-
-    def __bool__(self) -> bool:
-        raise RuntimeError("do not judge")
-
-    def __sizeof__(self) -> int:
-        raise RuntimeError("do not weigh")
-
-    @property
-    def lazy(self) -> Any:
-        raise RuntimeError("do not load")
-
-
-class Plain(Hostile):
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
-
-
-class Lying:
-    @property
-    def __class__(self) -> Any:
-        raise RuntimeError("no class")
-
-    @__class__.setter
-    def __class__(self, value: Any) -> None: ...
-
-
-class Endless:
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self, name + "_")
-
-
-class Garbled:
-    def __reduce__(self) -> Any:
-        return 42
-
-
-class Exiting:
-    def __getstate__(self) -> Any:
-        sys.exit(3)
-
-
-class Nested:
-    """Reduces to ever more of itself."""
-
-    def __reduce__(self) -> Any:
-        return Nested, (Nested(),)
-
-
-def test_nothing_a_dataset_does_to_itself_stops_the_scan() -> None:
-    cycle: list[Any] = []
-    cycle.append(cycle)
-    own = Rows(lock=threading.Lock())
-    own.self, own.cycle = own, {"c": cycle, "own": own}  # type: ignore[attr-defined]
-    assert set(refused(scan(own))) == {"dataset.lock"}
-    assert not scan(Rows(a=Plain(), b=[Plain()] * 3)).unsendable
-    assert bool(refused(scan(Rows(a=Hostile())))) == (not _pickles(Hostile()))
-    assert bool(refused(scan(Rows(a=Endless())))) == (not _pickles(Endless()))
-    for hostile in (Failing(), Garbled(), Exiting()):
-        found = scan(Rows(bad=[0, hostile], lock=LOCK))
-        assert set(refused(found)) == {"dataset.bad[1]", "dataset.lock"}, hostile
-    scan(Rows(a=Lying()))
-    assert not scan(Rows(a=Nested())).complete
-    scan(Rows(**{"a b": LOCK, "class": 1}))
-    assert list(refused(scan(Rows(**{"a b": LOCK})))) == ["vars(dataset)['a b']"]
-
-
-def test_deep_nesting_is_named_and_survived() -> None:
-    deep: Any = LOCK
-    for _ in range(10_000):
-        deep = [deep]
-    found = scan(Rows(tree=deep))
-    assert found.complete
-    assert [each.error for each in found.unsendable] == [
-        "cannot pickle '_thread.lock' object",
-        "maximum recursion depth exceeded",
-    ]
-    assert found.unsendable[0].path.startswith("dataset.tree[0][0][0]")
-    assert "levels deep" in found.unsendable[0].path
-
-
-def test_scanning_changes_nothing_and_leaves_nothing(tmp_path: Path) -> None:
-    tensor, context = torch.zeros(10), multiprocessing.get_context("spawn")
-    with open(tmp_path / "a", "wb+") as file:
-        dataset = Rows(tensor=tensor, lock=context.Lock(), file=file, rng=random.Random(3), seen=[])
-        before = (dict(vars(dataset)), tensor.data_ptr(), dataset.rng.getstate(), torch.get_rng_state())
-        found = scan(dataset)
-        after = (dict(vars(dataset)), tensor.data_ptr(), dataset.rng.getstate(), torch.get_rng_state())
-    assert str(before) == str(after)
-    assert not tensor.is_shared()
-    assert set(refused(found)) == {"dataset.file"}
-
-
-atoms = st.none() | st.integers() | st.text(max_size=5) | st.binary(max_size=5) | st.booleans()
-bad = st.builds(threading.Lock) | st.builds(lambda: (i for i in ""))
-keys = st.text(max_size=3) | st.integers(-5, 5) | st.tuples(st.integers(0, 3), st.text(max_size=2))
-structures: Any = st.recursive(
-    atoms | bad,
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.lists(inner, min_size=1, max_size=2).map(lambda items: items * 50)
-        | st.dictionaries(keys, inner, max_size=4)
-        | st.tuples(inner, inner)
-        | st.builds(Rows, a=inner, b_2=inner)
-        | st.builds(Slotted, inner)
-        | st.builds(Record, inner)
-        | st.builds(functools.partial, st.just(print), inner, key=inner)
-        | st.builds(lambda x: lambda: x, inner)
-        | st.builds(collections.deque, st.lists(inner, max_size=3))
-        | st.builds(lambda x: collections.OrderedDict(k=x), inner)
-        | st.builds(lambda x: collections.defaultdict(list, {1: x}), inner)
-        | st.builds(Dropping, inner)
-        | st.builds(Reduced, inner)
-    ),
-    max_leaves=12,
-)
-
-
-@settings(max_examples=60)
-@given(st.dictionaries(st.sampled_from("abcd"), structures, max_size=4))
-def test_every_path_leads_to_what_it_names(inside: dict[str, Any]) -> None:
-    dataset = Rows(**inside)
-    found = scan(dataset)
-    each: Any
-    for each in (*found.unsendable, *found.held):
-        at = follow(each.path, dataset)
-        assert type(at).__name__ == each.kind, each
-    for code in found.local_code:
-        assert follow(code.path, dataset).__qualname__ == code.name
-    assert bool(found.unsendable or found.local_code) == (not _pickles(dataset))
-    assert any(each.anyone for each in found.unsendable) == (not _ships(dataset))
-
-
-def follow(path: str, dataset: Any) -> Any:
-    """What a path in words leads to."""
-    expression, _, origin = path.partition(", where ")
-    if origin:
-        name, _, rest = origin.partition(" is the ")
-        value = follow(f"the {rest.replace('variable ', f'variable {name} ', 1)}", dataset)
-        return eval(expression, {}, {name.strip("'"): value})
-    if path.startswith("the variable "):
-        name, _, rest = path.removeprefix("the variable '").partition("' ")
-        function = follow(rest.removeprefix("that ").removesuffix(" closes over"), dataset)
-        return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
-    return eval(path, {}, {"dataset": dataset})
