@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -309,6 +310,14 @@ def test_702_workers_that_take_turns() -> None:
     assert finding.edit is not None
     assert (finding.edit.before, finding.edit.after) == ("num_workers=16", "num_workers=5")
     assert only("STK702", machine=Machine(cpus=cpus(4)), target=target(num_workers=16)).severity == "low"
+
+
+def test_702_is_silent_where_no_workers_are_advised() -> None:
+    quick = samples(sample_s=8 * (2e-6,), cpu_s=8 * (2e-6,))
+    told = {"machine": Machine(cpus=cpus(4)), "target": target(num_workers=16), "samples": quick}
+    assert "too quick" in only("STK702", **told).evidence
+    assert found("STK702", **told, speed=SimpleNamespace(always_inline=True)) == []
+    assert found("STK702", **told, speed=SimpleNamespace(always_inline=False)) != []
 
 
 def test_702_waiting_for_a_cpu_is_not_waiting_for_data() -> None:

@@ -32,6 +32,7 @@ from stoker._core.finding import Edit, Finding, counted, duration
 from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.samples import Samples
+from stoker._doctor.facts.speed import Speed
 from stoker._doctor.facts.target import Loader, Target
 
 _FEW = 4
@@ -40,7 +41,9 @@ _LEAST_S = 1e-4
 """Samples quicker than this are over before a clock of CPU time has moved."""
 
 
-def examine(machine: Machine, target: Target, samples: Samples | None = None) -> Iterator[Finding]:
+def examine(
+    machine: Machine, target: Target, samples: Samples | None = None, speed: Speed | None = None
+) -> Iterator[Finding]:
     """Against the CPUs, divided by the share of time in which a sample really computes, where that was measured."""
     if machine.cpus is None or target.assumed:
         return
@@ -48,6 +51,8 @@ def examine(machine: Machine, target: Target, samples: Samples | None = None) ->
     share = _computing(samples)
     useful = max(usable, math.ceil(usable / (share or 1.0)))
     for loader in (target.loader, *target.others):
+        if loader is target.loader and speed is not None and speed.always_inline:
+            continue  # STK701 advises to have no workers at all
         if loader.num_workers > max(useful, usable + 1):  # one more than CPUs is a matter of taste
             yield _finding(loader, machine, samples if loader is target.loader else None, share, useful)
 
@@ -56,9 +61,11 @@ def _finding(
     loader: Loader, machine: Machine, samples: Samples | None, share: float | None, useful: int
 ) -> Finding:
     assert machine.cpus is not None
-    if share is None or samples is None:
+    severity = "low"
+    if samples is None or not samples.sample_s:
         what = "what its samples cost was not measured"
-        severity = "low"
+    elif share is None:
+        what = "its samples are too quick, or were too few, to tell what share of their time they compute"
     else:
         what = f"a sample takes {duration(median(samples.sample_s))} and computes {share:.0%} of that"
         severity = "moderate" if loader.num_workers > 2 * useful else "low"
