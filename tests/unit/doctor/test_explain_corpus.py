@@ -137,13 +137,13 @@ AssertionError: can only test a child process
 
 def test_a_log_full_of_loaders_does_not_make_an_error_theirs():
     """The name of a loader in bars, options and warnings, and what its clean-up prints after an error, are no cause."""
-    failed = [each for each in UNRELATED if "Error" in each.values[0]]
+    failed = [(each.id, text) for each in UNRELATED if "Error" in (text := str(each.values[0]))]
     assert len(failed) > 80
-    before = [(each.id, found) for each in failed if (found := explain(NOISE + each.values[0]).code)]
+    before = [(name, found) for name, text in failed if (found := explain(NOISE + text).code)]
     after = [
-        (each.id, found)
-        for each in failed
-        if "Traceback" in each.values[0] and (found := explain(each.values[0] + CLEANUP).code)
+        (name, found)
+        for name, text in failed
+        if "Traceback" in text and (found := explain(text + CLEANUP).code)
     ]
     assert (before, after) == ([], [])
     assert explain(CLEANUP).code == "STK308"
