@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 
 import pytest
 
 import stoker
+from stoker._core.finding import Finding
 from stoker._doctor.catalogue import catalogue, check_of
-from stoker._doctor.explain import PROCEDURE, explain_log, first_advice
+from stoker._doctor.explain import PROCEDURE, Also, Explanation, explain_log, first_advice
 from stoker._doctor.facts import machine
 from stoker._doctor.reading import logs
 from stoker.errors import LoaderClosed, WorkerDied, coded
@@ -281,3 +283,30 @@ def test_this_machine_as_a_cause():
     assert check.here(plain) == "there are 64 GiB of memory, of which 8 GiB can be taken now"
     for each in catalogue():
         assert each.here is None or each.here(machine.Machine()) == ""
+
+
+def test_a_long_answer_loses_what_is_missed_least_and_keeps_the_next_command():
+    advice = "Set it. " * 60 + "\n```python\n" + "line\n" * 9 + "```"
+    also = tuple(
+        Also(f"STK80{number}", "Something else that was seen " * 4, number, "later") for number in range(3)
+    )
+    found = Explanation(
+        Finding("STK201", "high", "evidence " * 20, advice),
+        title="Title",
+        also=also,
+        page="a page",
+        next="stoker doctor",
+    )
+    lines = str(found).splitlines()
+    assert len(lines) <= 24
+    assert lines[-1].split(maxsplit=1) == ["Next", "stoker doctor"]
+    assert "STK801" not in str(found)
+    short = dataclasses.replace(found, finding=Finding("STK201", "high", "evidence", "Set it."))
+    assert "Also      STK800" in str(short)
+
+
+def test_millions_of_blank_lines_are_no_text_to_search():
+    log = logs.of_file(io.BytesIO(b"\n" * 300_000 + BUS.encode()))
+    assert explain_log(log).line_number == 300_001
+    assert log.whole
+    assert len(log.text) < 1000

@@ -121,7 +121,7 @@ CHECK = Check(
             weight=22,
         ),
         Mark(
-            r"storage\._share_cuda_\(\)|in reduce_tensor\b[^\n]*\n[^\n]*_share_cuda_",
+            r"storage\._share_cuda_\(\)",
             also=(LOADER, STARTING),
             never=(FEEDING,),
             weight=22,

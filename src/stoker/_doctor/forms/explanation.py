@@ -71,7 +71,7 @@ def _sections(found: Explanation) -> list[tuple[str, list[str]]]:
         ("Fix", _advice_lines(finding.advice)),
         ("Stoker", [bare(found.prevented)]),
         (
-            "also",
+            "Also",
             [
                 f"{each.code} {bare(each.title)} (line {each.line_number}): {each.reason}"
                 for each in found.also[:3]
@@ -88,14 +88,14 @@ def _unknown(found: Explanation) -> list[tuple[str, list[str]]]:
         ("Clues", [" · ".join(_clue_texts(found))]),
         ("Narrow it", [f"{number}  {step}" for number, step in enumerate(found.procedure, 1)]),
         (
-            "also",
+            "Also",
             [
                 f"{each.code} {bare(each.title)} (line {each.line_number}): {each.reason}"
                 for each in found.also[:3]
             ],
         ),
         (
-            "next",
+            "Next",
             [f"{found.next}   does all that by itself (TARGET: train.py:loader, package.module:dataset)"],
         ),
     ]

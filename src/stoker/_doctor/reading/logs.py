@@ -135,8 +135,11 @@ def _read(lines: Iterable[str]) -> Log:
     everything: list[tuple[int, str]] | None = []
     chars = 0
     windows = {tier: _Windows(*room) for tier, room in _KEPT_CHARS.items()}
-    number = 0
+    number = blank = 0
     for number, line in enumerate(lines, 1):
+        blank = blank + 1 if line in ("\n", "\r\n", "") else 0
+        if blank > _MOST_BLANK:
+            continue
         if everything is not None:
             everything.append((number, line))
             chars += len(line)
