@@ -47,6 +47,11 @@ def coded(error: _Error, code: str) -> _Error:
     return error
 
 
+def without_notes(text: str) -> str:
+    """A printed traceback without the lines that name codes: for one that is shown below an exception which has them itself."""
+    return "".join(line for line in text.splitlines(keepends=True) if not _is_ours(line.strip()))
+
+
 def _is_ours(note: object) -> bool:
     return isinstance(note, str) and note == _NOTE.format(note[:6])
 

@@ -47,6 +47,7 @@ from stoker._worker.status import (
 
 CLOSE_S = 1.5
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+from stoker.errors import coded
 
 
 class ThreadHandle:
@@ -230,7 +231,11 @@ class ThreadExecutor:
             maker = Maker(spec, worker, shared=True, keeps_state=True, resume=resume)
             maker.watch = Watch(self._pages[worker], self._epoch)
             if spec.worker_init_fn is not None:
-                spec.worker_init_fn(worker)
+                try:
+                    spec.worker_init_fn(worker)
+                except Exception as error:
+                    coded(error, "STK810")
+                    raise
         except BaseException as error:
             failed = error
         page = self._pages[worker]

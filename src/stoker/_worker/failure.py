@@ -11,7 +11,7 @@ from typing import Any
 
 import cloudpickle
 
-from stoker.errors import WorkerFailure, WorkerTraceback, coded
+from stoker.errors import WorkerFailure, WorkerTraceback, coded, without_notes
 
 _OUTSIDE = ("errno", "strerror", "filename", "filename2")
 """What an OSError keeps outside of its ``__dict__``."""
@@ -57,10 +57,13 @@ def unpack(failure: Failure) -> BaseException:
             error = _rebuild(*pickle.loads(failure.payload))
         except Exception:
             error = None
+    trace = failure.traceback
     if error is None:
         error = WorkerFailure(f"{failure.name}: {failure.text}")
+    else:
+        trace = without_notes(trace)
     error.__cause__ = WorkerTraceback(
-        f"Caught {failure.name} in DataLoader worker process {failure.worker}.\nOriginal {failure.traceback}"
+        f"Caught {failure.name} in DataLoader worker process {failure.worker}.\nOriginal {trace}"
     )
     return error
 

@@ -105,7 +105,7 @@ CHECK = Check(
             weight=7,
         ),
         Mark(r"Caught \w+(?: \w+)? in pin memory thread for device", weight=7),
-        Mark(r"stoker: (?:while making the batch of|the batch of) dataset ind", weight=9),
+        Mark(r"stoker: (?:while fetching|in the batch of) dataset ind", weight=9),
     ),
     rows=(26,),
 )
