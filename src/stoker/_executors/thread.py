@@ -44,10 +44,10 @@ from stoker._worker.status import (
     WORKING,
     StatusPage,
 )  # fmt: skip
+from stoker.errors import coded
 
 CLOSE_S = 1.5
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
-from stoker.errors import coded
 
 
 class ThreadHandle:
