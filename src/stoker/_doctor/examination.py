@@ -139,7 +139,7 @@ class _Visit:
                 # Samples that are made in a fork of a process with such threads may hang where training would not.
                 alone = plan.samples and bool(hazards) and can_load
                 try:
-                    self._gather(plan, alone=alone, hazards=hazards)
+                    self._gather(plan, alone=alone, hazards=hazards, can_load=can_load)
                 except TargetError as error:  # it was loaded once
                     self.facts[plan.name] = Missing(f"the target could not be loaded again: {error}")
 
@@ -150,7 +150,7 @@ class _Visit:
             found = self._wards[alone] = self._open()
         return found
 
-    def _gather(self, plan: probes.Plan, *, alone: bool, hazards: tuple[str, ...]) -> None:
+    def _gather(self, plan: probes.Plan, *, alone: bool, hazards: tuple[str, ...], can_load: bool) -> None:
         mine: list[Mishap] = []
         while True:
             left_s = self._deadline - time.monotonic()
@@ -170,6 +170,9 @@ class _Visit:
                     f"it hung in a fork of this process, which threads of {', '.join(hazards)} do not survive"
                 )
                 break
+            if mishap.what == "hung" and plan.name == "samples" and not alone and self._threads:
+                self._hung_in_fork(plan, mishap, can_load=can_load)
+                break
             mine.append(mishap)
             self._mishaps.append((plan.name, mishap))
             self.facts[plan.name] = Missing(_summary(mishap))
@@ -178,6 +181,29 @@ class _Visit:
                     self._wrecked = _summary(mishap)
                 break
             self._avoid.add(mishap.index)
+
+    @property
+    def _threads(self) -> tuple[str, ...]:
+        """Python threads that a fork of the target's process does not have."""
+        return getattr(self.facts.get("process"), "python_threads", ())
+
+    def _hung_in_fork(self, plan: probes.Plan, mishap: Mishap, *, can_load: bool) -> None:
+        """A sample hung in a fork, and threads that it may have waited for were not there: what does it do where they are?
+
+        Whether forked workers would hang is then known, and all other probes fork: they are left out.
+        """
+        if can_load:
+            self._gather(plan, alone=True, hazards=(), can_load=True)
+            if self._wrecked or isinstance(self.facts[plan.name], Missing):
+                return  # it hangs there too: that has been told
+        mishap = replace(mishap, lacking=self._threads)
+        self._wrecked = (
+            f"{_summary(mishap)} in a fork, which has no other threads ({', '.join(self._threads[:3])})"
+        )
+        self.facts.setdefault(plan.name, Missing(self._wrecked))
+        loader = getattr(self.facts.get("target"), "loader", None)
+        if loader is not None and loader.num_workers and loader.start_method == "fork":
+            self._mishaps.append((plan.name, mishap))
 
     def _loaded(self, target: str, **arguments: Any) -> Patient:
         patient = self._admit(None)

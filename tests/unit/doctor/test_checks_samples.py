@@ -295,6 +295,14 @@ def test_a_sample_that_hung_is_named_once_with_its_line() -> None:
     assert (unknown.severity, unknown.where) == ("low", None)
 
 
+def test_a_sample_that_waits_for_a_thread_that_forks_lack_is_told_as_that() -> None:
+    found = only(stk411_hanging_sample.examine(Mishaps((("samples", replace(HUNG, lacking=("feeder",))),))))
+    assert (
+        "in a forked process, which does not have the 1 other thread of this one (feeder)" in found.evidence
+    )
+    assert "worker_init_fn" in found.advice
+
+
 def test_a_sample_that_killed_or_ate_memory_is_named() -> None:
     found = only(stk412_deadly_sample.examine(Mishaps((("samples", DEAD), ("samples", HUNG)))))
     assert (found.code, found.where, found.numbers["index"]) == ("STK412", "dataset[2]", 2)

@@ -100,6 +100,36 @@ def test_next_to_threads_that_forks_do_not_copy_samples_are_made_by_a_patient_of
     assert told.passed == ("STK401",)
 
 
+def threaded(**loader: Any) -> tuple[Answer, Answer]:
+    """What a process with a thread and its target tell of themselves."""
+    loaded = SimpleNamespace(hazards=(), python_threads=("feeder",))
+    return Answer(loaded), Answer(
+        SimpleNamespace(kind="loader", stream=False, loader=SimpleNamespace(engine="torch", **loader))
+    )
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_hangs_only_in_a_fork_is_told_of_forked_workers_alone(clinic: Clinic, workers: int) -> None:
+    loaded, target = threaded(num_workers=workers, start_method="fork")
+    clinic.loads = deque([loaded, loaded])
+    clinic.answers = {"target": deque([target]), "samples": deque([mishap("hung", 0), Answer(FINE)])}
+    told = doctor("data:train", select=["STK409", "STK411"])
+    assert clinic.asked[1:] == [("samples", 1, True, ()), ("samples", 2, False, ())]
+    assert told.facts["samples"] is FINE
+    assert told.facts["round_trip"].reason.endswith("in a fork, which has no other threads (feeder)")
+    assert [each.where for each in told.findings] == ["dataset[0]"] * (workers > 0)
+
+
+def test_what_hangs_with_its_threads_too_is_told_whoever_makes_it(clinic: Clinic) -> None:
+    loaded, target = threaded(num_workers=0, start_method="fork")
+    clinic.loads = deque([loaded, loaded, loaded])
+    clinic.answers = {"target": deque([target]), "samples": deque([mishap("hung", 0) for _ in range(3)])}
+    clinic.answers["samples"][2] = mishap("hung", 1)
+    told = doctor("data:train", select=["STK409", "STK411"])
+    assert [each.where for each in told.findings] == ["dataset[0]", "dataset[1]"]
+    assert told.facts["round_trip"] == Missing("sample 1 hung: because")
+
+
 def test_a_target_that_loads_only_once_loses_nothing_that_was_found(clinic: Clinic) -> None:
     risky = Answer(SimpleNamespace(hazards=(SimpleNamespace(module="polars"),)))
     clinic.loads = deque([risky, Answer(failure="it is locked")])

@@ -3,7 +3,9 @@
 What it finds
 -------------
 A probe made samples in a child process and did not come back within its time: 10 seconds and more, where making samples is
-budgeted with 1.5. The index it was on and its Python stack are told, and the other samples were examined without it.
+budgeted with 1.5. The index it was on and its Python stack are told, and the other samples were examined without it. Where the
+process has other Python threads, which a forked worker does not have, the sample is made beside them too: if it comes back then,
+the finding says so, and there is none for a loader that forks no workers.
 
 Why it hurts
 ------------
@@ -28,10 +30,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stoker._core.finding import Finding
+from stoker._core.finding import Finding, counted
 from stoker._doctor.check import Check
 from stoker._doctor.facts.mishaps import Mishaps
-from stoker._doctor.facts.samples import innermost
+from stoker._doctor.facts.samples import Mishap, innermost
+
+_MOST_NAMED = 3
 
 
 def examine(mishaps: Mishaps) -> Iterator[Finding]:
@@ -45,14 +49,27 @@ def examine(mishaps: Mishaps) -> Iterator[Finding]:
         place = f"dataset[{mishap.index}]" if known else f"the probe {probe!r}"
         stack = f"; it stands in {innermost(mishap.stack)}" if mishap.stack else ""
         yield CHECK.finding(
-            f"{place} did not come back: {mishap.text}{stack}",
-            "Give what it waits for a timeout, or leave this sample out."
-            if known
-            else "Look at the line where it stands: what does it wait for?",
+            f"{place} did not come back{_lacking(mishap)}: {mishap.text}{stack}",
+            _advice(mishap),
             severity="high" if known or mishap.stack else "low",
             where=place if known else None,
             numbers={"index": mishap.index, "probe": probe},
         )
+
+
+def _lacking(mishap: Mishap) -> str:
+    if not mishap.lacking:
+        return ""
+    names = ", ".join(mishap.lacking[:_MOST_NAMED]) + (", …" if len(mishap.lacking) > _MOST_NAMED else "")
+    return f" in a forked process, which does not have the {counted(len(mishap.lacking), 'other thread')} of this one ({names})"
+
+
+def _advice(mishap: Mishap) -> str:
+    if mishap.lacking:
+        return "Start what it waits for at the first __getitem__ of every worker, or in worker_init_fn."
+    if mishap.index is None:
+        return "Look at the line where it stands: what does it wait for?"
+    return "Give what it waits for a timeout, or leave this sample out."
 
 
 CHECK = Check(__name__, __doc__, severity="high", examine=examine, rows=(33,))

@@ -92,6 +92,8 @@ class Mishap:
     text: str
     """ "no answer for 10 s", "killed by SIGSEGV", "4.1 GiB of the 4 GiB it may take"."""
     stack: str = ""
+    lacking: tuple[str, ...] = ()
+    """Python threads that were not there because it ran in a fork, where it came back with them, or nobody could try."""
 
 
 @dataclass(frozen=True, slots=True)
