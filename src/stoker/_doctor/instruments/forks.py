@@ -70,7 +70,8 @@ def answers(jobs: Sequence[Callable[[], Any]], within_s: float) -> list[Any]:
             os.close(ours)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            with contextlib.suppress(ChildProcessError):  # the target may have SIGCHLD ignored
+                os.waitpid(pid, 0)
     return told
 
 

@@ -94,14 +94,14 @@ def _observed(
     ledger = _Ledger(start)
     fetch = fetcher(subject)
     warm_up, sample_s = _warmed(fetch, indices)
-    if not fetch(indices[:8]):
-        return Missing("no sample could be made in a worker")
     left = len(indices) - warm_up
     each = min(left // _WINDOWS, int(_MEASURED_S / _WINDOWS / max(sample_s, 1e-7)))
     if each * _WINDOWS < LEAST_SAMPLES:
         return Missing(
             f"a sample takes {sample_s:.2g} s: too few in {_MEASURED_S} s to tell growth from a start"
         )
+    if not fetch(indices[:8]):
+        return Missing("no sample could be made in a worker")
     ledger.read()  # the first reading grows by what reading takes
     at, windows, settled = warm_up, [], ledger.copied()
     last = ledger.read()
