@@ -19,6 +19,7 @@ from torch.utils.data import (
     DistributedSampler,
     IterableDataset,
     Sampler,
+    SequentialSampler,
     SubsetRandomSampler,
     get_worker_info,
 )
@@ -27,7 +28,9 @@ from torch.utils.data.datapipes.iter import IterableWrapper
 from stoker._doctor.checks import stk501_repeated_randomness, stk503_drop_last_loss
 from stoker._doctor.facts import Missing
 from stoker._doctor.facts.randomness import Randomness, Source
+from stoker._doctor.facts.sampler import Sampler as Sampled
 from stoker._doctor.facts.stream import Reading, Stream
+from stoker._doctor.instruments import trial
 from stoker._doctor.instruments.digest import digest
 from stoker._doctor.instruments.forks import Enough, Lost, answers, become_worker, soft_limit
 from stoker._doctor.patients.subject import Subject
@@ -276,6 +279,40 @@ def test_samplers_are_looked_at():
     assert (plain.seen, plain.repeats, plain.ranks) == (0, True, ())
     assert not look(DistributedSampler(dataset, 2, 0, shuffle=False)).repeats
     assert isinstance(sampler.probe(Subject(dataset)), Missing)
+    assert sampler.probe(Subject([])) == Sampled("SequentialSampler", 0, 0, empty=True)
+    of_nothing = {"sampler": SequentialSampler([])}
+    assert isinstance(
+        told := sampler.probe(Subject(of_nothing["sampler"].data_source, arguments=of_nothing)), Sampled
+    )
+    assert told.empty
+    unknown = NoLength()
+    for arguments in ({}, {"sampler": SequentialSampler(unknown)}):
+        assert isinstance(told := sampler.probe(Subject(unknown, arguments=arguments)), Sampled)
+        assert told.error == "len(dataset): OSError: no index"
+
+
+class NoLength(list[int]):
+    def __len__(self):
+        raise OSError("no index")
+
+
+def test_a_worker_on_trial_answers_though_its_child_holds_the_pipe():
+    ours, theirs = os.pipe()
+
+    def starts_a_process():
+        if os.fork() == 0:
+            os.close(theirs)
+            os.read(ours, 1)
+            os._exit(0)
+        return 7
+
+    try:
+        assert trial.in_worker(Subject([1, 2, 3]), starts_a_process) == 7
+        with pytest.raises(trial.TrialFailed, match="ended with code 0"):
+            trial.in_worker(Subject([1, 2, 3]), lambda: starts_a_process() and os._exit(0))
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_forks_that_hang_die_or_are_enough():

@@ -3,7 +3,8 @@
 What it finds
 -------------
 The sampler is read for a moment. It is found when indices lie outside of `len(dataset)` and the dataset refuses them, when
-the sampler itself raises, when it gives nothing, and when it is an iterator that can be used for one epoch only.
+the sampler itself raises, when it gives nothing, and when it is an iterator that can be used for one epoch only. So is a dataset
+that has no samples at all, or whose `__len__` raises.
 
 Why it hurts
 ------------
@@ -51,7 +52,14 @@ def examine(sampler: Sampler, target: Target) -> Iterator[Finding]:
                 "seen": sampler.seen,
             },
         )
-    if sampler.error:
+    if sampler.error.startswith("len(dataset)"):
+        yield CHECK.finding(
+            f"{sampler.error}: {sampler.name} cannot tell which indices there are",
+            "Give the dataset a __len__ that returns how many samples there are, or the loader a sampler that needs none.",
+            where="dataset.__len__",
+            numbers={"seen": 0},
+        )
+    elif sampler.error:
         yield CHECK.finding(
             f"{sampler.name} raised after {sampler.seen} indices: {sampler.error}",
             "Correct the sampler: it runs in the training process, before any worker.",
@@ -63,6 +71,13 @@ def examine(sampler: Sampler, target: Target) -> Iterator[Finding]:
             f"the sampler is an iterator ({sampler.name}): it is used up after one epoch, and the next has no batches",
             "Write it as a class whose __iter__ begins anew.",
             where="sampler",
+        )
+    elif sampler.empty and sampler.length == 0:
+        yield CHECK.finding(
+            "the dataset has no samples: its length is 0",
+            "Check where it looks for them: a pattern or folder that matches nothing gives an epoch without batches, and no error.",
+            where="dataset",
+            numbers={"seen": 0, "length": 0},
         )
     elif sampler.empty and sampler.length:
         yield CHECK.finding(

@@ -32,7 +32,7 @@ class Sampler:
     """Whether it is an iterator, or a generator: it has one epoch and is empty afterwards."""
     empty: bool = False
     error: str = ""
-    """What it raised itself."""
+    """What it raised itself; "len(dataset): ..." where it asked the dataset for its length, which raised."""
     repeats: bool = False
     """Whether it draws the same random order in every epoch until its ``set_epoch`` is called."""
     world: int = 1

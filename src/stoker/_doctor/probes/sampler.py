@@ -36,11 +36,23 @@ def probe(subject: Subject) -> Sampler | Missing:
     if isinstance(subject.dataset, IterableDataset):
         return Missing("a stream has no sampler")
     own = _own(subject)
-    if own is None:
+    try:
+        length = (
+            len(subject.dataset)
+            if own is None or _is_plain(own, subject.dataset)
+            else _length(subject.dataset)
+        )
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        return Sampler(
+            "SequentialSampler" if own is None else type(own).__name__, 0, None, error=f"len(dataset): {said}"
+        )
+    if own is None and length:
         return Missing("there is no sampler")
-    length = _length(subject.dataset)
+    if own is None:
+        return Sampler("SequentialSampler", 0, 0, empty=True)
     if _is_plain(own, subject.dataset):
-        return Sampler(type(own).__name__, 0, length, repeats=_is_shuffled(own))
+        return Sampler(type(own).__name__, 0, length, empty=not length, repeats=_is_shuffled(own))
     (found,) = answers([lambda: _look(subject, own, length)], _HARD_S)
     if isinstance(found, Lost):
         return Missing(f"the sampler could not be read: {found.reason}")
@@ -51,12 +63,17 @@ def probe(subject: Subject) -> Sampler | Missing:
 def _own(subject: Subject) -> Any:
     """The user's batch sampler, else the sampler."""
     of_loader, arguments = subject.loader, subject.arguments
-    batches = arguments.get("batch_sampler") or getattr(of_loader, "batch_sampler", None)
+    # Not by their truth: an empty sampler is false, and one may raise when it is asked for its length.
+    batches = _first(arguments.get("batch_sampler"), getattr(of_loader, "batch_sampler", None))
     if batches is not None and type(batches) is not BatchSampler:
         return batches
-    return (
-        arguments.get("sampler") or getattr(of_loader, "sampler", None) or getattr(batches, "sampler", None)
+    return _first(
+        arguments.get("sampler"), getattr(of_loader, "sampler", None), getattr(batches, "sampler", None)
     )
+
+
+def _first(*given: Any) -> Any:
+    return next((each for each in given if each is not None), None)
 
 
 def _is_plain(own: Any, dataset: Any) -> bool:
