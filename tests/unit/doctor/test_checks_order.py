@@ -346,6 +346,12 @@ def test_samplers_that_cannot_be_right():
     assert "KeyError: 3" in raising.evidence
     (empty,) = stk511.examine(Sampler("Own", 0, 10, empty=True), TARGET)
     assert empty.numbers["seen"] == 0
+    (nothing,) = stk511.examine(Sampler("SequentialSampler", 0, 0, empty=True), TARGET)
+    assert (nothing.where, nothing.numbers["length"]) == ("dataset", 0)
+    (unknown,) = stk511.examine(
+        Sampler("RandomSampler", 0, None, error="len(dataset): OSError: no index"), TARGET
+    )
+    assert (unknown.where, "OSError: no index" in unknown.evidence) == ("dataset.__len__", True)
 
 
 def test_a_dataset_that_takes_any_index_and_an_ordinary_sampler_are_fine():
@@ -358,8 +364,10 @@ def test_two_loaders_that_both_keep_their_workers():
     both = _target(
         persistent_workers=True, num_workers=8, others=({"persistent_workers": True, "num_workers": 4},)
     )
-    (found,) = stk602.examine(both, Machine(available_bytes=64 << 30))
+    (found,) = stk602.examine(both, Machine(available_bytes=4 << 30))
     assert (found.code, found.severity) == ("STK602", "low")
+    (trifle,) = stk602.examine(both, Machine(available_bytes=64 << 30))
+    assert trifle.severity == "none"
     assert (found.numbers["workers"], found.numbers["idle"]) == (12, 4)
     batches, rows = Samples((0,), (), batch_bytes=1 << 20), Scan(copied_bytes=1 << 30, nbytes=2 << 30)
     (scarce,) = stk602.examine(both, Machine(available_bytes=8 << 30), batches, rows)
@@ -370,6 +378,7 @@ def test_two_loaders_that_both_keep_their_workers():
     assert sent.numbers["idle_bytes"] == 4 * ((150 << 20) + (2 << 30))
     (written,) = stk602.examine(_target(persistent_workers=True, num_workers=4, source=_script()))
     assert written.numbers["workers"] == 6
+    assert written.evidence.startswith("the target's file makes 2 loaders with persistent workers")
 
 
 def test_one_loader_that_keeps_its_workers_is_fine():
@@ -440,6 +449,8 @@ def test_epochs_that_are_short_against_the_start_of_workers():
     assert ours.numbers["start_s"] == pytest.approx(3.0)
     (forked,) = stk706.examine(_target(num_workers=8), quick)
     assert forked.severity == "low"
+    (served,) = stk706.examine(_target(num_workers=8, start_method="forkserver", engine="stoker"), quick)
+    assert (served.severity, served.numbers["start_s"]) == ("low", forked.numbers["start_s"])
 
 
 def test_long_epochs_and_workers_that_stay_are_fine():

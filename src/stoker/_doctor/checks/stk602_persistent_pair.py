@@ -39,6 +39,9 @@ from stoker._doctor.sources.script import Made, read
 _SHARE = 0.25
 """Of the memory that is available: more is worth changing."""
 
+_TRIFLE = 0.01
+"""Of the same: less is nothing to change for."""
+
 _FORKED_BYTES, _STARTED_BYTES = 16 << 20, 150 << 20
 """What an idle worker holds for itself beside the dataset, once it has made some samples: a forked one, and one that had to import
 torch by itself."""
@@ -65,23 +68,35 @@ def examine(
     workers = [_workers(each, kept[0].num_workers) for each in made]
     if len(made) > 1 and all(workers):
         site = f"{target.file}:{made[-1].line}" if target.file else None
-        yield _found(workers, _worker_bytes(kept[0], scan), 0, site, machine)
+        yield _found(workers, _worker_bytes(kept[0], scan), 0, site, machine, script=True)
 
 
 def _found(
-    workers: list[int], worker_bytes: int, ahead_bytes: int, site: str | None, machine: Machine | None
+    workers: list[int],
+    worker_bytes: int,
+    ahead_bytes: int,
+    site: str | None,
+    machine: Machine | None,
+    *,
+    script: bool = False,
 ) -> Finding:
+    """``script``: the loaders were read in the target's file, and may not all be made in one run."""
     idle = sum(workers) - max(workers)
     taken = idle * worker_bytes + ahead_bytes
     available = machine.available_bytes if machine else None
     scarce = available is not None and taken > _SHARE * available
     room = "" if available is None else f", of {available >> 20} MiB that are available"
+    trifling = available is not None and taken < _TRIFLE * available
+    sums = f"{' + '.join(map(str, workers))} = {sum(workers)} processes"
     return CHECK.finding(
-        f"{counted(len(workers), 'loader')} with persistent workers keep {' + '.join(map(str, workers))} = {sum(workers)} "
-        "processes; "
-        f"at least {idle} of them are idle at any time and hold about {taken >> 20} MiB{room} (an estimate)",
+        (
+            f"the target's file makes {counted(len(workers), 'loader')} with persistent workers: in one run they keep {sums}; "
+            if script
+            else f"{counted(len(workers), 'loader')} with persistent workers keep {sums}; "
+        )
+        + f"of these at least {idle} idle at any time and hold about {taken >> 20} MiB{room} (an estimate)",
         "Set persistent_workers=False for the loader that is used less, or give it fewer workers.",
-        severity="moderate" if scarce else "low",
+        severity="moderate" if scarce else "none" if trifling else "low",
         edit=Edit("persistent_workers=False", "persistent_workers=True", site, "argument"),
         numbers={"workers": sum(workers), "idle": idle, "idle_bytes": taken, "available_bytes": available},
     )

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from stoker._core.finding import Edit, Finding, Gain, duration
+from stoker._core.finding import Edit, Finding, Gain, counted, duration
 from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.scan import Scan
@@ -70,7 +70,8 @@ def examine(
     if share < _LOW:
         return
     yield CHECK.finding(
-        f"{loader.batches} batches take {loader.num_workers} workers about {duration(epoch_s)}, and starting the workers "
+        f"{counted(loader.batches, 'batch', 'batches')} in {counted(loader.num_workers, 'worker')}: about "
+        f"{duration(epoch_s)} an epoch, and starting the workers "
         f"({loader.start_method}) takes about {duration(start_s)} at every iter(): {share:.0%} of an epoch (an estimate)",
         "Set persistent_workers=True.",
         severity="moderate" if share > _MODERATE and start_s > _FELT_S else "low",
@@ -90,8 +91,8 @@ def examine(
 
 
 def _start_s(method: str, workers: int, engine: str, scan: Scan | None) -> float:
-    if method == "fork":
-        return _FORK_S * workers
+    if method == "fork" or (method == "forkserver" and engine == "stoker"):
+        return _FORK_S * workers  # stoker's server stays, with torch and the dataset in it
     sent_s = scan.pickle_s if scan and scan.pickle_s else 0.0
     return _IMPORT_S + sent_s * (1 if engine == "stoker" else workers)
 
