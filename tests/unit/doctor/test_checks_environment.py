@@ -12,6 +12,7 @@ from stoker._core.finding import Finding
 from stoker._doctor.catalogue import check_of
 from stoker._doctor.diagnosis import diagnose
 from stoker._doctor.facts.process import Hazard
+from stoker._doctor.facts.scan import Scan, Unsendable
 from stoker._doctor.probes.process import interactive
 from stoker._doctor.sources.unguarded import uses
 from tests.unit.doctor.given import process, target
@@ -168,6 +169,15 @@ def test_303_threads_that_are_not_listed() -> None:
     own = process(python_threads=("MyPrefetcher", "tqdm_monitor"), native_threads=12)
     finding = only("STK303", process=own, target=target())
     assert (finding.severity, finding.where, finding.numbers["python_threads"]) == ("low", "MyPrefetcher", 1)
+    assert finding.edit is not None
+
+
+def test_303_a_fork_server_is_not_advised_to_what_cannot_be_sent_there() -> None:
+    held = Scan(unsendable=(Unsendable("dataset.pool", "ThreadPoolExecutor", "cannot pickle it", "", True),))
+    for risky in (process(hazards=(Hazard("polars", "pool"),)), process(python_threads=("Own",))):
+        finding = only("STK303", process=risky, target=target(), scan=held)
+        assert finding.edit is None
+        assert "once dataset.pool can be sent there" in finding.advice
 
 
 def test_303_threads_that_say_nothing() -> None:

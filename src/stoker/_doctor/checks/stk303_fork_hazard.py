@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from stoker._core.finding import Edit, Finding, counted
 from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.process import Process
+from stoker._doctor.facts.scan import LocalCode, Scan, Unsendable
 from stoker._doctor.facts.target import Loader, Target
 from stoker._doctor.wording import LOADER
 
@@ -40,29 +41,43 @@ _HARMLESS = ("IPythonHistorySavingThread", "IOPub", "Heartbeat", "Control", "pyd
 _MOST_NAMED = 5
 
 
-def examine(process: Process, target: Target) -> Iterator[Finding]:
-    """A listed pool is a hazard; another thread may be one; a number of native threads says nothing."""
+def examine(process: Process, target: Target, scan: Scan | None = None) -> Iterator[Finding]:
+    """A listed pool is a hazard; another thread may be one; a number of native threads says nothing.
+
+    A fork server is no way out for what cannot be sent there.
+    """
     loader = target.loader
     if loader.start_method != "fork" or not loader.num_workers:
         return
     if process.hazards:
-        yield _listed(process, loader)
+        yield _listed(process, loader, _stuck(scan))
         return
     threads = [name for name in process.python_threads if not name.startswith(_HARMLESS)]
     if threads and loader.engine != "stoker":
+        stuck = _stuck(scan)
         shown = ", ".join(threads[:_MOST_NAMED]) + (", …" if len(threads) > _MOST_NAMED else "")
         yield CHECK.finding(
             f"{counted(len(threads), 'Python thread')} beside the main one: {shown}. A lock that one holds while "
             "workers are forked stays locked in them",
-            "Start such threads after the loader's first iter(), or pass multiprocessing_context='forkserver'.",
+            f"Start such threads after the loader's first iter(), or pass multiprocessing_context='forkserver'{_first(stuck)}.",
             severity="low",
-            edit=Edit(_EDIT, site=loader.site, kind="argument"),
+            edit=None if stuck else Edit(_EDIT, site=loader.site, kind="argument"),
             where=threads[0],
             numbers={"python_threads": len(threads), "native_threads": process.native_threads},
         )
 
 
-def _listed(process: Process, loader: Loader) -> Finding:
+def _stuck(scan: Scan | None) -> str:
+    """The path of a part that plain pickle cannot send; "" when there is none."""
+    parts: tuple[Unsendable | LocalCode, ...] = (*scan.unsendable, *scan.local_code) if scan else ()
+    return parts[0].path if parts else ""
+
+
+def _first(stuck: str) -> str:
+    return f" once {stuck} can be sent there" if stuck else ""
+
+
+def _listed(process: Process, loader: Loader, stuck: str) -> Finding:
     named = " and ".join(f"{each.module} ({each.pool})" for each in process.hazards)
     evidence = f"threads of {named} live in this process; workers are forked and do not have them"
     numbers = {"hazards": len(process.hazards), "native_threads": process.native_threads}
@@ -77,8 +92,8 @@ def _listed(process: Process, loader: Loader) -> Finding:
         )
     return CHECK.finding(
         evidence,
-        "Pass multiprocessing_context='forkserver'. If workers never use the library, fork is fine.",
-        edit=Edit(_EDIT, site=loader.site, kind="argument"),
+        f"Pass multiprocessing_context='forkserver'{_first(stuck)}. If workers never use the library, fork is fine.",
+        edit=None if stuck else Edit(_EDIT, site=loader.site, kind="argument"),
         where=where,
         numbers=numbers,
     )
