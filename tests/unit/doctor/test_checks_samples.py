@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -301,6 +302,14 @@ def test_a_sample_that_waits_for_a_thread_that_forks_lack_is_told_as_that() -> N
         "in a forked process, which does not have the 1 other thread of this one (feeder)" in found.evidence
     )
     assert "worker_init_fn" in found.advice
+
+
+def test_a_hang_in_the_standard_library_is_told_by_the_line_that_called_it() -> None:
+    stack = (
+        f'{STACK}\n  File "{os.path.join(os.path.dirname(os.__file__), "threading.py")}", line 327, in wait'
+    )
+    found = only(stk411_hanging_sample.examine(Mishaps((("samples", replace(HUNG, stack=stack)),))))
+    assert found.evidence.endswith("it stands in __getitem__ (data.py:12)")
 
 
 def test_a_sample_that_killed_or_ate_memory_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +42,14 @@ def test_a_fact_that_is_only_welcome_may_be_missing(more: dict[str, Any], eviden
     diagnosis = diagnose([CHECK], {"machine": MACHINE, **more})
     assert [each.evidence for each in diagnosis.findings] == [evidence]
     assert not diagnosis.skipped
+
+
+def test_what_is_true_of_two_loaders_alike_is_told_once() -> None:
+    def twice(machine: Any) -> Iterator[Finding]:
+        yield from (CHECK.finding(word, "Do something.") for word in ("same", "same", "other"))
+
+    told = diagnose([replace(CHECK, examine=twice)], {"machine": MACHINE}).findings
+    assert [each.evidence for each in told] == ["same", "other"]
 
 
 def test_a_fact_that_is_needed_may_not() -> None:

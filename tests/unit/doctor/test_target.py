@@ -96,6 +96,12 @@ def test_a_wrong_target_gets_one_clear_line(script: str, target: str, words: str
     assert "\n" not in str(raised.value)
 
 
+def test_a_file_that_does_not_parse_is_told_with_its_line(script: str) -> None:
+    Path("torn.py").write_text("rows = [1, 2]\n  more = 3\n")
+    with pytest.raises(TargetError, match=r"IndentationError: unexpected indent \(torn\.py, line 2\)"):
+        load("torn.py:rows")
+
+
 def test_the_frames_of_an_error_are_those_of_the_users_file(script: str) -> None:
     with pytest.raises(TargetError) as raised:
         load(f"{script}:broken")

@@ -46,7 +46,7 @@ def examine(round_trip: RoundTrip, target: Target, samples: Samples | None = Non
             continue
         yield CHECK.finding(
             _told(trip),
-            "Compare with num_workers=0, which worked. stoker doctor --bisect narrows it down.",
+            "Compare with num_workers=0: stoker doctor --bisect does, and narrows it down.",
             severity="moderate" if trip.outcome == "changed" else "high",
             where=f"multiprocessing_context={trip.start_method!r}",
             numbers={"outcome": trip.outcome, "seconds": round(trip.seconds, 2), "rows": round_trip.rows},

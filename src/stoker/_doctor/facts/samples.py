@@ -7,12 +7,16 @@ import re
 from dataclasses import dataclass
 
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
+_STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
 
 
 def innermost(stack: str) -> str:
-    """The last frame of a stack, that of an installed library only where there are no others: "__getitem__ (data.py:12)"."""
+    """The last frame of a stack, that of a library only where there are no others: "__getitem__ (data.py:12)"."""
     every = _FRAME.findall(stack)
-    found = [frame for frame in every if f"-packages{os.sep}" not in frame[0]] or every
+    theirs = [
+        each for each in every if f"-packages{os.sep}" not in each[0] and not each[0].startswith(_STANDARD)
+    ]
+    found = theirs or every
     return f"{found[-1][2]} ({os.path.basename(found[-1][0])}:{found[-1][1]})" if found else ""
 
 

@@ -225,6 +225,8 @@ def _kind(value: Any) -> str:
 
 def _raised(what: str, error: BaseException) -> TargetError:
     said = traceback.format_exception_only(error)[-1].strip()
+    if isinstance(error, SyntaxError) and error.filename:
+        said += f" ({os.path.basename(error.filename)}, line {error.lineno})"
     hint = ""
     if isinstance(error, ImportError) and "relative import" in str(error):
         hint = " (name it as package.module:object, from the folder that holds the package)"
