@@ -133,7 +133,7 @@ def _warmed(fetch: Any, indices: Sequence[Any]) -> tuple[int, float]:
     while done < max(8, len(indices) // 8):
         fetch(indices[done : done + 1])
         done += 1
-        if time.perf_counter() - begun > _WARM_UP_S and done >= 4:
+        if time.perf_counter() - begun > _WARM_UP_S and done >= 2:
             break
     return done, (time.perf_counter() - begun) / max(1, done - 1)
 
