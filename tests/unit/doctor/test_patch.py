@@ -400,3 +400,20 @@ def test_all_kinds_together_leave_python_that_is_not_changed_again(text):
     assert "stoker.share(dataset)" in found.text
     assert "def prepare_worker(worker_id):" in found.text
     assert patched(found.text, wanted).text == found.text
+
+
+def test_a_name_given_in_an_argument_is_not_lost():
+    text = "if (loader := DataLoader(ds, num_workers=(n := 2))): print(n)\n"
+    assert refusal(text, Edit("num_workers=0")) == "num_workers is given by (n := 2): change it there"
+    assert refusal(text, Edit("", "num_workers=2", kind="argument")).startswith("num_workers is given by")
+    assert "num_workers=(n := 2), pin_memory=True" in patch(text, Edit("pin_memory=True"))
+
+
+def test_a_class_with_arguments_of_its_own_is_not_given_others():
+    text = "class FileLoader(DataLoader):\n    def __init__(self, path, n):\n        self.n = n\n\n\nloader = FileLoader('p', 2)\n"
+    assert (
+        refusal(text, Edit("num_workers=0"), line=6)
+        == "FileLoader has arguments of its own: change its class"
+    )
+    plain = text.replace("__init__", "other")
+    assert "FileLoader('p', 2, num_workers=0)" in patch(plain, Edit("num_workers=0"), line=6)

@@ -62,9 +62,23 @@ def loader_call(source: Source, line: int | None) -> ast.Call:
             if not found
             else f"there are {len(found)} calls of a DataLoader {where}"
         )
+    if not exact and _own_arguments(source, called_name(found[0])):
+        raise Refused(f"{called_name(found[0])} has arguments of its own: change its class")
     if not any(token.start == source.start(found[0]) for token in source.tokens):
         raise Refused("its call stands in a string")  # an f-string: positions within it cannot be relied on
     return found[0]
+
+
+def _own_arguments(source: Source, name: str) -> bool:
+    """Whether this file has a class of the name that takes other arguments than the one it is made of."""
+    return any(
+        isinstance(each, ast.ClassDef)
+        and each.name == name
+        and any(
+            isinstance(part, ast.FunctionDef) and part.name in ("__init__", "__new__") for part in each.body
+        )
+        for each in ast.walk(source.tree)
+    )
 
 
 def called_name(call: ast.Call) -> str:
@@ -114,6 +128,7 @@ def put(source: Source, call: ast.Call, name: str, value: str) -> list[Replaceme
         return added(source, call, [f"{name}={value}"])
     if ast.dump(present) == ast.dump(ast.parse(value, mode="eval").body):
         return []
+    _nameless(present, name)
     return [Replacement(source.start(present), source.end(present), value)]
 
 
@@ -124,6 +139,7 @@ def taken_out(source: Source, call: ast.Call, name: str) -> list[Replacement]:
         if given(call, name) is not None:
             raise Refused(f"{name} is passed by its position")
         return []
+    _nameless(keyword.value, name)
     start, end = source.start(keyword), source.end(keyword)
     after = next(each for each in source.tokens if each.start >= end)
     if after.text == ",":
@@ -189,6 +205,12 @@ def _opened(tokens: list[Token], start: int) -> int:
     while tokens[place - 1].text == "(" and tokens[place - 2].text in ("(", ","):
         place -= 1
     return tokens[place].start
+
+
+def _nameless(value: ast.expr, name: str) -> None:
+    """Raises Refused when a value that is to go gives something a name, which may be used elsewhere."""
+    if any(isinstance(each, ast.NamedExpr) for each in ast.walk(value)):
+        raise Refused(f"{name} is given by {ast.unparse(value)}: change it there")
 
 
 def _bare(source: Source, start: int, end: int) -> int:
