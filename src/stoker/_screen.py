@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -14,6 +15,9 @@ MARGIN = 10
 COLOURS = {"none": "green", "low": "default", "moderate": "yellow", "high": "red"}
 """Of what is said, by how bad it is."""
 _NARROWEST = 80
+_STEERING = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -~])?|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+)
 _ASCII = str.maketrans({"→": "->", "−": "-", "×": "x", "…": "...", "·": ".", "–": "-", "µ": "u"})
 
 
@@ -73,7 +77,8 @@ def indented(lines: list[Line], width: int) -> list[Line]:
 
 
 def encodable(text: str, file: TextIO) -> str:
-    """The text, or what the file's encoding can say of it."""
+    """The text, or what the file's encoding can say of it; without what would steer a terminal, which an error's text may hold."""
+    text = _STEERING.sub("", text)
     encoding = getattr(file, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -36,6 +37,13 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     return size
 
 
+def _seconds(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    """A number to count down from: nan and inf are none, though a range takes them."""
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number of seconds", ctx, param)
+    return value
+
+
 @click.command()
 @click.argument("target", required=False)
 @click.option(
@@ -65,6 +73,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=1),
+    callback=_seconds,
     default=60.0,
     show_default=True,
     metavar="SECONDS",
@@ -101,6 +110,7 @@ def command(
 
     Exit code: 0, 1 by --fail-on, 2 when TARGET cannot be loaded or an option is wrong, 130 after Ctrl-C.
     """
+    _require(as_json and form not in ("screen", "json"), f"--json and --format {form} contradict each other")
     form = "json" if as_json else form
     _require(write and not fix, "--write needs --fix")
     _require(target is None and (fix or bisect), f"{'--fix' if fix else '--bisect'} needs a TARGET")

@@ -115,8 +115,7 @@ def _show(found: Explanation, *, as_json: bool) -> None:
     for line in explain_screen.plain(
         found, explain_screen.width_of_terminal() if terminal else 100
     ).splitlines():
-        head, rest = line[:10], line[10:]
-        _say(click.style(head, bold=True) + rest if terminal and head.strip() else line)
+        _say(line, bold=10 if terminal and line[:10].strip() else 0)
 
 
 def _show_pages(checks: list[Check], *, as_json: bool) -> None:
@@ -161,8 +160,11 @@ def _list(*, as_json: bool) -> None:
         _say(f"{check.code}  {check.name:{width}}  {check.title}")
 
 
-def _say(text: str | None) -> None:
+def _say(text: str | None, bold: int = 0) -> None:
+    """A text, of which so many letters are bold; None is nothing to say."""
     if text is None:
         return
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    click.echo(text.encode(encoding, "replace").decode(encoding))
+    from stoker._screen import encodable
+
+    plain = "\n".join(encodable(line, sys.stdout) for line in text.split("\n"))
+    click.echo(click.style(plain[:bold], bold=True) + plain[bold:] if bold else plain)

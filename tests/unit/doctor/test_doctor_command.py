@@ -90,6 +90,7 @@ def test_misuse_is_code_2_and_one_sentence(said):
     for arguments in (
         ("--write",), ("--fix",), ("--bisect",), ("a:b", "--fix", "--json"), ("a:b", "--bisect", "--fix"),
         ("--select", "STK000"), ("--memory-limit", "much"), ("--fail-on", "bad"), ("a:b", "--bisect", "--format", "sarif"),
+        ("--time-limit", "nan"), ("--time-limit", "inf"), ("--time-limit", "0"), ("--json", "--format", "sarif"),
     ):  # fmt: skip
         result = run(*arguments)
         assert result.exit_code == 2, arguments

@@ -12,6 +12,7 @@ import pytest
 
 from stoker._doctor.catalogue import catalogue
 from stoker._doctor.diagnosis import Skip
+from stoker._doctor.explain import explain
 from stoker._doctor.forms import data, github, markdown, sarif, screen
 from tests.unit.doctor.diagnoses import ARGUMENT, BIG, NOTE, SMALL, diagnosis, target
 
@@ -213,3 +214,21 @@ def test_a_notebook_shows_it_whole_and_escaped():
     assert "http" not in shown
     assert str(found) == screen.render(found)
     assert found._repr_markdown_() == markdown.render(found)
+
+
+def test_what_an_error_says_does_not_steer_the_terminal():
+    nasty = "no \x1b[31mpicture\x1b[0m\x1b]0;title\x07 \x1bc\x9b2J\x08\u202e here"
+    file = io.StringIO()
+    screen.show(diagnosis(replace(BIG, evidence=nasty, where=nasty)), file)
+    assert "Seen    no picture 2J here" in file.getvalue()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", file.getvalue())
+
+
+def test_clues_of_an_explanation_are_no_markdown():
+    found = explain(
+        "RuntimeError: DataLoader worker (pid 3) is killed by signal: <img src=x onerror=y> `a`. "
+    )
+    told = found._repr_markdown_()
+    assert r"signal img src=x onerror=y\>" in told
+    assert "`` RuntimeError: DataLoader worker" in told
+    assert "<img" not in found._repr_html_()

@@ -9,6 +9,7 @@ from html import escape
 
 from stoker._doctor.check import SECTIONS, Check
 from stoker._doctor.explain import Explanation, page_of
+from stoker._doctor.forms.markdown import code, escaped
 
 MOST_LINES = 24
 WIDEST = 100
@@ -158,10 +159,10 @@ def markdown(found: Explanation) -> str:
     finding = found.finding
     parts = [f"**{finding.code}: {found.title or 'not known to this version'}** ({finding.severity})"]
     line = f"line {found.line_number}: " if found.line_number else ""
-    parts.append(f"{line}`{finding.evidence.replace('`', chr(39))}`")
+    parts.append(f"{line}{code(finding.evidence)}")
     told = _clue_texts(found)
     if told:
-        parts.append(f"*Clues*: {'; '.join(told)}")
+        parts.append(f"*Clues*: {escaped('; '.join(told))}")
     if found.here:
         parts.append(f"*On this machine*: {found.here}")
     parts.append(
