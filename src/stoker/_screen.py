@@ -35,6 +35,8 @@ def show(lines_for: Callable[[int], list[Line]], file: TextIO | None = None) -> 
     Coloured when that is a terminal and NO_COLOR is not set, plain otherwise; in ASCII where the encoding has nothing better.
     """
     file = sys.stdout if file is None else file
+    if file is None:  # a process without a standard output
+        return
     terminal = file.isatty()
     lines = lines_for(_width(terminal))
     if not terminal:

@@ -232,3 +232,8 @@ def test_clues_of_an_explanation_are_no_markdown():
     assert r"signal img src=x onerror=y\>" in told
     assert "`` RuntimeError: DataLoader worker" in told
     assert "<img" not in found._repr_html_()
+
+
+def test_a_process_without_standard_output_is_told_nothing(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    screen.show(diagnosis(BIG))

@@ -82,6 +82,7 @@ CHECK = Check(
     examine=examine,
     marks=(
         Mark(r"ValueError: too many fds", also=(rf"{LOADER}|forkserver|spawnv_passfds",), weight=25),
+        Mark(r"bad value\(s\) in fds_to_keep", also=(rf"{LOADER}|forkserver|spawnv_passfds",), weight=25),
         Mark(r"^ValueError: too many fds", never=(FRAME,), weight=20),
     ),
     rows=(20,),

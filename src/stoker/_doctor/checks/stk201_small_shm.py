@@ -130,6 +130,12 @@ CHECK = Check(
             never=(r"torch[\\/]serialization\.py",),
             weight=24,
         ),
+        Mark(  # no /dev/shm, or none that may be written: semaphores live there
+            r"SemLock\([^\n]*\n(?:[^\n]*\n){0,6}?(?:OSError: \[Errno 38\]|PermissionError: \[Errno 13\]|"
+            r"FileNotFoundError: \[Errno 2\])",
+            also=(LOADER,),
+            weight=24,
+        ),
         Mark(r"^(?:Fatal Python error: )?Bus error(?: \(core dumped\))?\.?$", also=(LOADER,), weight=14),
         Mark(
             r"DataLoader worker \(pid(?:\(s\))?[^)\n]{0,80}\) exited unexpectedly with exit code -7\b",

@@ -97,6 +97,11 @@ CHECK = Check(
             weight=24,
         ),
         Mark(r"Caught OutOfMemoryError in DataLoader worker process", weight=20),
+        Mark(
+            r"in DataLoader worker process \d+\.\nOriginal Traceback[^\n]*\n(?:(?!Traceback)[^\n]*\n){0,80}?"
+            r"(?:\w+\.)*\w+: CUDA (?:error: )?out of memory",
+            weight=20,
+        ),
         Mark(r"uses the accelerator inside a worker", weight=28),
     ),
     rows=(22,),

@@ -152,6 +152,11 @@ CHECK = Check(
             also=(rf"{LOADER}|num_workers",),
             weight=20,
         ),
+        Mark(
+            r"std::system_error'\s{1,40}what\(\):\s{1,40}Resource temporarily unavailable",
+            also=(r"is killed by signal: Abort",),
+            weight=24,
+        ),
         Mark(r"OMP: Error #(?:34|35|96)\b", also=(rf"{LOADER}|num_workers",), weight=20),
         Mark(
             r"OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system "

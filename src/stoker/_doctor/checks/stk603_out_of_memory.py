@@ -124,7 +124,11 @@ CHECK = Check(
             also=(LOADER,),
             weight=25,
         ),
-        Mark(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory", also=(IN_WORKER,), weight=24),
+        Mark(
+            r"DefaultCPUAllocator: can't allocate memory|not enough memory: you tried to allocate",
+            also=(IN_WORKER,),
+            weight=24,
+        ),
         Mark(r"^(?:\w+\.)*(?:_?ArrayMemoryError|MemoryError)\b", also=(IN_WORKER,), weight=22),
         Mark(
             r"\(-4:Insufficient memory\)|Failed to allocate \d+ bytes in function",

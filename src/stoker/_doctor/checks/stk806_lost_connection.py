@@ -47,7 +47,12 @@ CHECK = Check(
                 ),
                 LOADER,
             ),
-            never=(r"popen_spawn", FOREIGN, NETWORK),
+            never=(
+                r"popen_spawn",
+                r"Caught (?:EOF|ConnectionReset|ConnectionRefused|BrokenPipe)Error in DataLoader worker process",
+                FOREIGN,
+                NETWORK,
+            ),
             weight=11,
         ),
         Mark(r"\[WinError (?:5|6|87)\]", also=(LOADER, r"reduction\.py|connection\.py|spawn\.py"), weight=10),
