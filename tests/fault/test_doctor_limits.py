@@ -20,6 +20,7 @@ import stoker
 from stoker._doctor import probes
 from stoker._doctor.diagnosis import Diagnosis
 from stoker._doctor.facts import Missing
+from stoker._doctor.patients.kin import Kin, is_tracker
 from stoker._doctor.patients.ward import Patient
 from stoker.errors import TargetError
 from tests import warm
@@ -122,6 +123,38 @@ def test_samples_that_kill_are_named_and_the_others_examined(
     assert [each.index for each in diagnosis.facts["samples"].mishaps] == [2, 9]
     assert all(gone(int(pid)) for pid in pids.read_text().split())
     assert capfd.readouterr() == ("", "")
+
+
+PROBING = """
+import os, signal, sys
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    ours, theirs = os.pipe()
+    if os.fork() == 0:
+        os.close(theirs)
+        os.set_inheritable(ours, True)
+        tidy = "import os, sys; os.read(int(sys.argv[1]), 1); open(sys.argv[2], 'w').close()"
+        os.execl(sys.executable, "python", "-ISc", tidy, str(ours), sys.argv[1], "multiprocessing." + "resource_tracker")
+    os.close(ours)
+    os.write(1, b"!")
+signal.pause()
+"""
+
+
+def test_trackers_below_a_probe_that_is_cut_short_may_tidy_up_first(tmp_path: Path) -> None:
+    patient = subprocess.Popen(
+        [sys.executable, "-ISc", PROBING, str(tmp_path / "tidy")],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    with patient:
+        assert patient.stdout is not None
+        assert patient.stdout.read(1) == b"!"
+        kin = Kin(patient.pid)
+        while not any(map(is_tracker, kin.members(patient.pid))):  # it is still about to become one
+            os.sched_yield()
+        kin.kill(patient.pid)
+    assert (tmp_path / "tidy").exists()
 
 
 def test_a_sample_that_hangs_is_named_with_its_line_and_one_that_eats_memory_is_stopped(hasty: None) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -120,23 +123,43 @@ def command(
     _require(bisect and form not in ("screen", "json"), "--bisect writes a screen or JSON")
     if output is not None and output.exists() and not force:
         raise click.UsageError(f"{output} exists: pass --force to write over it")
-    _require_codes(options)
     try:
-        if listing:
-            _list(options["select"], options["ignore"])
-        elif bisect:
-            assert target is not None
-            sys.exit(_bisect(target, form, output, options))
-        else:
-            diagnosis = _examined(target, options)
-            if fix:
+        with _tidy_ends():
+            _require_codes(options)
+            if listing:
+                _list(options["select"], options["ignore"])
+            elif bisect:
                 assert target is not None
-                _fix(diagnosis, target, write, "none" if options["select"] else "moderate")
+                sys.exit(_bisect(target, form, output, options))
             else:
-                _show(diagnosis, target, form, output, options["verbose"])
-            sys.exit(_exit_code(diagnosis, options["fail_on"]))
+                diagnosis = _examined(target, options)
+                if fix:
+                    assert target is not None
+                    _fix(diagnosis, target, write, "none" if options["select"] else "moderate")
+                else:
+                    _show(diagnosis, target, form, output, options["verbose"])
+                sys.exit(_exit_code(diagnosis, options["fail_on"]))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+
+
+@contextmanager
+def _tidy_ends() -> Iterator[None]:
+    """Who asks the doctor to end (a scheduler, a terminal that is closed) gets that, after its patients have been ended."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    numbers = [
+        each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL
+    ]  # nohup has one ignored
+    mine = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, end) for number in numbers if mine}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _require(wrong: bool, message: str) -> None:

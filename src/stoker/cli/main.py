@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import cast
 
 import click
@@ -26,6 +27,8 @@ _COMMANDS = {
 }
 """By name: the module, whose ``command`` it is, and one line of help."""
 
+_INTERRUPTED = 130
+
 
 class _Commands(click.Group):
     """A group whose commands are imported when they are asked for; the list of them comes from the table."""
@@ -36,7 +39,10 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        return cast(click.Command, importlib.import_module(_COMMANDS[name][0]).command)
+        try:
+            return cast(click.Command, importlib.import_module(_COMMANDS[name][0]).command)
+        except KeyboardInterrupt:
+            sys.exit(_INTERRUPTED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -287,3 +288,13 @@ def test_a_real_script_is_examined_patched_and_then_has_nothing_to_patch(tmp_pat
     again = run("unguarded.py:loader", "--select", "STK301", "--json", "--fail-on", "low")
     assert again.exit_code == 0, again.output
     assert json.loads(again.stdout)["passed"] == ["STK301"]
+
+
+def test_who_is_asked_to_end_tidies_up_first_and_says_by_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: Any, **__: Any) -> None:
+        assert callable(signal.getsignal(signal.SIGTERM))
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(examination, "doctor", asked)
+    assert CliRunner().invoke(main, ["doctor"]).exit_code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from contextlib import suppress
 
 import psutil
@@ -11,6 +12,7 @@ import psutil
 from stoker._metrics.processes import footprint
 
 _TRACKER_S = 1.0
+_LOOK_S = 0.1
 
 
 class Kin:
@@ -52,40 +54,54 @@ class Kin:
         """A probe's group and what left it; or the patient's, with all there is."""
         self.members(pid)
         self.members(self._patient)  # orphans come to it
-        self._end_before_trackers(pid)
+        spared = set() if pid == self._patient else self._targets
+        self._end_before_trackers(pid, spared)
         with suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
         if pid == self._patient:
             with suppress(OSError):  # it may not have a group of its own yet
                 os.kill(pid, signal.SIGKILL)
-        spared = set() if pid == self._patient else self._targets
         for each in self._seen.values():
             with suppress(psutil.Error):
                 if each.pid not in spared and each.is_running():
                     each.kill()
         self._seen.clear()
 
-    def _end_before_trackers(self, group: int) -> None:
-        """multiprocessing's trackers remove what the others leave in /dev/shm, when the others are gone: they go last."""
-        members = [each for each in psutil.process_iter() if _group(each.pid) == group]
-        trackers = [each for each in members if _is_tracker(each)]
-        if not trackers:
-            return
-        for each in members:
-            if each not in trackers:
-                with suppress(psutil.Error):
-                    each.kill()
-        psutil.wait_procs(trackers, timeout=_TRACKER_S)
+    def _end_before_trackers(self, group: int, spared: set[int]) -> None:
+        """multiprocessing's trackers remove what the others leave in /dev/shm, when the others are gone: they go last.
+
+        A patient that is ended in the middle of a probe has groups below it: those whom they were seen to have count too.
+        """
+        deadline = time.monotonic() + _TRACKER_S
+        while True:
+            members = [each for each in psutil.process_iter() if self._is_of(group, each.pid)]
+            members += [
+                each for each in self._seen.values() if each.pid not in spared and each not in members
+            ]
+            trackers = [each for each in members if is_tracker(each)]
+            if not trackers:
+                return
+            others = [each for each in members if each not in trackers]
+            # The patient last: its end would have the kernel kill a probe's whole group.
+            for wave in ([each for each in others if each.pid != self._patient], others):
+                for each in wave:
+                    with suppress(psutil.Error):
+                        each.kill()
+                psutil.wait_procs(wave, timeout=_LOOK_S)
+            _, trackers = psutil.wait_procs(trackers, timeout=_LOOK_S)
+            if not trackers or time.monotonic() > deadline:
+                return
+
+    def _is_of(self, group: int, pid: int) -> bool:
+        """Of a probe's group; of a patient its whole session."""
+        try:
+            return (os.getsid(pid) if group == self._patient else os.getpgid(pid)) == group
+        except OSError:
+            return False
 
 
-def _group(pid: int) -> int:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return -1
-
-
-def _is_tracker(process: psutil.Process) -> bool:
+def is_tracker(process: psutil.Process) -> bool:
+    """Whether it is multiprocessing's, which removes named things that others leave."""
     try:
         return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
     except psutil.Error:
