@@ -9,7 +9,10 @@ LOADER = (
 """A loader took part: a frame of its code, or its own words. Its mere name stands in progress bars, options and warnings too."""
 IN_WORKER = r"in DataLoader worker process|_utils[\\/]worker\.py|in _worker_loop|_worker[\\/](?:main|maker|stream)\.py"
 """It came out of a worker."""
-FRAME = r'File "[^"\n]{1,400}", line \d+|^File [^\n]{1,300}:\d+, in |^Cell In\[|^<ipython-input'
+FRAME = (
+    r'File "[^"\n]{1,400}", line \d+|^File [^\n]{1,300}:\d+, in |^Cell In\[|^<ipython-input'
+    r"|^-{2,}> ?\d+\b|^ {0,3}❱ ?\d+\b|^ ?[^\n]{1,300}\.py(?::\d+)? in [\w<]"  # notebooks of all ages, rich
+)
 """There is a traceback: what is not in it did not take part."""
 COLLATION = r"in \w*[Cc]ollat\w*|[\\/]collate\.py|\bcollate_fn\("
 """Samples were being put together: ``fetch.py`` stands in every traceback of a worker, what it calls does not."""

@@ -76,7 +76,8 @@ CHECK = Check(
         Mark(r"could not unlink the shared memory file", weight=24),
         Mark(
             r"(?:error executing )?torch_shm_manager(?: at \"[^\"\n]{1,300}\")?[^\n]{0,80}(?:[Ee]rror|failed|"
-            r"no response|could not|Connection refused|unable)|error executing torch_shm_manager",
+            r"no response|could not|Connection refused|unable)|"
+            r"error executing torch_shm_manager|no response from torch_shm_manager|Unable to find torch_shm_manager",
             weight=22,
         ),
         Mark(r"Could not generate a random directory for manager socket", weight=22),

@@ -39,7 +39,7 @@ CHECK = Check(
     "or do not occur.",
     marks=(
         Mark(r"has waited [\d.]+ s for batch \d+", weight=14),
-        Mark(r"^KeyboardInterrupt", also=(r"in _try_get_(?:data|batch)",), weight=8),
+        Mark(r"^KeyboardInterrupt", also=(r"in _try_get_(?:data|batch)|data_queue\.get\(",), weight=8),
         Mark(r"WorkerStalled: ", weight=14),
     ),
     rows=(5, 6),
