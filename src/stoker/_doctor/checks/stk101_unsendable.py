@@ -154,6 +154,7 @@ CHECK = Check(
             r"^ *ForkingPickler\(file, protocol\)\.dump\(obj\)\n(?:[ ~^]*\n)?"
             r"(?:\w+\.)*(?!BrokenPipe|ConnectionReset|OSError|EOFError|MemoryError|KeyboardInterrupt)\w+(?:Error|Exception)\b",
             also=(LOADER,),
+            never=(r"[Cc]an(?:'t|not) (?:pickle|get|serialize)",),
             weight=16,
         ),
         Mark(r"which does not have a __getstate__ method defined", also=(LOADER,), weight=20),
