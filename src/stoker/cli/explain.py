@@ -77,7 +77,13 @@ def _pages(what: tuple[str, ...]) -> list[Check]:
 
 def _unknown(word: str) -> click.UsageError:
     from stoker._doctor.catalogue import catalogue
+    from stoker.report.finding import CODES
 
+    if word in CODES:
+        return click.UsageError(
+            f"{word!r} is what a verdict says of a run: {CODES[word]}. `stoker report` shows it with its numbers and the change to "
+            "make; `stoker explain` has pages for codes like STK601."
+        )
     names = {name: check for check in catalogue() for name in (check.code.lower(), check.name)}
     near = dict.fromkeys(
         names[each].code for each in get_close_matches(word.lower().replace("_", "-"), names, 6, 0.6)
