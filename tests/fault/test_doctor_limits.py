@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 import stoker
 from stoker._doctor import probes
@@ -22,6 +23,7 @@ from stoker._doctor.diagnosis import Diagnosis
 from stoker._doctor.facts import Missing
 from stoker._doctor.patients.kin import Kin, is_tracker
 from stoker._doctor.patients.ward import Patient
+from stoker._worker import collate
 from stoker.errors import TargetError
 from tests import warm
 
@@ -181,7 +183,11 @@ def test_a_patient_that_hangs_itself_is_ended() -> None:
         patient.close()
 
 
-def test_strange_samples_are_told_and_a_round_trip_comes_back(hasty: None) -> None:
+def test_strange_samples_are_told_and_a_round_trip_comes_back(
+    hasty: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where stoker's threads have changed torch's collation, which promotes mixed types then."""
+    monkeypatch.setitem(default_collate_fn_map, torch.Tensor, collate.collate_tensor)
     told = examined(DataLoader(Strange(), batch_size=10, num_workers=2))
     assert found(told) == [
         ("STK401", "sample[0]"),

@@ -170,7 +170,7 @@ class Shipment:
         pickler = Pickler(stream, protocol=5, buffer_callback=buffers.append)
         done = False
         try:
-            with _uncollected():
+            with uncollected():
                 pickler.dump(obj)
             done = True
         except Exception as error:
@@ -279,12 +279,12 @@ def unpack(fd: int, fds: Sequence[int]) -> Any:
     for number in {place.file for place in places} - {_HERE}:
         files[number] = memoryview(segments.adopt(fds[number]))
     buffers = [files[place.file][place.at : place.at + place.nbytes] for place in places]
-    with _uncollected():
+    with uncollected():
         return pickle.loads(view[start : start + root_bytes], buffers=buffers)
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Pickling makes millions of objects and no garbage among them: looking for it takes a fifth of the time."""
     collecting = gc.isenabled()
     gc.disable()

@@ -58,6 +58,13 @@ def install() -> None:
         table[torch.Tensor] = collate_tensor
 
 
+def uninstall() -> None:
+    """The other way round. For a fork that judges torch's own loader, of a process in which ours had threads."""
+    table = torch_collate.default_collate_fn_map
+    if table.get(torch.Tensor) is collate_tensor:
+        table[torch.Tensor] = _stock
+
+
 def additions() -> dict[Any, Any] | None:
     """What the user changed in torch's collate map, to be carried to workers that do not inherit it."""
     table = torch_collate.default_collate_fn_map

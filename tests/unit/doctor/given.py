@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from stoker._core.finding import Finding
+from stoker._doctor.catalogue import check_of
+from stoker._doctor.diagnosis import diagnose
 from stoker._doctor.facts.process import Process
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Loader, Target
@@ -85,3 +88,18 @@ def cpus(usable: int, machine: int | None = None, **changes: Any) -> Cpus:
     machine = machine or usable
     ordinary = {"affinity": usable, "quota": None, "ranks": 1, "reason": f"this machine has {machine} CPUs"}
     return Cpus(**{"usable": usable, "machine": machine, **ordinary, **changes})
+
+
+def found(code: str, **facts: Any) -> list[Finding]:
+    """What a check finds in these facts, all that it needs."""
+    check = check_of(code)
+    assert check is not None
+    diagnosis = diagnose([check], facts)
+    assert diagnosis.skipped == ()
+    return list(diagnosis.findings)
+
+
+def only(code: str, **facts: Any) -> Finding:
+    """The one thing that it finds."""
+    (finding,) = found(code, **facts)
+    return finding

@@ -8,28 +8,11 @@ from typing import Any
 
 import pytest
 
-from stoker._core.finding import Finding
-from stoker._doctor.catalogue import check_of
-from stoker._doctor.diagnosis import diagnose
 from stoker._doctor.facts.process import Hazard
 from stoker._doctor.facts.scan import Scan, Unsendable
 from stoker._doctor.probes.process import interactive
 from stoker._doctor.sources.unguarded import uses
-from tests.unit.doctor.given import process, target
-
-
-def found(code: str, **facts: Any) -> list[Finding]:
-    check = check_of(code)
-    assert check is not None
-    diagnosis = diagnose([check], facts)
-    assert diagnosis.skipped == ()
-    return list(diagnosis.findings)
-
-
-def only(code: str, **facts: Any) -> Finding:
-    (finding,) = found(code, **facts)
-    return finding
-
+from tests.unit.doctor.given import found, only, process, target
 
 UNGUARDED = dedent("""
     from torch.utils.data import DataLoader

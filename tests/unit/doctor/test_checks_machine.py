@@ -7,29 +7,14 @@ from typing import Any
 
 import pytest
 
-from stoker._core.finding import Finding
 from stoker._doctor.catalogue import check_of
-from stoker._doctor.diagnosis import diagnose
 from stoker._doctor.facts.leftovers import Leftovers
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.tmpdir import Tmpdir
-from tests.unit.doctor.given import cpus, loader, process, samples, target
+from tests.unit.doctor.given import cpus, found, loader, only, process, samples, target
 
 MIB = 1 << 20
 GIB = 1 << 30
-
-
-def found(code: str, **facts: Any) -> list[Finding]:
-    check = check_of(code)
-    assert check is not None
-    diagnosis = diagnose([check], facts)
-    assert diagnosis.skipped == ()
-    return list(diagnosis.findings)
-
-
-def only(code: str, **facts: Any) -> Finding:
-    (finding,) = found(code, **facts)
-    return finding
 
 
 def here(code: str, machine: Machine) -> str:

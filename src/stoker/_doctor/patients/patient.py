@@ -190,7 +190,10 @@ def _calm() -> None:
 def _probe(
     request: dict[str, Any], subject: Subject | None, page: Page, stack_fd: int, answer: socket.socket
 ) -> None:
+    from stoker._worker import collate
+
     assert subject is not None
+    collate.uninstall()
     stacks.StackFile(stack_fd, 0)
     if request.get("folder"):
         config: Any = vars(multiprocessing.process.current_process())["_config"]

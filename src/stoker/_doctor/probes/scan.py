@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from stoker._doctor.scanning.source import preloads
 from stoker._doctor.scanning.telling import told
 from stoker._doctor.scanning.walk import Walk
 from stoker._metrics.room import Gauge
-from stoker._share.shipment import Recorder
+from stoker._share.shipment import Recorder, uncollected
 
 _context: Any = context
 _ARGUMENTS = ("collate_fn", "worker_init_fn")
@@ -37,7 +36,7 @@ def probe(subject: Subject) -> Scan:
     roots += [
         (name, subject.arguments[name]) for name in _ARGUMENTS if subject.arguments.get(name) is not None
     ]
-    with _spawning(), _uncollected():
+    with _spawning(), uncollected():
         walk = Walk(roots)
         trial = travel.attempt(walk, tuple(root for _, root in roots))
     return told(
@@ -65,18 +64,6 @@ def _listed(subject: Subject) -> int | None:
     except Exception:  # the length of a dataset is the user's code
         return None
     return None
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """A look for garbage among ten million items takes longer than the scan."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 @contextmanager
