@@ -7,6 +7,8 @@ LOADER = (
     r"stoker[\\/._]"
 )
 """A loader took part: a frame of its code, or its own words. Its mere name stands in progress bars, options and warnings too."""
+PIDS = r"\(pid(?:\(s\))?(?:[^)\n]{0,80}|[\d, ]{1,3000})\)"
+"""The processes a message is about, of which there may be dozens; or what somebody wrote in their place."""
 IN_WORKER = r"in DataLoader worker process|_utils[\\/]worker\.py|in _worker_loop|_worker[\\/](?:main|maker|stream)\.py"
 """It came out of a worker."""
 FRAME = (

@@ -34,7 +34,7 @@ from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.samples import Samples
 from stoker._doctor.facts.target import Loader, Target
-from stoker._doctor.wording import LOADER
+from stoker._doctor.wording import LOADER, PIDS
 
 _ENOUGH_BYTES = 1 << 30
 _LITTLE_BYTES = 256 << 20
@@ -119,7 +119,7 @@ CHECK = Check(
             r"might be caused by insufficient shared memory \(shm\)|workers are out of shared memory",
             weight=28,
         ),
-        Mark(r"worker \(pid(?:\(s\))?[^)\n]{0,80}\) is killed by signal: [Bb]us error", weight=24),
+        Mark(rf"worker {PIDS} is killed by signal: [Bb]us error", weight=24),
         Mark(r"Unexpected bus error encountered in worker", weight=24),
         Mark(
             r"\[Errno 28\] No space left on device",
@@ -138,7 +138,7 @@ CHECK = Check(
         ),
         Mark(r"^(?:Fatal Python error: )?Bus error(?: \(core dumped\))?\.?$", also=(LOADER,), weight=14),
         Mark(
-            r"DataLoader worker \(pid(?:\(s\))?[^)\n]{0,80}\) exited unexpectedly with exit code -7\b",
+            rf"DataLoader worker {PIDS} exited unexpectedly with exit code -7\b",
             weight=24,
         ),
     ),

@@ -36,7 +36,7 @@ from stoker._doctor.check import Check, Mark
 from stoker._doctor.facts.growth import Course, Growth, forecast
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.target import Target
-from stoker._doctor.wording import FEEDING, IN_WORKER, LOADER
+from stoker._doctor.wording import FEEDING, IN_WORKER, LOADER, PIDS
 
 _MUCH = 0.5
 """Share of what can still be taken, beyond which it is worth a word that all of it fits."""
@@ -109,13 +109,13 @@ CHECK = Check(
     here=here,
     marks=(
         Mark(
-            r"worker(?: \(pid(?:\(s\))?[^)\n]{0,80}\))? is killed by signal: (?:[Kk]illed|9\b|SIGKILL|Unknown signal: 9)",
+            rf"worker(?: {PIDS})? is killed by signal: (?:[Kk]illed|9\b|SIGKILL|Unknown signal: 9)",
             never=(r"the kernel counts no OOM kill",),
             weight=24,
         ),
         Mark(r"out of memory: the kernel's OOM killer struck", weight=30),
         Mark(
-            r"DataLoader worker \(pid(?:\(s\))?[^)\n]{0,80}\) exited unexpectedly with exit code (?:-9|137)\b",
+            rf"DataLoader worker {PIDS} exited unexpectedly with exit code (?:-9|137)\b",
             weight=24,
         ),
         Mark(

@@ -30,7 +30,7 @@ does not, a library broke in the fork: use `multiprocessing_context="forkserver"
 from __future__ import annotations
 
 from stoker._doctor.check import Check, Mark
-from stoker._doctor.wording import FOREIGN, IN_WORKER
+from stoker._doctor.wording import FOREIGN, IN_WORKER, PIDS
 
 CHECK = Check(
     __name__,
@@ -40,13 +40,13 @@ CHECK = Check(
     " Python stack at which the worker died.",
     marks=(
         Mark(
-            r"worker \(pid(?:\(s\))?[^)\n]{0,80}\) is killed by signal: [Tt]erminated",
+            rf"worker {PIDS} is killed by signal: [Tt]erminated",
             never=(FOREIGN,),
             weight=22,
         ),
         Mark(r"somebody sent it SIGKILL \(a job scheduler, another program, a person\)", weight=23),
         Mark(
-            r"DataLoader worker(?: \(pid(?:\(s\))?[^)\n]{0,80}\))? is killed by signal"
+            rf"DataLoader worker(?: {PIDS})? is killed by signal"
             r"(?!:? *(?:[Kk]illed|[Tt]erminated|[Bb]us error|9\b|SIGKILL))",
             weight=22,
         ),
@@ -55,7 +55,7 @@ CHECK = Check(
             weight=23,
         ),
         Mark(
-            r"(?:DataLoader )?worker \(pid(?:\(s\))?[^)\n]{0,80}\) exited unexpectedly with exit code -(?!7\b|9\b)\d+",
+            rf"(?:DataLoader )?worker {PIDS} exited unexpectedly with exit code -(?!7\b|9\b)\d+",
             weight=22,
         ),
         Mark(

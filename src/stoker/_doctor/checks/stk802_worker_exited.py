@@ -28,7 +28,7 @@ worker cannot import (STK302).
 from __future__ import annotations
 
 from stoker._doctor.check import Check, Mark
-from stoker._doctor.wording import LOADER
+from stoker._doctor.wording import LOADER, PIDS
 
 CHECK = Check(
     __name__,
@@ -37,7 +37,7 @@ CHECK = Check(
     prevented="A new worker takes its place; the error has the exit code, the sample, and the Python stack of the call that "
     "ended it.",
     marks=(
-        Mark(r"worker(?: \(pid(?:\(s\))?[^)\n]{0,80}\))? exited unexpectedly", also=(LOADER,), weight=8),
+        Mark(rf"worker(?: {PIDS})? exited unexpectedly", also=(LOADER,), weight=8),
         Mark(r"Caught SystemExit in DataLoader worker process", weight=14),
     ),
     rows=(21,),
