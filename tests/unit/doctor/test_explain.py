@@ -310,3 +310,36 @@ def test_millions_of_blank_lines_are_no_text_to_search():
     assert explain_log(log).line_number == 300_001
     assert log.whole
     assert len(log.text) < 1000
+
+
+@pytest.mark.parametrize(
+    ("code", "warning"),
+    [
+        (
+            "STK804",
+            "train.py:9: WorkerStalled: DataLoader 'a' has waited 31.0 s for batch 3 [stoker explain STK804]\n  worker 0 (pid 3)",
+        ),
+        (
+            "STK303",
+            "OpenCV's threads do not survive the fork that starts the workers (stoker explain STK303)",
+        ),
+        (
+            "STK603",
+            (
+                "train: DataLoader worker (pid 3) is killed by signal: Killed; a new worker takes its place.\n"
+                "  likely cause: out of memory: the kernel's OOM killer struck\n  stoker explain STK603 has causes and fixes"
+            ),
+        ),
+    ],
+)
+def test_what_the_run_went_on_after_is_not_what_ended_it(code, warning):
+    assert stoker.explain(warning).code == code
+    found = stoker.explain(
+        f"{warning}\nTraceback (most recent call last):\n  File 'a.py'\nKeyError: 'task'\n"
+    )
+    assert found.code is None
+    assert [each.code for each in found.also] == [code]
+    ended = stoker.explain(f"{warning}\n{BUS}\n")
+    assert (ended.code, code in [each.code for each in ended.also]) == ("STK201", True)
+    interrupted = f"{warning}\nTraceback (most recent call last):\n  File 'a.py'\nKeyboardInterrupt\n"
+    assert stoker.explain(interrupted).code == code

@@ -16,12 +16,15 @@ WARNING_WEIGHT = 5
 """Marks below this are of warnings: they name no failure while something else has failed."""
 _BEFORE_CHARS, _AFTER_CHARS = 8000, 4000
 """Around a match: where its ``also`` and ``never`` are looked for."""
-_IGNORED = re.compile(
+_PASSED = re.compile(
     r"Exception ignored (?:in|while)[^\n]*\n(?:Traceback[^\n]*\n)?"
     r"(?:(?!Traceback|[\w.]+(?:Error|Exception|Interrupt|Exit)\b)[^\n]+\n){0,60}"
     r"(?:[\w.]+(?:Error|Exception|Interrupt|Exit)\b[^\n]*)?"
+    r"|^[^\n]{0,2000}(?:; a new worker takes its place|[\[(:] ?stoker explain STK\d{3}[\])])[^\n]*(?:\n[ \t]+[^\n]*)*",
+    re.MULTILINE,
 )
-"""What Python prints of an exception that it could not raise: a clean-up that failed, at or after the end of something."""
+"""What the run went on after: exceptions that Python could not raise (a clean-up that failed), warnings of stoker's with all
+that is said in them."""
 _RAISED = re.compile(
     r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b"
     r"|^Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+(?!KeyboardInterrupt)[\w.]+(?:: |$)",
@@ -47,20 +50,20 @@ class Sign:
 def signs(log: Log, marks: Mapping[str, Sequence[Mark]]) -> list[Sign]:
     """Marks, given by code, in a text: the strongest of each code, the most telling first (by weight, then by place).
 
-    What stands in exceptions that were ignored is the failure only where nothing else has failed, else no more than a warning.
+    What the run went on after is the failure only where nothing else has failed, else no more than a warning.
     """
-    raised = _IGNORED.sub(lambda match: _NOT_LINES.sub(" ", match[0]), log.text)
+    raised = _PASSED.sub(lambda match: _NOT_LINES.sub(" ", match[0]), log.text)
     found = _found(log, raised, marks)
-    if raised == log.text or any(sign.weight >= WARNING_WEIGHT for sign in found) or _RAISED.search(raised):
-        known = {sign.code for sign in found}
-        if raised != log.text:
+    if raised != log.text:
+        everything = _found(log, log.text, marks)
+        if any(sign.weight >= WARNING_WEIGHT for sign in found) or _RAISED.search(raised):
+            known = {sign.code for sign in found}
+            mild = WARNING_WEIGHT - 1
             found += [
-                replace(sign, weight=min(sign.weight, WARNING_WEIGHT - 1))
-                for sign in _found(log, log.text, marks)
-                if sign.code not in known
+                replace(each, weight=min(each.weight, mild)) for each in everything if each.code not in known
             ]
-    else:
-        found = _found(log, log.text, marks)
+        else:
+            found = everything
     return sorted(found, key=lambda sign: (-sign.weight, sign.place))
 
 
