@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 
@@ -113,3 +114,10 @@ def test_a_straggler_is_found_by_its_index_and_computing_by_its_function():
     assert busy.hot[0].share > 0.5
     first = computing.__code__.co_firstlineno
     assert busy.hot[0].caller in (f"test_doctor_speed.py:{first + 2}", f"test_doctor_speed.py:{first + 3}")
+
+
+def test_a_race_that_fails_leaves_no_workers_to_wait_for():
+    ragged = Subject(Made(lambda index: torch.zeros(index % 2 + 1)), arguments={"num_workers": 2})
+    lap = race.race(ragged, [[0, 1], [2, 3]] * 8, 2)
+    assert "a trial with 2 workers failed" in lap.why_not
+    assert multiprocessing.active_children() == []

@@ -166,7 +166,7 @@ def test_a_sample_that_hangs_is_named_with_its_line_and_one_that_eats_memory_is_
     assert "STK404" in hangs.passed
     eats = examined(Hungry(), memory_limit_bytes=64 << 20)
     assert found(eats) == [("STK412", "dataset[0]"), ("STK412", "dataset[1]")]
-    assert "of the 0.06 GiB it may take" in eats.findings[0].evidence
+    assert "of the 64 MiB it may take" in eats.findings[0].evidence
     assert isinstance(eats.facts["samples"], Missing)
     assert "STK404" not in eats.passed
 

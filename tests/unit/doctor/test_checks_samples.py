@@ -278,6 +278,19 @@ def test_exceptions_that_travel_are_fine() -> None:
     assert not list(stk410_local_exception.examine(local, target(engine="stoker")))
 
 
+def test_a_dataset_alone_may_yet_get_a_collate_fn_for_what_torchs_does_not_take() -> None:
+    alone = replace(TARGET, assumed=True)
+    unstacked = Failure(0, "TypeError", "found <class 'Graph'>", STACK, True, collating=True)
+    for found in (
+        only(stk401_ragged.examine(differing("shape", "(3,)", "(4,)"), alone)),
+        only(stk402_none_sample.examine(replace(FINE, nones=(3,)), alone)),
+        only(stk403_mixed_types.examine(differing("keys", "'a'", "'a', 'b'"), alone)),
+        only(stk404_failing_sample.examine(replace(FINE, failures=(unstacked,)), alone)),
+    ):
+        assert found.severity == "low"
+        assert "the loader's collate_fn" not in found.evidence
+
+
 HUNG = Mishap("hung", 5, "no answer for 10 s", STACK)
 DEAD = Mishap("died", 2, "killed by SIGSEGV", STACK)
 

@@ -37,21 +37,24 @@ from collections.abc import Iterator
 
 from stoker._core.finding import Finding
 from stoker._doctor.check import Check, Mark
-from stoker._doctor.facts.samples import Samples
+from stoker._doctor.facts.samples import Samples, collation
+from stoker._doctor.facts.target import Target
 from stoker._doctor.wording import COLLATION, FRAME, LOADER
 
 
-def examine(samples: Samples) -> Iterator[Finding]:
-    """Every place where shapes or lengths differ and collation fails."""
+def examine(samples: Samples, target: Target | None = None) -> Iterator[Finding]:
+    """Every place where shapes or lengths differ and collation fails. A dataset alone may yet get a collate_fn that pads."""
+    assumed = target is not None and target.assumed
     for each in samples.differences:
         if each.what not in ("shape", "length") or each.collates:
             continue
         what = "shape" if each.what == "shape" else "length"
         yield CHECK.finding(
             f"sample{each.path} has {what} {each.first} at index {each.first_index} and {each.second} at index "
-            f"{each.second_index}; the loader's collate_fn does not take them together",
+            f"{each.second_index}; {collation(assumed)} does not take them together",
             "Bring samples to one size in the dataset, or pass a collate_fn that pads "
             "(torch.nn.utils.rnn.pad_sequence for sequences).",
+            severity="low" if assumed else "high",
             where=f"sample{each.path}",
             numbers={
                 "first": each.first,

@@ -53,6 +53,7 @@ def examine(samples: Samples, target: Target) -> Iterator[Finding]:
             if stokers
             else "Leave them out (torch.utils.data.Subset), or drop them in the collate_fn; or use stoker's loader with "
             'on_bad_sample="replace".',
+            severity=_severity(target),
             edit=Edit('on_bad_sample="replace"', site=loader.site, kind="argument") if stokers else None,
             where=f"dataset[{samples.nones[0]}]",
             numbers={"nones": len(samples.nones), "tried": len(samples.indices), "index": samples.nones[0]},
@@ -67,9 +68,15 @@ def examine(samples: Samples, target: Target) -> Iterator[Finding]:
                 f"sample{each.path} is None at index {index} and a {value} at index {other}",
                 "Give it a value that stands for nothing (an empty tensor of the same shape, -1), or leave the key out "
                 "in a collate_fn.",
+                severity=_severity(target),
                 where=f"sample{each.path}",
                 numbers={"index": index, "other_index": other},
             )
+
+
+def _severity(target: Target) -> str:
+    """A dataset alone may yet get a collate_fn that drops them."""
+    return "low" if target.assumed else "high"
 
 
 CHECK = Check(

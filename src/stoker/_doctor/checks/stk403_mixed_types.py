@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from stoker._core.finding import Finding
 from stoker._doctor.check import Check, Mark
-from stoker._doctor.facts.samples import Difference, Samples
+from stoker._doctor.facts.samples import Difference, Samples, collation
 from stoker._doctor.facts.target import Target
 from stoker._doctor.wording import COLLATION, LOADER
 
@@ -50,7 +50,10 @@ def examine(samples: Samples, target: Target) -> Iterator[Finding]:
                     each, "low", "; a batch has the type that its first sample decides, or a promoted one"
                 )
         else:
-            yield _found(each, "high", "; the loader's collate_fn does not take them together in a worker")
+            severity = "low" if target.assumed else "high"  # a dataset alone may yet get a collate_fn for it
+            yield _found(
+                each, severity, f"; {collation(target.assumed)} does not take them together in a worker"
+            )
     for leaf in samples.leaves:
         if leaf.kind == "array" and leaf.dtype == "object" and not loader.own_collate:
             yield CHECK.finding(

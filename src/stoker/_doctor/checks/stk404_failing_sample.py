@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from stoker._core.finding import Edit, Finding
 from stoker._doctor.check import Check, Mark
-from stoker._doctor.facts.samples import Failure, Samples
+from stoker._doctor.facts.samples import Failure, Samples, collation
 from stoker._doctor.facts.target import Target
 
 _SHOWN = 5
@@ -48,8 +48,11 @@ def examine(samples: Samples, target: Target) -> Iterator[Finding]:
     for each in samples.failures:
         if each.collating and not explained:
             yield CHECK.finding(
-                f"for the batch that begins with index {each.index}, collate_fn raised {each}",
-                "Call collate_fn([dataset[index], ...]) with these samples in a debugger.",
+                f"for the batch that begins with index {each.index}, {collation(target.assumed)} raised {each}",
+                "Give the loader a collate_fn that takes such samples."
+                if target.assumed
+                else "Call collate_fn([dataset[index], ...]) with these samples in a debugger.",
+                severity="low" if target.assumed else "high",
                 where="collate_fn",
                 numbers={"index": each.index, "kind": each.kind},
             )

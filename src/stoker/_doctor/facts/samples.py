@@ -10,6 +10,11 @@ _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 _STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
 
 
+def collation(assumed: bool) -> str:
+    """What made batches, in words: of a dataset that came without a loader nobody knows what will."""
+    return "torch's default_collate" if assumed else "the loader's collate_fn"
+
+
 def innermost(stack: str) -> str:
     """The last frame of a stack, that of a library only where there are no others: "__getitem__ (data.py:12)"."""
     every = _FRAME.findall(stack)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import stoker
+from stoker._core.finding import size
 from stoker._doctor.facts.samples import Mishap
 from stoker._doctor.patients import page, patient, stack
 from stoker._doctor.patients.kin import Kin
@@ -223,7 +224,7 @@ class Patient:
 
     def _ate(self, pid: int, taken_bytes: int) -> Answer:
         assert self._limit_bytes is not None
-        text = f"{taken_bytes / (1 << 30):.2f} GiB of the {self._limit_bytes / (1 << 30):.2f} GiB it may take"
+        text = f"{size(taken_bytes)} of the {size(self._limit_bytes)} it may take"
         index = self._page.read().at
         frames = stack.of_group(self._page_fd, pid, [pid])
         return self._ended(pid, Answer(mishap=Mishap("ate memory", index, text, frames)))
