@@ -6,14 +6,15 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pytest
 import torch
-from torch.utils.data import ConcatDataset, Dataset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset
 
 import stoker
 from stoker._doctor.checks import stk601_copy_on_write, stk603_out_of_memory
 from stoker._doctor.facts.growth import Growth
 from stoker._doctor.patients.subject import Subject
-from stoker._doctor.probes import growth
+from stoker._doctor.probes import NotTold, growth
 from tests.unit.doctor.test_checks_growth import TARGET
 
 
@@ -101,3 +102,13 @@ def test_a_cache_of_its_own_is_not_taken_for_copies():
     (found,) = stk603_out_of_memory.examine(_probed(Remembering()), TARGET)
     assert found.where is not None
     assert found.where.endswith("test_doctor_growth._kept")
+
+
+class Short(IterableDataset):
+    def __iter__(self):
+        yield from range(40)
+
+
+def test_a_stream_that_ends_soon_is_not_said_to_have_no_samples():
+    with pytest.raises(NotTold, match="the stream has too few items"):
+        growth.probe(Subject(Short()))

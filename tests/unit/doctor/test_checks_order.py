@@ -258,6 +258,7 @@ def test_changes_to_others_and_outside_of_loops_reach_whom_they_should():
     class_with_epochs = "class Pictures:\n    def set_epoch(self, epoch): ...\n" + _script()
     (reminder,) = stk504.examine(_target(source=class_with_epochs, persistent_workers=True))
     assert (reminder.severity, reminder.where) == ("low", "dataset.set_epoch")
+    assert "through shared memory, and in no other way" in reminder.evidence
 
 
 DISTRIBUTED = Sampler("DistributedSampler", 0, 3200, repeats=True)

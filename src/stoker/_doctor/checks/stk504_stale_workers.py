@@ -60,7 +60,7 @@ def examine(target: Target) -> Iterator[Finding]:
     elif target.dataset_class.rpartition(".")[2] in script.defines_set_epoch:
         yield CHECK.finding(
             f"{target.dataset_class} has a set_epoch, and persistent workers keep the copy they were started with: "
-            "a call of it in the training process does not reach them",
+            "a call of it in the training process reaches them through shared memory, and in no other way",
             "If anybody calls it, set persistent_workers=False, or keep the epoch in a tensor with share_memory_().",
             severity="low",
             where="dataset.set_epoch",

@@ -101,7 +101,11 @@ def _observed(
             f"a sample takes {sample_s:.2g} s: too few in {_MEASURED_S} s to tell growth from a start"
         )
     if not fetch(indices[:8]):
-        return Missing("no sample could be made in a worker")
+        return Missing(
+            "the stream has too few items to tell growth from a start"
+            if subject.is_stream
+            else "no sample could be made in a worker"
+        )
     ledger.read()  # the first reading grows by what reading takes
     at, windows, settled = warm_up, [], ledger.copied()
     last = ledger.read()
