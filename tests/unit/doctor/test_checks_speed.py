@@ -87,6 +87,10 @@ def test_batches_that_are_quicker_made_than_taken_need_no_workers():
     assert found.edit is not None
     assert (found.edit.before, found.edit.after) == ("num_workers=8", "num_workers=0")
     assert "leave out persistent_workers" in found.advice
+    (unbatched,) = stk701_no_workers_needed.examine(
+        replace(TINY, rows=1), _target(batch_size=None, batch_sampler="")
+    )
+    assert unbatched.evidence.startswith("what is taken at once takes 0.1 ms without workers")
 
 
 def test_it_is_said_when_it_does_not_matter():

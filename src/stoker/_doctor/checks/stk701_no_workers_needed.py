@@ -49,8 +49,12 @@ def examine(speed: Speed, target: Target) -> Iterator[Finding]:
     always, shorter_s = speed.always_inline, speed.loader_s - speed.inline_s
     if not always and shorter_s < _SHORT_S:
         return
+    # Without batching the sampler decides what is taken at once: a sample, or a list of them.
+    what = (
+        f"a batch of {speed.rows}" if loader.batch_size or loader.batch_sampler else "what is taken at once"
+    )
     evidence = (
-        f"a batch of {speed.rows} takes {duration(speed.inline_s)} without workers and {duration(speed.loader_s)} with "
+        f"{what} takes {duration(speed.inline_s)} without workers and {duration(speed.loader_s)} with "
         f"{speed.workers}; taking it from a worker costs the training process {duration(speed.parent_s)} of CPU time by itself"
     )
     if always:
