@@ -68,7 +68,7 @@ def examine(speed: Speed, target: Target) -> Iterator[Finding]:
     where = "; ".join(_told(each) for each in top)
     yield CHECK.finding(
         f"a batch of {speed.rows} takes {duration(speed.cpu_s)} of computing: {counted(speed.usable_cpus, 'CPU')} make at most "
-        f"{1 / least_s:.3g} batches ({speed.rows / least_s:.3g} samples) a second, with any number of workers"
+        f"{_rate(1 / least_s)} batches ({_rate(speed.rows / least_s)} samples) a second, with any number of workers"
         + (f". Of the time of a sample goes {where}" if where else ""),
         _advice(speed, top),
         severity="moderate" if least_s >= _MUCH_S else "low",
@@ -83,6 +83,10 @@ def examine(speed: Speed, target: Target) -> Iterator[Finding]:
             **{f"hot_{place}": f"{each.function} {each.share:.2f}" for place, each in enumerate(top)},
         },
     )
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.3g}"
 
 
 def _told(hot: Hot) -> str:
