@@ -80,11 +80,16 @@ class Strange(Rows):
         return odd[index] if index in odd else super().__getitem__(index)
 
 
+class Mute(ValueError):
+    def __str__(self) -> str:
+        raise RuntimeError("it has no text")
+
+
 class Stream(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         yield torch.zeros(3)
         yield torch.zeros(3)
-        raise ValueError("a broken record")
+        raise Mute
 
 
 @pytest.fixture
@@ -197,6 +202,7 @@ def test_strange_samples_are_told_and_a_round_trip_comes_back(
     ]
     stream = examined(Stream(), "STK404")
     assert found(stream) == [("STK404", "item 2 of the stream")]
+    assert "raised Mute: (its text cannot be had: __str__ raised RuntimeError)" in stream.findings[0].evidence
 
 
 def test_ctrl_c_ends_it_with_what_was_found_until_then(hasty: None) -> None:

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterDataPipe
 
+from stoker._doctor.patients.target import text_of
 from stoker._worker.context import set_process_info
 from stoker._worker.seeding import seed_like_torch
 from stoker.measure.witness import forked
@@ -109,7 +110,7 @@ def _answer(job: Callable[[], Any], pipe: int) -> None:
         try:
             found: Any = job()
         except Exception as error:
-            found = Lost(f"{type(error).__name__}: {error}")
+            found = Lost(f"{type(error).__name__}: {text_of(error)}")
         with os.fdopen(pipe, "wb") as file:
             packed = pickle.dumps(found)
             file.write(_LENGTH.pack(len(packed)) + packed)

@@ -128,7 +128,9 @@ def _load(request: dict[str, Any], answer: socket.socket) -> Subject | None:
         send(answer, ("refused", str(error), error.stack))
         return None
     except BaseException as error:
-        send(answer, ("refused", f"{type(error).__name__}: {error}", target.user_stack(error)))
+        send(
+            answer, ("refused", f"{type(error).__name__}: {target.text_of(error)}", target.user_stack(error))
+        )
         return None
     _answer_with_fact(answer, "process", subject)  # here and not in a fork: threads do not survive one
     return subject
@@ -205,7 +207,7 @@ def _probe(
 
 
 def _answer_with_fact(answer: socket.socket, name: str, subject: Subject) -> None:
-    from stoker._doctor.patients.target import user_stack
+    from stoker._doctor.patients.target import text_of, user_stack
     from stoker._doctor.probes import NotTold
 
     try:
@@ -215,7 +217,9 @@ def _answer_with_fact(answer: socket.socket, name: str, subject: Subject) -> Non
     except NotTold as error:
         told = packed(("failed", str(error), ""))
     except BaseException as error:
-        told = packed(("failed", f"the probe failed: {type(error).__name__}: {error}", user_stack(error)))
+        told = packed(
+            ("failed", f"the probe failed: {type(error).__name__}: {text_of(error)}", user_stack(error))
+        )
     answer.sendall(LENGTH.pack(len(told)) + told)
 
 

@@ -244,6 +244,14 @@ def user_stack(error: BaseException) -> str:
     return "\n".join(lines)
 
 
+def text_of(error: BaseException) -> str:
+    """What an exception says; a class of the user's may fail at that too."""
+    try:
+        return str(error)
+    except Exception as trouble:
+        return f"(its text cannot be had: __str__ raised {type(trouble).__name__})"
+
+
 def is_library(path: str) -> bool:
     """Whether a file is installed, comes with Python, or is ours."""
     return path.startswith((_OURS, _STANDARD, "<frozen")) or f"-packages{os.sep}" in path

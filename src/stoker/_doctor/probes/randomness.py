@@ -24,6 +24,7 @@ from stoker._doctor.instruments.digest import digest
 from stoker._doctor.instruments.forks import Lost, answers, become_worker
 from stoker._doctor.instruments.generators import Watch
 from stoker._doctor.patients.subject import Subject
+from stoker._doctor.patients.target import text_of
 
 _LIMIT_S = 4.0
 """For the scout, and for all workers together."""
@@ -104,7 +105,7 @@ def _scout(plan: _Plan) -> _Scouted:
         try:
             plan.make(dataset, index)
         except Exception as error:
-            problem = problem or f"sample {index}: {type(error).__name__}: {error}"
+            problem = problem or f"sample {index}: {type(error).__name__}: {text_of(error)}"
             continue
         good.append(index)
         took_s.append(monotonic() - started)

@@ -22,6 +22,7 @@ from stoker._doctor.facts.round_trip import RoundTrip, Trip
 from stoker._doctor.instruments import structure
 from stoker._doctor.patients import page, stack
 from stoker._doctor.patients.subject import Subject
+from stoker._doctor.patients.target import text_of
 from stoker._doctor.probes import NotTold
 from stoker._doctor.probes.process import start_method
 from stoker._doctor.probes.samples import batches, collate_of
@@ -75,7 +76,9 @@ class _Cargo:
         try:
             self.batch = collate_of(subject)(samples if self.grouped else samples[0])
         except Exception as error:
-            raise NotTold(f"the first samples make no batch: {type(error).__name__}: {error}") from None
+            raise NotTold(
+                f"the first samples make no batch: {type(error).__name__}: {text_of(error)}"
+            ) from None
         self.wait_s = _PATIENCE_S + 10 * (time.perf_counter() - start)
 
     def _makers(self, size: int) -> Any:
@@ -135,8 +138,8 @@ def _sent(cargo: _Cargo, method: str) -> Trip:
                 text = f"batch{path}: {what} {first} became {second}"
                 return Trip(method, True, "changed", text, seconds=time.perf_counter() - start)
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"
-        if not str(error).strip() or "exited unexpectedly" in text:
+        text = f"{type(error).__name__}: {text_of(error)}"
+        if not text_of(error).strip() or "exited unexpectedly" in text:
             text = "; ".join(filter(None, (text, printed.last_error())))
         return Trip(method, True, "failed", text[-2000:], seconds=time.perf_counter() - start)
     finally:

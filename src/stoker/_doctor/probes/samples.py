@@ -19,7 +19,7 @@ import torch.utils.data
 from stoker._doctor.facts.samples import Difference, Failure, Samples
 from stoker._doctor.instruments import structure
 from stoker._doctor.patients.subject import Subject
-from stoker._doctor.patients.target import user_stack
+from stoker._doctor.patients.target import text_of, user_stack
 from stoker._doctor.probes.process import initialised_accelerator
 
 _SOFT_S = 1.5
@@ -145,7 +145,9 @@ def failure(index: int, error: BaseException, *, collating: bool = False) -> Fai
         picklable = True
     except Exception:
         picklable = False
-    return Failure(index, type(error).__name__, str(error)[:_TEXT], user_stack(error), picklable, collating)
+    return Failure(
+        index, type(error).__name__, text_of(error)[:_TEXT], user_stack(error), picklable, collating
+    )
 
 
 def _indexed(subject: Subject, made: _Made) -> None:

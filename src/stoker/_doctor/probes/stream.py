@@ -21,6 +21,7 @@ from stoker._doctor.instruments import ranks
 from stoker._doctor.instruments.digest import digest
 from stoker._doctor.instruments.forks import Enough, Lost, answers, become_worker, soft_limit
 from stoker._doctor.patients.subject import Subject
+from stoker._doctor.patients.target import text_of
 
 _SOFT_S = 0.7
 _HARD_S = 3.0
@@ -89,7 +90,7 @@ def _read(dataset: Any) -> _Read:
                     break
                 except Exception as error:
                     after = _after(iterator)
-                    broken = Broken(len(digests), type(error).__name__, str(error)[:300], after)
+                    broken = Broken(len(digests), type(error).__name__, text_of(error)[:300], after)
                     break
     except Enough:
         pass
