@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import difflib
+import inspect
 import io
 import tokenize
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import stoker
 from stoker._core.finding import Edit
+from stoker._doctor.patches import calls
 from stoker._doctor.patches.patch import Wanted, kind_of, patched
 
 
@@ -417,3 +421,11 @@ def test_a_class_with_arguments_of_its_own_is_not_given_others():
     )
     plain = text.replace("__init__", "other")
     assert "FileLoader('p', 2, num_workers=0)" in patch(plain, Edit("num_workers=0"), line=6)
+
+
+def test_the_arguments_that_are_known_are_those_that_loaders_take():
+    """They are written down because the doctor's process does not import torch."""
+    for kind, more in ((torch.utils.data.DataLoader, ()), (stoker.DataLoader, calls.KEYWORDS)):
+        taken = set(inspect.signature(kind).parameters)
+        assert taken <= {*calls.PARAMETERS, *calls.KEYWORDS}
+        assert set(more) <= taken
