@@ -15,8 +15,8 @@ from torch.utils.data import Dataset
 from stoker._doctor.facts.speed import Speed
 from stoker._doctor.facts.worker import Worker
 from stoker._doctor.instruments import race
-from stoker._doctor.patients.subject import Subject
 from stoker._doctor.probes import speed, worker
+from stoker._patients.subject import Subject
 
 
 class Made(Dataset):

@@ -21,8 +21,8 @@ import stoker
 from stoker._doctor import probes
 from stoker._doctor.diagnosis import Diagnosis
 from stoker._doctor.facts import Missing
-from stoker._doctor.patients.kin import Kin, is_tracker
-from stoker._doctor.patients.ward import Patient
+from stoker._patients.kin import Kin, is_tracker
+from stoker._patients.ward import Patient
 from stoker._worker import collate
 from stoker.errors import TargetError
 from tests import warm
@@ -177,11 +177,11 @@ def test_a_sample_that_hangs_is_named_with_its_line_and_one_that_eats_memory_is_
 
 
 def test_a_patient_that_hangs_itself_is_ended() -> None:
-    from stoker._doctor.patients.target import subject_of
+    from stoker._patients.target import subject_of
 
     patient = Patient(subject_of(Hanging()), memory_limit_bytes=None)
     try:
-        answer = patient.probe("samples", limit_s=0.5, in_fork=False)
+        answer = patient.probe("stoker._doctor.probes.samples", limit_s=0.5, in_fork=False)
         assert answer.mishap is not None
         assert (answer.mishap.what, answer.mishap.index, patient.alive) == ("hung", 5, False)
     finally:

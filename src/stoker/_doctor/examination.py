@@ -13,14 +13,14 @@ from stoker._doctor.catalogue import selected
 from stoker._doctor.diagnosis import Diagnosis, diagnose
 from stoker._doctor.facts import Missing, machine
 from stoker._doctor.facts.mishaps import Mishap, Mishaps
-from stoker._doctor.patients.target import parts
 from stoker._metrics import room
 from stoker._metrics.site import place
+from stoker._patients.target import parts
 from stoker.errors import TargetError
 
 if TYPE_CHECKING:
-    from stoker._doctor.patients.subject import Subject
-    from stoker._doctor.patients.ward import Answer, Patient
+    from stoker._patients.subject import Subject
+    from stoker._patients.ward import Answer, Patient
 
 Progress = Callable[[str, int, int], None]
 _REPEATS = {"died": 2, "hung": 1, "ate memory": 1}
@@ -103,8 +103,8 @@ class _Visit:
             parts(target)
             self._open = lambda: self._loaded(target, batch_size=batch_size, num_workers=num_workers)
         else:
-            from stoker._doctor.patients.target import subject_of
             from stoker._doctor.probes import process
+            from stoker._patients.target import subject_of
 
             subject = subject_of(
                 target,
@@ -159,7 +159,12 @@ class _Visit:
                 break
             within_s = min(2 * plan.limit_s, left_s)
             answer = self._ready(alone=alone).probe(
-                plan.name, limit_s=plan.limit_s, within_s=within_s, avoid=self._avoid, in_fork=not alone
+                f"{probes.__name__}.{plan.name}",
+                limit_s=plan.limit_s,
+                within_s=within_s,
+                avoid=self._avoid,
+                in_fork=not alone,
+                calm=plan.name != "worker",  # which is to see the pools as they are
             )
             if answer.mishap is None:
                 self.facts[plan.name] = _fact(plan.name, answer, mine)
@@ -208,14 +213,16 @@ class _Visit:
     def _loaded(self, target: str, **arguments: Any) -> Patient:
         patient = self._admit(None)
         limit_s = max(1.0, self._deadline - time.monotonic())
-        answer = patient.load(target, limit_s=limit_s, **arguments)
+        answer = patient.load(target, first=f"{probes.__name__}.process", limit_s=limit_s, **arguments)
         if answer.fact is None:
+            from stoker._patients.ward import refusal
+
             raise refusal(target, answer, patient.output)
         self.facts.setdefault("process", answer.fact)
         return patient
 
     def _admit(self, subject: Subject | None) -> Patient:
-        from stoker._doctor.patients.ward import Patient  # with psutil: the machine alone needs neither
+        from stoker._patients.ward import Patient  # with psutil: the machine alone needs neither
 
         patient = Patient(subject, memory_limit_bytes=self._limit_bytes)
         self._patients.append(patient)
@@ -238,18 +245,6 @@ def _fact(name: str, answer: Answer, mishaps: list[Mishap]) -> Any:
 def _summary(mishap: Mishap) -> str:
     where = "the probe" if mishap.index is None else f"sample {mishap.index}"
     return f"{where} {'hung' if mishap.what == 'hung' else mishap.what}: {mishap.text}"
-
-
-def refusal(target: str, answer: Answer, output: str) -> TargetError:
-    mishap = answer.mishap
-    if mishap is None:
-        return TargetError(answer.failure, answer.stack, output)
-    said = {
-        "hung": f"{target} was not loaded: {mishap.text}",
-        "died": f"{target} ended the process that loaded it: {mishap.text}",
-        "ate memory": f"{target} took too much memory while it was loaded: {mishap.text}",
-    }
-    return TargetError(said[mishap.what], mishap.stack, output)
 
 
 def _without_target(needed: Iterable[str]) -> dict[str, Any]:

@@ -34,8 +34,8 @@ from stoker._doctor.checks import (
 from stoker._doctor.facts.machine import Machine
 from stoker._doctor.facts.samples import Leaf
 from stoker._doctor.facts.scan import OddTensor, Part, Preload, Scan
-from stoker._doctor.patients.subject import Subject
 from stoker._doctor.probes.scan import probe
+from stoker._patients.subject import Subject
 from tests.unit.doctor import given
 
 GiB = 1 << 30

@@ -13,8 +13,8 @@ from stoker._doctor import examination, probes
 from stoker._doctor.examination import doctor
 from stoker._doctor.facts import Missing
 from stoker._doctor.facts.samples import Mishap, Samples
-from stoker._doctor.patients import ward
-from stoker._doctor.patients.ward import Answer
+from stoker._patients import ward
+from stoker._patients.ward import Answer
 from stoker.errors import TargetError
 
 FINE = Samples(indices=(0,), leaves=())
@@ -45,7 +45,8 @@ def clinic(monkeypatch: pytest.MonkeyPatch) -> Clinic:
         def load(self, target: str, **_: Any) -> Answer:
             return clinic.loads.popleft() if clinic.loads else Answer(SimpleNamespace(hazards=()))
 
-        def probe(self, name: str, *, avoid: Any, in_fork: bool, **_: Any) -> Answer:
+        def probe(self, module: str, *, avoid: Any, in_fork: bool, **_: Any) -> Answer:
+            name = module.removeprefix("stoker._doctor.probes.")
             clinic.asked.append((name, self.number, in_fork, tuple(sorted(avoid))))
             answer = clinic.answers.get(
                 name, deque([Answer(SimpleNamespace(kind="dataset", stream=False, assumed=True))])

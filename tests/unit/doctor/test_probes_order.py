@@ -33,8 +33,8 @@ from stoker._doctor.facts.stream import Reading, Stream
 from stoker._doctor.instruments import trial
 from stoker._doctor.instruments.digest import digest
 from stoker._doctor.instruments.forks import Enough, Lost, answers, become_worker, soft_limit
-from stoker._doctor.patients.subject import Subject
 from stoker._doctor.probes import pinning, randomness, sampler, stream
+from stoker._patients.subject import Subject
 from tests.unit.doctor.test_checks_order import LOADER, TARGET
 
 LOOSE = np.random.default_rng(1)

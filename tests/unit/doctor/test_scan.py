@@ -36,8 +36,8 @@ from PIL import Image
 
 from stoker import share
 from stoker._doctor.facts.scan import Scan
-from stoker._doctor.patients.subject import Subject
 from stoker._doctor.probes.scan import probe
+from stoker._patients.subject import Subject
 from stoker._share.shipment import Shipment
 
 LOCK = threading.Lock()

@@ -10,12 +10,12 @@ from typing import Any
 
 from stoker._doctor.bisection.procedure import Conclusion, Setting, Trial, conclude, procedure
 from stoker._doctor.catalogue import check_of
-from stoker._doctor.examination import refusal
 from stoker._doctor.explain import explain
 from stoker._doctor.facts.samples import Mishap
 from stoker._doctor.facts.trial import Outcome, Own
-from stoker._doctor.patients.ward import Answer, Patient
+from stoker._patients.ward import Answer, Patient, refusal
 
+_TRIAL = "stoker._doctor.probes.trial"
 _LOAD_S = 60.0
 _LEAST_S = 12.0
 _SPAWN_S = 15.0
@@ -102,7 +102,7 @@ class _Bench:
         """Load the target, and tell what there is to change."""
         patient, process = self._load()
         self.faithful = bool(process.hazards or process.python_threads)
-        answer = patient.probe("trial", limit_s=_LOAD_S, trial={"look": True})
+        answer = patient.probe(_TRIAL, limit_s=_LOAD_S, trial={"look": True})
         if not isinstance(answer.fact, Own):
             raise refusal(self._target, answer, patient.output)
         self._method = answer.fact.method
@@ -129,7 +129,7 @@ class _Bench:
             "one_thread": setting.one_thread,
             "engine": setting.engine,
         }
-        answer = patient.probe("trial", limit_s=min(limit_s, left_s), trial=asked, in_fork=not self.faithful)
+        answer = patient.probe(_TRIAL, limit_s=min(limit_s, left_s), trial=asked, in_fork=not self.faithful)
         said = patient.output
         printed = said.removeprefix(before_it) if said.startswith(before_it) else said
         return replace(_outcome(answer), printed=printed[-_MOST_PRINTED:])
@@ -143,7 +143,9 @@ class _Bench:
         patient = Patient(None, memory_limit_bytes=self._limit_bytes)
         self._patients.append(patient)
         limit_s = max(1.0, min(_LOAD_S, self._deadline - time.monotonic()))
-        answer = patient.load(self._target, limit_s=limit_s, **self._arguments)
+        answer = patient.load(
+            self._target, first="stoker._doctor.probes.process", limit_s=limit_s, **self._arguments
+        )
         if answer.fact is None:
             raise refusal(self._target, answer, patient.output)
         return patient, answer.fact

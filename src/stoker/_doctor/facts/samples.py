@@ -6,6 +6,8 @@ import os
 import re
 from dataclasses import dataclass
 
+from stoker._patients.mishap import Mishap as Mishap
+
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 _STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
 
@@ -89,20 +91,6 @@ class Failure:
         said = f"{self.kind}: {self.text}" if self.text else self.kind
         where = innermost(self.stack)
         return f"{said}, in {where}" if where else said
-
-
-@dataclass(frozen=True, slots=True)
-class Mishap:
-    """What ended a probe from outside. ``what``: "hung", "died", "ate memory"."""
-
-    what: str
-    index: int | None
-    """The sample it was on; None when that is not known."""
-    text: str
-    """ "no answer for 10 s", "killed by SIGSEGV", "4.1 GiB of the 4 GiB it may take"."""
-    stack: str = ""
-    lacking: tuple[str, ...] = ()
-    """Python threads that were not there because it ran in a fork, where it came back with them, or nobody could try."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterDataPipe
 
-from stoker._doctor.patients.target import text_of
+from stoker._patients.target import text_of
 from stoker._worker.context import set_process_info
 from stoker._worker.seeding import seed_like_torch
 from stoker.measure.witness import forked

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from stoker._doctor.patients.subject import Subject
+from stoker._patients.subject import Subject
 
 _TIMEOUT_S = 4.0
 _MOST_WORKERS = 8

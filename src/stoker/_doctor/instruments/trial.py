@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from stoker._doctor.patients.subject import Subject
 from stoker._doctor.probes import NotTold
+from stoker._patients.subject import Subject
 
 T = TypeVar("T")
 _FAILED = b"!"

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stoker._patients.mishap import NotTold as NotTold
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -20,10 +22,6 @@ class Plan:
     """What it is given at most: five times what it should need and more, because a limit that strikes is told as a hang."""
     samples: bool = True
     """Whether it makes samples, so that it may hang falsely in a fork of a process with threads that forks do not copy."""
-
-
-class NotTold(Exception):
-    """Raised by a probe: the fact cannot be had, for the reason that the text says."""
 
 
 PLANS = (

@@ -16,10 +16,10 @@ from stoker._doctor.facts.growth import Container, Growing, Growth, Window
 from stoker._doctor.instruments.containers import FEW, PAGE_BYTES, Place, Sampled, containers, length, sampled
 from stoker._doctor.instruments.pagemap import Pages, among, own_pages, pages
 from stoker._doctor.instruments.trial import fetcher, in_worker, spread
-from stoker._doctor.patients.subject import Subject
 from stoker._doctor.probes import NotTold
 from stoker._metrics.neighbours import local_ranks
 from stoker._metrics.room import room_bytes
+from stoker._patients.subject import Subject
 
 _SAMPLES = 4096
 _WARM_UP_S = 0.3

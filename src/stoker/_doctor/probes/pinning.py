@@ -7,7 +7,7 @@ from time import perf_counter
 import torch
 
 from stoker._doctor.facts.pinning import Pinning
-from stoker._doctor.patients.subject import Subject
+from stoker._patients.subject import Subject
 
 _BLOCK_BYTES = 16 << 20
 _TIMES = 5

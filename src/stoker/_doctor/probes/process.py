@@ -11,7 +11,7 @@ import threading
 from typing import Any
 
 from stoker._doctor.facts.process import Hazard, Process
-from stoker._doctor.patients.subject import Subject
+from stoker._patients.subject import Subject
 
 _MODULES = (
     "PIL",

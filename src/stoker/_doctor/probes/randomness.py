@@ -23,8 +23,8 @@ from stoker._doctor.facts.randomness import Randomness, Source
 from stoker._doctor.instruments.digest import digest
 from stoker._doctor.instruments.forks import Lost, answers, become_worker
 from stoker._doctor.instruments.generators import Watch
-from stoker._doctor.patients.subject import Subject
-from stoker._doctor.patients.target import text_of
+from stoker._patients.subject import Subject
+from stoker._patients.target import text_of
 
 _LIMIT_S = 4.0
 """For the scout, and for all workers together."""

@@ -20,12 +20,12 @@ import torch.utils.data
 
 from stoker._doctor.facts.round_trip import RoundTrip, Trip
 from stoker._doctor.instruments import structure
-from stoker._doctor.patients import page, stack
-from stoker._doctor.patients.subject import Subject
-from stoker._doctor.patients.target import text_of
 from stoker._doctor.probes import NotTold
 from stoker._doctor.probes.process import start_method
 from stoker._doctor.probes.samples import batches, collate_of
+from stoker._patients import page, stack
+from stoker._patients.subject import Subject
+from stoker._patients.target import text_of
 from stoker._worker import stacks
 
 _SOFT_S = 1.0

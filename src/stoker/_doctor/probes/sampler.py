@@ -21,7 +21,7 @@ from stoker._doctor.facts import Missing
 from stoker._doctor.facts.sampler import Outside, Sampler
 from stoker._doctor.instruments import ranks
 from stoker._doctor.instruments.forks import Lost, answers
-from stoker._doctor.patients.subject import Subject
+from stoker._patients.subject import Subject
 
 _SOFT_S = 0.4
 _HARD_S = 3.0

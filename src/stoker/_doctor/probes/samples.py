@@ -18,9 +18,9 @@ import torch.utils.data
 
 from stoker._doctor.facts.samples import Difference, Failure, Samples
 from stoker._doctor.instruments import structure
-from stoker._doctor.patients.subject import Subject
-from stoker._doctor.patients.target import text_of, user_stack
 from stoker._doctor.probes.process import initialised_accelerator
+from stoker._patients.subject import Subject
+from stoker._patients.target import text_of, user_stack
 
 _SOFT_S = 1.5
 _MOST = 64

@@ -17,12 +17,12 @@ from torch.utils.data import (
 )
 
 from stoker._doctor.facts.scan import Scan
-from stoker._doctor.patients.subject import Subject
 from stoker._doctor.scanning import travel
 from stoker._doctor.scanning.source import preloads
 from stoker._doctor.scanning.telling import told
 from stoker._doctor.scanning.walk import Walk
 from stoker._metrics.room import Gauge
+from stoker._patients.subject import Subject
 from stoker._share.shipment import Recorder, uncollected
 
 _context: Any = context

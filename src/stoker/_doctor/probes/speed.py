@@ -11,10 +11,10 @@ from stoker._doctor.facts.speed import Slow, Speed
 from stoker._doctor.instruments.hotspots import hotspots
 from stoker._doctor.instruments.race import Lap, crew, race
 from stoker._doctor.instruments.trial import fetcher, rows_per_batch, spread
-from stoker._doctor.patients.subject import Subject
 from stoker._doctor.probes import NotTold
 from stoker._metrics.cpus import cpus
 from stoker._metrics.room import room_bytes
+from stoker._patients.subject import Subject
 
 _INLINE_S = 0.8
 _AGAIN_S = 0.4

@@ -20,8 +20,8 @@ from stoker._doctor.facts.stream import Broken, Reading, Stream
 from stoker._doctor.instruments import ranks
 from stoker._doctor.instruments.digest import digest
 from stoker._doctor.instruments.forks import Enough, Lost, answers, become_worker, soft_limit
-from stoker._doctor.patients.subject import Subject
-from stoker._doctor.patients.target import text_of
+from stoker._patients.subject import Subject
+from stoker._patients.target import text_of
 
 _SOFT_S = 0.7
 _HARD_S = 3.0

@@ -7,8 +7,8 @@ import os
 from typing import Any
 
 from stoker._doctor.facts.target import Loader, Target
-from stoker._doctor.patients.subject import Subject
 from stoker._doctor.probes.process import start_method
+from stoker._patients.subject import Subject
 
 _MOST_SOURCE_BYTES = 1 << 20
 _MOST_ATTRIBUTES = 200

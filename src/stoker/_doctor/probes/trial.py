@@ -12,8 +12,8 @@ import torch
 import torch.utils.data
 
 from stoker._doctor.facts.trial import Outcome, Own
-from stoker._doctor.patients.subject import Subject
 from stoker._doctor.probes.process import start_method
+from stoker._patients.subject import Subject
 
 _TRANSFORMS = ("transform", "transforms", "target_transform")
 _ARGUMENTS = ("collate_fn", "worker_init_fn", "pin_memory", "persistent_workers")

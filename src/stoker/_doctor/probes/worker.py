@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from stoker._doctor.facts.surroundings import thread_variables
 from stoker._doctor.facts.worker import Worker
 from stoker._doctor.instruments.trial import fetcher, in_worker, spread
-from stoker._doctor.patients.subject import Subject
 from stoker._doctor.probes import NotTold
 from stoker._metrics.cpus import cpus
 from stoker._metrics.processes import footprint
+from stoker._patients.subject import Subject
 
 _SAMPLES = 64
 _MEASURED_S = 0.5

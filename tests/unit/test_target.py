@@ -11,10 +11,10 @@ import pytest
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import stoker
-from stoker._doctor.patients.patient import packed, unpacked
-from stoker._doctor.patients.subject import ASSUMED_BATCH, Subject
-from stoker._doctor.patients.target import load, subject_of, user_stack
 from stoker._doctor.probes import target as target_probe
+from stoker._patients.patient import packed, unpacked
+from stoker._patients.subject import ASSUMED_BATCH, Subject
+from stoker._patients.target import load, subject_of, user_stack
 from stoker.errors import TargetError
 
 SCRIPT = """
@@ -144,6 +144,6 @@ def test_facts_about_stokers_loader_are_plain_enough_to_travel() -> None:
     assert (told.loader.engine, told.loader.on_bad_sample) == ("stoker", "skip")
     assert (told.loader.batch_size, told.loader.batches) == (3, 2)
     assert told.loader.site is not None
-    assert told.loader.site.startswith("tests/unit/doctor/test_target.py:")
+    assert told.loader.site.startswith("tests/unit/test_target.py:")
     with pytest.raises(UnpicklingError, match=r"pathlib\.\w+, which is no plain value"):
         unpacked(packed({"path": Path("here")}))

@@ -1,9 +1,9 @@
 """The patient: a process that has loaded the target. For every probe that is asked for it forks a child, which runs it.
 
-It is a fresh interpreter (``python -m stoker._doctor.patients.patient``), or a fork of the process that called
-``stoker.doctor(obj)``. It has a session of its own, and every forked probe a process group of its own. Groups end as a whole:
-when the doctor says so, and by the kernel's hand when the doctor is gone. Standard output and error are a pipe that the doctor
-reads.
+It is a fresh interpreter (``python -m stoker._patients.patient``), or a fork of the process that called
+``stoker.doctor(obj)`` or ``stoker.tune(obj)``. It has a session of its own, and every forked probe a process group of its own.
+Groups end as a whole: when the doctor (or the tuner) says so, and by the kernel's hand when the doctor is gone. Standard output
+and error are a pipe that the doctor reads.
 
     doctor ── request, with a socket for the answer ─► patient ── fork ─► probe ── the fact ─► doctor
 """
@@ -28,8 +28,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from stoker._doctor.patients.page import Page
-from stoker._doctor.patients.subject import Subject
+from stoker._patients.mishap import NotTold
+from stoker._patients.page import Page
+from stoker._patients.subject import Subject
 from stoker._worker import stacks
 from stoker.errors import TargetError
 
@@ -37,6 +38,8 @@ REQUEST_BYTES = 1 << 16
 LENGTH = struct.Struct("<Q")
 _SUBREAPER = 36
 _TIDY_S = 2
+_PLAIN = ("stoker._doctor.facts", "stoker._patients.mishap", "stoker._core.tuning", "stoker._tune.facts")
+"""Where classes of plain values are, which facts are made of."""
 
 
 class Wires(NamedTuple):
@@ -115,7 +118,7 @@ def hold_group(fd: int) -> None:
 
 
 def _load(request: dict[str, Any], answer: socket.socket) -> Subject | None:
-    from stoker._doctor.patients import target
+    from stoker._patients import target
 
     try:
         import torch  # noqa: F401
@@ -132,7 +135,7 @@ def _load(request: dict[str, Any], answer: socket.socket) -> Subject | None:
             answer, ("refused", f"{type(error).__name__}: {target.text_of(error)}", target.user_stack(error))
         )
         return None
-    _answer_with_fact(answer, "process", subject)  # here and not in a fork: threads do not survive one
+    _answer_with_fact(answer, request["first"], subject)  # here and not in a fork: threads do not survive one
     return subject
 
 
@@ -155,7 +158,7 @@ def _in_fork(
             ours.close()
             control.close()
             hold_group(theirs.fileno())
-            if request["probe"] != "worker":  # which is to see the pools as they are
+            if request["calm"]:
                 _calm()
             _probe(request, subject, page, wires.page, answer)
             _tidy()
@@ -201,17 +204,20 @@ def _probe(
         config: Any = vars(multiprocessing.process.current_process())["_config"]
         config["tempdir"] = request["folder"]
     watched = replace(
-        subject, avoid=frozenset(request.get("avoid", ())), touch=page.touch, trial=request.get("trial", {})
+        subject,
+        avoid=frozenset(request.get("avoid", ())),
+        touch=page.touch,
+        trial=request.get("trial", {}),
+        kept={} if request["fork"] else subject.kept,
     )
     _answer_with_fact(answer, request["probe"], watched)
 
 
-def _answer_with_fact(answer: socket.socket, name: str, subject: Subject) -> None:
-    from stoker._doctor.patients.target import text_of, user_stack
-    from stoker._doctor.probes import NotTold
+def _answer_with_fact(answer: socket.socket, module: str, subject: Subject) -> None:
+    from stoker._patients.target import text_of, user_stack
 
     try:
-        fact = importlib.import_module(f"stoker._doctor.probes.{name}").probe(subject)
+        fact = importlib.import_module(module).probe(subject)
         told = packed(("fact", fact))
         unpacked(told)
     except NotTold as error:
@@ -241,9 +247,7 @@ def unpacked(told: bytes) -> Any:
 
 class _Facts(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if module.startswith("stoker._doctor.facts") or (
-            module == "builtins" and name in ("set", "frozenset", "complex")
-        ):
+        if module.startswith(_PLAIN) or (module == "builtins" and name in ("set", "frozenset", "complex")):
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"a fact holds a {module}.{name}, which is no plain value")
 

@@ -52,7 +52,9 @@ class Subject:
     touch: Callable[[int], None] = _nothing
     """Says which index is worked on now: what hangs or dies after it is told with this index. Costs a microsecond."""
     trial: Mapping[str, Any] = field(default_factory=dict)
-    """What ``--bisect`` asks the probe ``trial`` to change."""
+    """What the probe is asked to try: plain values, from the other side."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What a probe leaves for later ones in the same process: pools that stay alive. Empty in every fork."""
 
     def sample(self, index: int) -> Any:
         """The sample at an index of the dataset. The doctor knows which it is, should it never come back."""

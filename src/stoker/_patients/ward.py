@@ -1,4 +1,4 @@
-"""The doctor's side of a patient: starts it, asks it for facts, and ends what takes too long or too much memory.
+"""The doctor's and the tuner's side of a patient: starts it, asks it for facts, ends what takes too long or too much memory.
 
 No user code runs here. Everything happens on the thread that calls, in one loop that waits for answers, output and death at once.
 """
@@ -23,10 +23,11 @@ from typing import Any
 
 import stoker
 from stoker._core.finding import size
-from stoker._doctor.facts.samples import Mishap
-from stoker._doctor.patients import page, patient, stack
-from stoker._doctor.patients.kin import Kin
-from stoker._doctor.patients.subject import Subject
+from stoker._patients import page, patient, stack
+from stoker._patients.kin import Kin
+from stoker._patients.mishap import Mishap
+from stoker._patients.subject import Subject
+from stoker.errors import TargetError
 
 _WEIGH_S = 0.1
 _OUTPUT_BYTES = 1 << 16
@@ -83,27 +84,30 @@ class Patient:
         """The last that user code printed."""
         return self._output.decode(errors="replace")
 
-    def load(self, target: str, *, limit_s: float, **arguments: Any) -> Answer:
-        """Have a fresh interpreter load a target. The fact of the answer is ``process``."""
-        answer = self._ask({"load": target, **arguments}, limit_s)
+    def load(self, target: str, *, first: str, limit_s: float, **arguments: Any) -> Answer:
+        """Have a fresh interpreter load a target, and then run the probe of module ``first`` there: that is the answer."""
+        answer = self._ask({"load": target, "first": first, **arguments}, limit_s)
         self._kin.settle()
         return answer
 
     def probe(
         self,
-        name: str,
+        module: str,
         *,
         limit_s: float,
         within_s: float | None = None,
         avoid: Iterable[int] = (),
         in_fork: bool = True,
+        calm: bool = True,
         trial: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """Have a probe run, in a fork of the patient or in the patient itself, which a mishap then ends.
+        """Have the probe of a module run, in a fork of the patient or in the patient itself, which a mishap then ends.
+
+        ``calm`` leaves native pools of a fork with one thread, as in a worker. ``trial`` is what the subject tells the probe.
 
         With ``within_s``, which all of it may take, the limit counts from the last sample that was begun: slow ones are no hang.
         """
-        request = {"probe": name, "avoid": list(avoid), "fork": in_fork, "trial": trial or {}}
+        request = {"probe": module, "avoid": list(avoid), "fork": in_fork, "calm": calm, "trial": trial or {}}
         return self._ask(request, limit_s, within_s)
 
     def close(self) -> None:
@@ -124,7 +128,7 @@ class Patient:
     def _start(self, wires: patient.Wires) -> int:
         # -P: a file of the user's that is called "select.py" must not be what our own imports find.
         self._popen = subprocess.Popen(
-            [sys.executable, "-P", "-m", "stoker._doctor.patients.patient", *map(str, wires)],
+            [sys.executable, "-P", "-m", "stoker._patients.patient", *map(str, wires)],
             stdin=subprocess.DEVNULL,
             stdout=wires.output,
             stderr=wires.output,
@@ -276,6 +280,19 @@ class Patient:
                 return False
             self._output = (self._output + part)[-_OUTPUT_BYTES:]
         return True
+
+
+def refusal(target: str, answer: Answer, output: str) -> TargetError:
+    """Why a target was not loaded, as an error."""
+    mishap = answer.mishap
+    if mishap is None:
+        return TargetError(answer.failure, answer.stack, output)
+    said = {
+        "hung": f"{target} was not loaded: {mishap.text}",
+        "died": f"{target} ended the process that loaded it: {mishap.text}",
+        "ate memory": f"{target} took too much memory while it was loaded: {mishap.text}",
+    }
+    return TargetError(said[mishap.what], mishap.stack, output)
 
 
 def _folder() -> str:

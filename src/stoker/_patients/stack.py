@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 import stoker
-from stoker._doctor.patients.target import is_library
+from stoker._patients.target import is_library
 from stoker._worker import stacks
 
 _FRAME = re.compile(r'\s+File "(.+)", line (\d+|\?\?\?) in (.+)')
@@ -18,7 +18,7 @@ _FRAMES = 8
 _PATIENCE_S = 0.5
 _STEP_S = 0.01
 _OURS = os.path.join(os.path.dirname(os.path.abspath(stoker.__file__)), "")
-_DOCTOR = os.path.join(_OURS, "_doctor", "")
+_TOOLS = tuple(os.path.join(_OURS, each, "") for each in ("_doctor", "_patients", "_tune"))
 
 
 def forget(page_fd: int) -> None:
@@ -78,7 +78,7 @@ def _frames(dump: str) -> list[tuple[str, str, str]]:
         found.append((match[1], match[2], match[3]))
     frames = found[::-1]
     # The script that called the doctor is on the stack too, when the patient is a fork of it: outside of the probe.
-    ours = [at for at, each in enumerate(frames) if each[0].startswith(_DOCTOR)]
+    ours = [at for at, each in enumerate(frames) if each[0].startswith(_TOOLS)]
     return frames[ours[-1] + 1 :] if ours else frames
 
 

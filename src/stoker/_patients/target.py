@@ -14,13 +14,13 @@ from types import ModuleType
 from typing import Any
 
 import stoker
-from stoker._doctor.patients.subject import ARGUMENTS, ASSUMED_BATCH, ASSUMED_WORKERS, Subject
 from stoker._metrics.site import place
+from stoker._patients.subject import ARGUMENTS, ASSUMED_BATCH, ASSUMED_WORKERS, Subject
 from stoker.errors import TargetError
 
 _FRAMES = 6
 _OURS = os.path.join(os.path.dirname(os.path.abspath(stoker.__file__)), "")
-_DOCTOR = os.path.join(_OURS, "_doctor", "")
+_TOOLS = tuple(os.path.join(_OURS, each, "") for each in ("_doctor", "_patients", "_tune"))
 _STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
 
 
@@ -237,7 +237,7 @@ def user_stack(error: BaseException) -> str:
     """The frames of an exception in files that are no library, innermost last; where there are none, where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not is_library(frame.filename)]
-    kept = theirs[-_FRAMES:] or [each for each in frames if not each.filename.startswith(_DOCTOR)][-1:]
+    kept = theirs[-_FRAMES:] or [each for each in frames if not each.filename.startswith(_TOOLS)][-1:]
     lines = (
         f'  File "{each.filename}", line {each.lineno}, in {each.name}\n    {each.line}' for each in kept
     )

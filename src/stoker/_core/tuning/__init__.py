@@ -1,0 +1,1 @@
+"""What the tuner reckons with, before a run and in one. Pure: numbers in, numbers out."""

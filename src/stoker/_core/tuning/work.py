@@ -1,0 +1,99 @@
+"""What making a batch takes, measured: what the prior, the replay and the regime are computed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Of one worker that had the machine for itself. Per batch, in the sampler's order, in nanoseconds. None: not measured.
+
+    ``batch_ns[i] == cpu_ns[i] + off_ns[i]``, the time on the run queue left out: it is not the batch's own.
+    """
+
+    rows: int
+    """Samples in a batch."""
+    batch_ns: tuple[int, ...]
+    """Fetch and collation of each batch that was made."""
+    cpu_ns: tuple[int, ...]
+    """Of these, on a CPU (all threads of the worker)."""
+    collate_ns: int = 0
+    """Of a batch, typically."""
+    handover_ns: int = 0
+    """Of a batch on its way, beyond making it: typically."""
+    parent_ns: int = 0
+    """CPU time of the training process for a batch (m)."""
+    batch_bytes: int = 0
+    worker_bytes: int | None = None
+    """Private memory that a worker takes."""
+    cold_ns: int | None = None
+    warm_ns: int | None = None
+    """The same samples the first time and again: a batch, typically. What is in between is storage."""
+    read_bytes: int | None = None
+    """Read from storage for a batch."""
+    threads_gain: float | None = None
+    """How much faster two threads made the samples than one (g): 2 the GIL is no matter, 1 it is all."""
+    start_ns: int | None = None
+    """From the start of a worker to its first batch, beyond that batch."""
+
+    @property
+    def typical_ns(self) -> float:
+        """The mean: what throughput follows from."""
+        return sum(self.batch_ns) / max(1, len(self.batch_ns))
+
+    @property
+    def typical_cpu_ns(self) -> float:
+        return sum(self.cpu_ns) / max(1, len(self.cpu_ns))
+
+    @property
+    def off_share(self) -> float:
+        """How much of the time a worker waits for something else than a CPU."""
+        whole = self.typical_ns
+        return max(0.0, 1.0 - self.typical_cpu_ns / whole) if whole else 0.0
+
+    @property
+    def variation(self) -> float:
+        """Coefficient of variation of batch times."""
+        count, mean = len(self.batch_ns), self.typical_ns
+        if count < 2 or not mean:
+            return 0.0
+        return float((sum((each - mean) ** 2 for each in self.batch_ns) / (count - 1)) ** 0.5 / mean)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What there is to work with, for one rank. None: not known."""
+
+    cpus: float
+    """That this rank may count on, the training process's own included."""
+    reason: str = ""
+    """Where that number comes from, in words."""
+    machine_cpus: int = 1
+    ranks: int = 1
+    room_bytes: int | None = None
+    """Memory that could still be taken."""
+    shm_bytes: int | None = None
+    descriptors: int | None = None
+    accelerator: str | None = None
+    """Kind of one that is there: pinning pays only then."""
+    gil: bool = True
+    start_method: str = "fork"
+    """What the loader would use by itself."""
+    shipment_bytes: int | None = None
+    shipment_ns: int | None = None
+    """The dataset, pickled for spawned workers: its size, and the time it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the training loop takes for a step on data that is there already."""
+
+    step_ns: int
+    """0: as fast as it can; nothing is known of the loop."""
+    cpu_ns: int = 0
+    """Of it, on a CPU of this machine."""
+    source: str = "none"
+    """ "step-ms", "step", "record", "none"."""
+    burst: int = 1
+    """Batches that are pulled back to back (gradient accumulation)."""
