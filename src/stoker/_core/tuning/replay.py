@@ -34,5 +34,5 @@ def replay(
     threads: int = 1,
     batches: int = 512,
 ) -> Replayed:
-    """What so many workers with such a window would do on ``cpus`` CPUs, the training process's included. 0 workers: it does all."""
+    """What so many workers with such a window would do on ``cpus`` CPUs, the training process's included. 0: it makes all itself."""
     raise NotImplementedError

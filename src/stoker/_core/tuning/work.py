@@ -77,6 +77,8 @@ class Host:
     descriptors: int | None = None
     accelerator: str | None = None
     """Kind of one that is there: pinning pays only then."""
+    copy_bytes_per_s: float | None = None
+    """How fast one core copies memory that is in no cache."""
     gil: bool = True
     start_method: str = "fork"
     """What the loader would use by itself."""

@@ -1,0 +1,1 @@
+"""The tuner: which setting a loader should have, and why."""

@@ -1,0 +1,1 @@
+"""What probes of the tuner tell: plain values."""

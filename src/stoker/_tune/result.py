@@ -1,0 +1,88 @@
+"""What a tuning came to: one frozen object that every form is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from stoker._core.finding import Edit
+from stoker._core.tuning.setting import Setting
+from stoker._core.tuning.work import Demand, Host, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A ratio or a time, with the interval that holds it with 90 % probability."""
+
+    middle: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A setting that was measured, over all its undisturbed blocks."""
+
+    setting: Setting
+    interval_ns: Interval
+    """Between two batches."""
+    ratio: Interval
+    """To the baseline's, round by round: 0.8 means a fifth less time."""
+    stall: float
+    cpu_ns: float
+    """Of the training process and all workers, per batch."""
+    memory_bytes: int | None
+    blocks: int
+    disturbed: int = 0
+    """Blocks that were set aside."""
+    predicted_ns: float | None = None
+    """What the replay said before."""
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """``recommended`` is the answer; all the rest is why."""
+
+    target: str
+    batch_size: int | None
+    baseline: Setting
+    """What the target has now."""
+    recommended: Setting
+    verdict: str
+    """One sentence."""
+    why: tuple[str, ...] = ()
+    regime: str = "unknown"
+    """ "sleep", "storage", "compute", "gil", "parent", "memory", "mixed", "idle" (data is not the bottleneck), "unknown"."""
+    warnings: tuple[str, ...] = ()
+    """Where the result may not carry over, and what else to know."""
+    separated: bool = True
+    """False: another setting may be as good; the verdict says so."""
+    gain: Interval | None = None
+    """Share of the step's time that the recommended setting saves against the baseline. None: nothing was compared."""
+    ceiling: float | None = None
+    """Share that would be saved if data took no time at all (headspace). None: the demand is not known."""
+    limit: str = ""
+    """What limits next."""
+    stopped: str = ""
+    """Why the search ended: "one left", "the rest are within 3 %", "budget", "interrupted", "not the bottleneck", "failed"."""
+    spent_s: float = 0.0
+    host: Host | None = None
+    work: Work | None = None
+    demand: Demand = field(default_factory=lambda: Demand(0))
+    points: tuple[Point, ...] = ()
+    curve: dict[str, Any] | None = None
+    """The scaling curve: measured points, fitted law, knee, loss beyond it (``_core/tuning/law.py``)."""
+    oracle: dict[str, Any] | None = None
+    """What the replay says of settings that were not tried, and how far it was off where they were."""
+    edit: Edit | None = None
+    """The change of the user's call."""
+    profile: str = ""
+    """Where the profile that ``num_workers="auto"`` picks up was saved; "" if it was not."""
+    failure: str = ""
+    """Why it could not be done as asked, in a line; ``recommended`` is then the best safe answer."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether something should be changed."""
+        return self.recommended != self.baseline
