@@ -6,38 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stoker._core.finding import Edit
+from stoker._core.tuning.point import Interval, Point
 from stoker._core.tuning.setting import Setting
 from stoker._core.tuning.work import Demand, Host, Work
 
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A ratio or a time, with the interval that holds it with 90 % probability."""
-
-    middle: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A setting that was measured, over all its undisturbed blocks."""
-
-    setting: Setting
-    interval_ns: Interval
-    """Between two batches."""
-    ratio: Interval
-    """To the baseline's, round by round: 0.8 means a fifth less time."""
-    stall: float
-    cpu_ns: float
-    """Of the training process and all workers, per batch."""
-    memory_bytes: int | None
-    blocks: int
-    disturbed: int = 0
-    """Blocks that were set aside."""
-    predicted_ns: float | None = None
-    """What the replay said before."""
-    failure: str = ""
+__all__ = ["Interval", "Point", "Tuning"]
 
 
 @dataclass(frozen=True, slots=True)

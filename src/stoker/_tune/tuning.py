@@ -27,7 +27,7 @@ def tune(
     """The setting to take for a loader or a dataset, with the reason and the expected gain.
 
     ``target`` is the object, or where it is, as for ``stoker.doctor``. The demand is what a training step takes on data that is
-    there: ``step_s``, or measured with ``step`` (a function of a batch, or where it is), or read from the ``record`` of a run; without
+    there: ``step_s``, or measured with ``step`` (a function of a batch, or where it is), or read from a run's ``record``; without
     any of these the fastest setting wins. ``accumulate`` is how many batches a step pulls back to back, ``ranks`` how many
     training processes share the machine (default: as the environment says). ``save`` leaves a profile for ``num_workers="auto"``.
     Ctrl-C ends it with the best so far. Raises TargetError when the target cannot be loaded, ValueError for arguments that

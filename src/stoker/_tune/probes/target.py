@@ -1,0 +1,131 @@
+"""Looks at what was given: how its loader is run now. Makes no sample."""
+
+from __future__ import annotations
+
+import inspect
+import multiprocessing
+import os
+from typing import Any
+
+from stoker._core.tuning.setting import Setting
+from stoker._patients.subject import Subject
+from stoker._tune.facts.target import Target
+
+_KEYS = (
+    "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "multiprocessing_context",
+    "executor", "split_batches", "threads_per_worker",
+)  # fmt: skip
+
+
+def probe(subject: Subject) -> Target:
+    """Ask the objects. ``__len__`` of the dataset and its sampler are the user's code, and all of it that runs."""
+    from stoker._executors.hazards import live_hazards
+
+    loader, dataset = subject.loader, subject.dataset
+    place = _place(loader)
+    return Target(
+        name=subject.name,
+        loader=loader is not None,
+        setting=Setting() if loader is None else _setting(loader),
+        batch_size=_plain(subject.arguments.get("batch_size")),
+        batches=_batches(subject),
+        stream=subject.is_stream,
+        asks_worker=not subject.is_stream or _asks_worker(dataset),
+        in_order=bool(getattr(loader, "in_order", True)),
+        own_collate=loader is not None and not _torchs(loader),
+        own_seeds=getattr(loader, "rng", "batch") == "torch",
+        hazards=tuple(each.module for each in live_hazards()),
+        daemonic=bool(multiprocessing.current_process().daemon),
+        site=f"{_short(place[0])}:{place[1]}" if place else None,
+        file=os.path.abspath(place[0]) if place else subject.file,
+        written=() if loader is None else _written(loader),
+    )
+
+
+def _setting(loader: Any) -> Setting:
+    """As the loader has it. What was left open, and that torch's own loader does not have, stays None."""
+    ours = is_stokers(loader)
+    workers = int(loader.num_workers)
+    context = loader.multiprocessing_context if workers else None
+    return Setting(
+        workers=workers,
+        prefetch=_given(loader.prefetch_factor) if workers else None,
+        executor=(getattr(loader, "executor", None) or "process") if workers else "process",
+        start_method=None if context is None else context.get_start_method(),
+        split=getattr(loader, "split_batches", None) if workers else None,
+        threads=int(getattr(loader, "threads_per_worker", 1) or 1) if workers else 1,
+        pin=bool(loader.pin_memory),
+        engine="stoker" if ours else "torch",
+    )
+
+
+def is_stokers(loader: Any) -> bool:
+    """Whether a loader runs on our engine; a subclass counts as what it is derived from."""
+    return any(base.__module__ == "stoker.loader" for base in type(loader).__mro__)
+
+
+def _given(number: Any) -> int | None:
+    """None where the user left it open: stoker's loader remembers that by the number's type, torch's by being 2."""
+    if number is None or type(number).__name__ == "LeftOpen":
+        return None
+    return int(number)
+
+
+def _plain(number: Any) -> int | None:
+    return None if number is None else int(number)
+
+
+def _torchs(loader: Any) -> bool:
+    from torch.utils.data._utils.collate import default_collate, default_convert
+
+    return loader.collate_fn in (default_collate, default_convert)
+
+
+def _batches(subject: Subject) -> int | None:
+    size, loader = subject.arguments.get("batch_size"), subject.loader
+    try:
+        if loader is not None and size == loader.batch_size:
+            return len(loader)
+        samples = len(subject.dataset if loader is None or subject.is_stream else loader.sampler)
+    except Exception:  # it has none, or the user's raises
+        return None
+    return samples if size is None else -(-samples // size)
+
+
+def _asks_worker(dataset: Any) -> bool:
+    """Whether some class of the dataset's mentions ``get_worker_info``; True too where its source cannot be read."""
+    for kind in type(dataset).__mro__[:-1]:
+        if kind.__module__.startswith("torch.utils.data"):
+            continue
+        try:
+            if "worker_info" in inspect.getsource(inspect.getmodule(kind) or kind):
+                return True
+        except (OSError, TypeError):
+            return True
+    return False
+
+
+def _place(loader: Any) -> tuple[str, int] | None:
+    """The file and line that made it: noted when it was loaded, or by stoker's loader itself."""
+    noted: tuple[str, int] | None = getattr(loader, "_doctor_place", None)
+    path, _, line = (getattr(loader, "_site", None) or "").rpartition(":")
+    return noted or ((path, int(line)) if os.path.isfile(path) and line.isdigit() else None)
+
+
+def _written(loader: Any) -> tuple[tuple[str, str], ...]:
+    found = []
+    for key in _KEYS:
+        if not hasattr(loader, key):
+            continue
+        value = getattr(loader, key, None)
+        if key == "multiprocessing_context":
+            value = None if value is None else value.get_start_method()
+        elif key in ("num_workers", "prefetch_factor"):
+            value = _given(value)
+        found.append((key, repr(value)))
+    return tuple(found)
+
+
+def _short(path: str) -> str:
+    near = os.path.relpath(path)
+    return os.path.basename(path) if near.startswith("..") else near
