@@ -1,0 +1,159 @@
+"""What the pilot is told and what it answers: a stretch of training as it was seen, its limits, and an action."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+SAMPLED = 256
+"""Batch times that a window keeps, at most: the last ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some steps in a row, seen from the training loop. Times are in nanoseconds; None means that nobody can tell.
+
+    A step is the interval from one batch's hand-over to the next one's: ``wall_ns`` is all of them, ``wait_ns`` what ``next()``
+    took of it.
+    ``cpu_ns``, ``off_ns`` and ``runq_ns`` are of one whole batch, on average, in the worker (all parts of a split one together).
+    """
+
+    steps: int
+    wall_ns: int
+    wait_ns: int
+    workers: int
+    """Up, all through the window. 0: the training process makes batches itself."""
+    window: int
+    """Batches that may be made and not taken."""
+    busy: float | None = None
+    """Share of the workers' time between receiving a task and having sent its result (u)."""
+    waits: int = 0
+    """Steps whose batch was not there when it was asked for."""
+    blocked: int = 0
+    """Of these, steps during whose wait a later batch was ready: head of line."""
+    cpu_ns: float = 0.0
+    off_ns: float = 0.0
+    runq_ns: float = 0.0
+    batch_ns: tuple[int, ...] = ()
+    """Of recent batches, each: what it took a worker, the run queue included."""
+    batch_bytes: int = 0
+    rows: int = 1
+    """Samples in a batch."""
+    split: bool = False
+    """Whether batches are made in parts where workers idle."""
+    own_cpu_ns: int | None = None
+    """CPU time of the training process during the window, all threads."""
+    room_bytes: int | None = None
+    """Memory that could still be taken, by this rank."""
+    worker_bytes: int | None = None
+    """Private memory of a worker."""
+    throttled: float = 0.0
+    """Share of the cgroup's periods in which it was throttled."""
+    foreign_cpus: float | None = None
+    """CPUs that processes of others kept busy. Other ranks of the job count as others."""
+    gap_ns: int = 0
+    """The longest step, its wait left out: a validation, a checkpoint, a breakpoint."""
+    warm_up: bool = False
+    """Workers were starting or leaving, or an epoch began: nothing to go by."""
+
+    @property
+    def interval_ns(self) -> float:
+        """A step, wait included: what is to become small."""
+        return self.wall_ns / max(1, self.steps)
+
+    @property
+    def step_ns(self) -> float:
+        """A step on data that is there: the demand."""
+        return max(0, self.wall_ns - self.wait_ns) / max(1, self.steps)
+
+    @property
+    def stall(self) -> float:
+        """Share of the time that the training loop waits for data (s)."""
+        return self.wait_ns / self.wall_ns if self.wall_ns > 0 else 0.0
+
+    @property
+    def making_ns(self) -> float:
+        """Of one batch, the run queue left out (S). Measured times stand in where nothing was metered."""
+        own_ns = self.cpu_ns + self.off_ns
+        if own_ns or not self.batch_ns:
+            return own_ns
+        return sum(self.batch_ns) / len(self.batch_ns)
+
+    @property
+    def off_share(self) -> float:
+        """How much of a batch is no CPU time."""
+        own_ns = self.cpu_ns + self.off_ns
+        return self.off_ns / own_ns if own_ns > 0 else 0.0
+
+    def joined(self, later: Window) -> Window:
+        """This one and the one after it, as one. Of what is a state and no sum the later one's counts."""
+        steps = self.steps + later.steps
+        earlier_share = self.steps / steps if steps else 0.0
+
+        def mean(name: str) -> float:
+            mine, its = float(getattr(self, name)), float(getattr(later, name))
+            return mine * earlier_share + its * (1 - earlier_share)
+
+        def known(name: str) -> float | None:
+            if getattr(self, name) is None or getattr(later, name) is None:
+                return None
+            return mean(name)
+
+        own = None
+        if self.own_cpu_ns is not None and later.own_cpu_ns is not None:
+            own = self.own_cpu_ns + later.own_cpu_ns
+        return replace(
+            later,
+            steps=steps,
+            wall_ns=self.wall_ns + later.wall_ns,
+            wait_ns=self.wait_ns + later.wait_ns,
+            busy=known("busy"),
+            waits=self.waits + later.waits,
+            blocked=self.blocked + later.blocked,
+            cpu_ns=mean("cpu_ns"),
+            off_ns=mean("off_ns"),
+            runq_ns=mean("runq_ns"),
+            batch_ns=(*self.batch_ns, *later.batch_ns)[-SAMPLED:],
+            own_cpu_ns=own,
+            throttled=mean("throttled"),
+            foreign_cpus=known("foreign_cpus"),
+            gap_ns=max(self.gap_ns, later.gap_ns),
+            warm_up=self.warm_up or later.warm_up,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Within what the pilot may choose; ``most`` workers for a ``reason``. Moved by its owner when what they rest on changes."""
+
+    most: int
+    reason: str
+    """Why no more, in words that go behind "at most N workers: "."""
+    least: int = 1
+    cpus: float = 1.0
+    """That this rank may count on, the training process's own included."""
+    cpus_reason: str = ""
+    window_most: int = 0
+    """How deep the window may become, in batches; 0: it is not the pilot's to change."""
+    may_split: bool = False
+    """Whether splitting batches is the pilot's to switch on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """How long the next window is to be: at least both."""
+
+    seconds: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What to do next. ``hold`` changes nothing: it says why nothing is changed although the loop waits."""
+
+    kind: str
+    """ "grow", "shrink", "deepen", "split", "revert", "hold"."""
+    workers: int
+    window: int
+    reason: str
+    """One line with the numbers that it rests on."""
+    split: bool = False
