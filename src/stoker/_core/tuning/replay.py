@@ -1,12 +1,18 @@
 """The replay oracle: what a setting would do with batches that take what they were measured to take.
 
 Not a formula: batches are dealt to workers that share CPUs, and handed over in order, one after the other.
+
+    tickets (at most a window of them) ─► idle workers, oldest first ─► off-CPU and CPU parts ─► hand-over ─► reorder ─► step
+
+All that runs shares the CPUs evenly: with more runners than CPUs everybody gets slower, the training process included. Time goes
+from event to event; a replay costs some microseconds per batch, whatever the length of the dataset.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stoker._core.tuning.rehearsal import Making, Rehearsal
 from stoker._core.tuning.work import Demand, Work
 
 
@@ -33,6 +39,84 @@ def replay(
     split: bool = False,
     threads: int = 1,
     batches: int = 512,
+    executor: str = "process",
 ) -> Replayed:
-    """What so many workers with such a window would do on ``cpus`` CPUs, the training process's included. 0: it makes all itself."""
-    raise NotImplementedError
+    """What so many workers with such a window would do on ``cpus`` CPUs, the training process's included. 0: it makes all itself.
+
+    ``split`` lets idle workers share a batch, ``threads`` fetch its rows inside each worker; with ``executor`` "thread" the
+    workers are threads and share the GIL as far as ``work.threads_gain`` tells. ``batches`` is how many are gone through. Raises
+    ValueError when ``work`` holds no batch.
+    """
+    if not work.batch_ns or len(work.batch_ns) != len(work.cpu_ns):
+        raise ValueError("nothing to replay: no batch times")
+    if workers < 1 or executor == "inline":
+        return _alone(work, demand, cpus)
+    capacity = max(cpus, 0.01)
+    if executor == "thread":
+        capacity = min(capacity, threads_speed(work, workers + 1))
+    rehearsal = Rehearsal(
+        [_making(work, cpu, off, threads) for cpu, off in _parts(work)],
+        workers=workers,
+        window=window,
+        capacity=capacity,
+        in_order=in_order,
+        split_rows=work.rows if split else 0,
+        handover_ns=work.handover_ns,
+        parent_ns=work.parent_ns,
+        step_cpu_ns=min(demand.cpu_ns, demand.step_ns),
+        step_off_ns=max(0, demand.step_ns - demand.cpu_ns),
+        burst=demand.burst,
+    )
+    # Workers that begin together finish together: what is counted are whole rounds of theirs, after the window has filled.
+    round_of = min(workers, max(1, window)) * max(1, demand.burst)
+    rehearsal.go(min(batches // 2, window + workers) + demand.burst)
+    begun = rehearsal.seen()
+    rehearsal.go(begun.batches + -(-max(1, batches // 2) // round_of) * round_of)
+    ended = rehearsal.seen()
+    wall_ns = ended.now_ns - begun.now_ns
+    if wall_ns <= 0.0:
+        return Replayed(0.0, 0.0, 0.0)
+    return Replayed(
+        interval_ns=wall_ns / (ended.batches - begun.batches),
+        stall=min(1.0, (ended.stalled_ns - begun.stalled_ns) / wall_ns),
+        busy=min(1.0, (ended.busy_ns - begun.busy_ns) / wall_ns / workers),
+    )
+
+
+def threads_speed(work: Work, threads: int) -> float:
+    """How much faster so many threads compute than one, from what two did (Amdahl). Not measured: no faster."""
+    measured = min(2.0, max(1.0, work.threads_gain or 1.0))
+    serial = 2.0 / measured - 1.0
+    return threads / (1.0 + serial * (threads - 1))
+
+
+def _parts(work: Work) -> list[tuple[float, float]]:
+    """(CPU, off-CPU) of each batch. A library's threads can make the CPU time longer than the batch: it is then all CPU."""
+    return [
+        (float(min(cpu, whole)), float(max(0, whole - cpu)))
+        for cpu, whole in zip(work.cpu_ns, work.batch_ns, strict=True)
+    ]
+
+
+def _alone(work: Work, demand: Demand, cpus: float) -> Replayed:
+    """The training process makes every batch itself: nothing overlaps."""
+    speed = min(1.0, max(cpus, 0.01))
+    making_ns = sum(cpu / speed + off for cpu, off in _parts(work)) / len(work.batch_ns)
+    step_cpu_ns = min(demand.cpu_ns, demand.step_ns)
+    step_ns = step_cpu_ns / speed + demand.step_ns - step_cpu_ns
+    interval_ns = making_ns + step_ns / max(1, demand.burst)
+    share = making_ns / interval_ns if interval_ns else 0.0
+    return Replayed(interval_ns, share, share)
+
+
+def _making(work: Work, cpu_ns: float, off_ns: float, threads: int) -> Making:
+    """A batch whose rows are fetched by ``threads`` threads: waits overlap, with each other and with computing."""
+    lanes = min(threads, work.rows)
+    if lanes < 2:
+        return Making(cpu_ns, off_ns)
+    fetch_ns = max(0.0, cpu_ns - work.collate_ns)
+    speed = threads_speed(work, lanes)
+    rounds = -(-work.rows // lanes) / work.rows
+    # What is still to be seen of the waits; at least the first row's, before there is anything to compute.
+    exposed_ns = max(off_ns / work.rows, (fetch_ns + off_ns) * rounds - fetch_ns / speed)
+    return Making(cpu_ns, min(off_ns, exposed_ns), speed if fetch_ns > work.collate_ns else 1.0)

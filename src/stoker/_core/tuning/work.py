@@ -89,7 +89,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What the training loop takes for a step on data that is there already."""
+    """What the training loop takes for a step, of ``burst`` batches, on data that is there already."""
 
     step_ns: int
     """0: as fast as it can; nothing is known of the loop."""
@@ -99,3 +99,8 @@ class Demand:
     """ "step-ms", "step", "record", "none"."""
     burst: int = 1
     """Batches that are pulled back to back (gradient accumulation)."""
+
+    @property
+    def batch_ns(self) -> float:
+        """Of the step, for one batch (T): the interval when data takes no time at all."""
+        return self.step_ns / max(1, self.burst)
