@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
+
+_MOST = 4096
+"""Of anything that is counted: more is a mistake in a file, not a setting."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,3 +58,30 @@ class Setting:
                 found["threads_per_worker"] = self.threads
         found["persistent_workers"] = True
         return found
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Setting:
+        """What ``dataclasses.asdict`` gave, from a file. Raises ValueError for what no loader would take."""
+        if not isinstance(values, Mapping):
+            raise ValueError(f"no setting: {values!r:.60}")
+        known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
+        for name, value in known.items():
+            if not _VALID[name](value):
+                raise ValueError(f"no setting: {name} is {value!r:.60}")
+        return cls(**known)
+
+
+def _count(least: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value <= _MOST
+
+
+_VALID: dict[str, Callable[[Any], bool]] = {
+    "workers": _count(0),
+    "prefetch": lambda value: value is None or _count(1)(value),
+    "executor": lambda value: value in ("process", "thread", "inline"),
+    "start_method": lambda value: value in (None, "fork", "spawn", "forkserver"),
+    "split": lambda value: value is None or type(value) is bool,
+    "threads": _count(1),
+    "pin": lambda value: type(value) is bool,
+    "engine": lambda value: value in ("stoker", "torch"),
+}
