@@ -27,7 +27,7 @@ ARGUMENTS = (
 )
 
 
-def _nothing(index: int) -> None:
+def _nothing(index: Any) -> None:
     pass
 
 
@@ -49,8 +49,9 @@ class Subject:
     """The file the target was loaded from, or of the script that calls ``stoker.doctor``."""
     avoid: frozenset[int] = frozenset()
     """Indices that hung or killed an earlier probe. ``indices`` leaves them out."""
-    touch: Callable[[int], None] = _nothing
-    """Says which index is worked on now: what hangs or dies after it is told with this index. Costs a microsecond."""
+    touch: Callable[[Any], None] = _nothing
+    """Says which index is worked on now, None for one that nobody knows: what hangs or dies after it is told with this index.
+    Costs a microsecond."""
     trial: Mapping[str, Any] = field(default_factory=dict)
     """What the probe is asked to try: plain values, from the other side."""
     kept: dict[str, Any] = field(default_factory=dict)

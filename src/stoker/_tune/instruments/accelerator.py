@@ -1,0 +1,35 @@
+"""The accelerator, if the user's code uses one: asked without initialising it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def kind() -> str | None:
+    """ "cuda", "xpu", "mps"... of one that is there; None without. Asks drivers, and makes no context."""
+    import torch
+
+    try:
+        if torch.accelerator.is_available():
+            found = torch.accelerator.current_accelerator()
+            return None if found is None else str(found.type)
+    except Exception:  # a driver that is half there
+        return None
+    return None
+
+
+def settle() -> None:
+    """Wait until it has done all it was given. Nothing where none was used: that would initialise it."""
+    import torch
+
+    backend: Any = getattr(torch, _in_use(torch) or "", None)
+    if backend is not None:
+        backend.synchronize()
+
+
+def _in_use(torch: Any) -> str | None:
+    for name in ("cuda", "xpu"):
+        backend = getattr(torch, name, None)
+        if backend is not None and backend.is_initialized():
+            return name
+    return None

@@ -1,0 +1,236 @@
+"""Runs a loader with one setting for a moment, as a training loop would. In the patient itself: the loader stays for later blocks.
+
+``subject.trial``: ``setting`` (as a dict); ``seconds`` and ``least`` batches, both of which are reached; ``step_ns``,
+``step_cpu_ns`` and ``burst`` (what the training loop takes, a batch); ``step`` (call the user's own step function);
+``limit_s``, after which it ends with what there is; ``close``: the loader is closed at the end. ``close`` without ``seconds``
+closes it, or without ``setting`` all, and nothing is measured.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from stoker._core.tuning.setting import Setting
+from stoker._core.tuning.work import Demand
+from stoker._patients.subject import Subject
+from stoker._tune.facts.block import Block
+from stoker._tune.instruments.accelerator import settle
+from stoker._tune.instruments.consumer import Laps, Stand, consume, lateness_ns
+from stoker._tune.instruments.failure import Refused, failure_of
+from stoker._tune.instruments.memory import batch_bytes, taken_bytes
+from stoker._tune.instruments.rig import Rig, calm_fork
+from stoker._tune.instruments.toll import Reading, Tolls, between
+
+_RIGS = "rigs"
+_LIMIT_S = 3600.0
+_WARM_SHARE = 0.15
+_SAMPLE = 512
+"""Batch times that are told, at most."""
+
+
+class Late(Refused):
+    """No batch came in time."""
+
+
+def probe(subject: Subject) -> Block:
+    """Never raises for what the setting or the user's code does: that is the block's ``failure``, and the loader is closed."""
+    trial = subject.trial
+    given = trial.get("setting")
+    if given is None:
+        close_all(subject)
+        return Block(Setting(), 0, 0, 0)
+    setting = Setting(**given)
+    rigs = _rigs(subject)
+    if trial.get("close") and not trial.get("seconds"):
+        _drop(rigs, setting)
+        return Block(setting, 0, 0, 0)
+    calm_fork()
+    try:
+        rig = rigs.get(setting)
+        if rig is None:
+            rig = rigs[setting] = Rig(subject, setting)
+        with _alarm(float(trial.get("limit_s", _LIMIT_S))) as deadline_ns:
+            block = _run(subject, rig, deadline_ns)
+    except Exception as error:
+        _drop(rigs, setting)
+        return Block(setting, 0, 0, 0, failure=failure_of(error))
+    except BaseException:
+        _drop(rigs, setting)
+        raise
+    if trial.get("close"):
+        _drop(rigs, setting)
+    return block
+
+
+def close_all(subject: Subject) -> None:
+    """End all loaders that blocks have left."""
+    rigs = _rigs(subject)
+    for setting in list(rigs):
+        _drop(rigs, setting)
+
+
+def _rigs(subject: Subject) -> dict[Setting, Rig]:
+    found: dict[Setting, Rig] = subject.kept.setdefault(_RIGS, {})
+    avoid = subject.kept.setdefault("rigs_avoid", subject.avoid)
+    if avoid != subject.avoid:  # they go by other indices
+        for setting in list(found):
+            _drop(found, setting)
+        subject.kept["rigs_avoid"] = subject.avoid
+    return found
+
+
+def _drop(rigs: dict[Setting, Rig], setting: Setting) -> None:
+    rig = rigs.pop(setting, None)
+    if rig is not None:
+        rig.close()
+
+
+def _run(subject: Subject, rig: Rig, deadline_ns: int) -> Block:
+    trial, setting = subject.trial, rig.setting
+    seconds, burst = float(trial.get("seconds", 1.0)), max(1, int(trial.get("burst", 1)))
+    step = _step(subject)
+
+    def alive() -> None:
+        subject.touch(None)
+
+    first_ns = _first(rig)
+    _level(rig, step, seconds, burst, deadline_ns, alive)
+    tolls: Tolls = subject.kept.setdefault("tolls", Tolls())
+    threads = setting.executor == "thread"
+    settle()
+    before = tolls.read(rig.pids(), threads=threads)
+    began_ns = time.monotonic_ns()
+    laps = consume(
+        rig.take, step, seconds=seconds, least=max(1, int(trial.get("least", 1))), limit_ns=deadline_ns,
+        burst=burst, alive=alive,
+    )  # fmt: skip
+    settle()
+    after = tolls.read(rig.pids(), threads=threads)
+    if rig.memory_bytes is None:
+        rig.memory_bytes = taken_bytes(rig)
+    return _block(rig, laps, before, after, first_ns, began_ns)
+
+
+def _first(rig: Rig) -> int | None:
+    """Have the first batch come, workers' start included; None when it has come in an earlier block."""
+    if rig.opened:
+        return None
+    began_ns = time.perf_counter_ns()
+    rig.open()
+    batch = rig.take()
+    took_ns = time.perf_counter_ns() - began_ns
+    rig.batch_bytes = batch_bytes(batch)
+    return took_ns
+
+
+def _level(
+    rig: Rig, step: Callable[[Any], Any] | None, seconds: float, burst: int, deadline_ns: int, alive: Callable[[], None]
+) -> None:  # fmt: skip
+    """Take what was made while nobody looked, as fast as it comes, and then a few steps as they will be.
+
+    With a full window a loader that is too slow would look fast enough until it is used up; an empty one fills up at once
+    where the loader is faster than the loop. For ``seconds`` at most: batches may take long.
+    """
+    last_ns = min(deadline_ns, time.perf_counter_ns() + int(seconds * 1e9))
+    left = rig.window
+    while (left > 0 or rig.starting()) and time.perf_counter_ns() < last_ns:
+        rig.take()
+        left -= 1
+    alive()
+    if step is not None:
+        consume(rig.take, step, seconds=0, least=1, limit_ns=deadline_ns, burst=burst)
+        warm_ns = min(deadline_ns, time.perf_counter_ns() + int(_WARM_SHARE * seconds * 1e9))
+        for _ in range(rig.setting.workers):
+            if time.perf_counter_ns() >= warm_ns:
+                break
+            consume(rig.take, step, seconds=0, least=1, limit_ns=deadline_ns, burst=burst)
+        alive()
+
+
+def _step(subject: Subject) -> Callable[[Any], Any] | None:
+    trial = subject.trial
+    if trial.get("step"):
+        found: Callable[[Any], Any] = subject.kept["step"]
+        return found
+    demand = Demand(int(trial.get("step_ns", 0)), int(trial.get("step_cpu_ns", 0)))
+    if not demand.step_ns:
+        return None
+    if "lateness_ns" not in subject.kept:
+        subject.kept["lateness_ns"] = lateness_ns()
+    return Stand(demand, subject.kept["lateness_ns"])
+
+
+def _block(
+    rig: Rig, laps: Laps, before: Reading, after: Reading, first_ns: int | None, began_ns: int
+) -> Block:
+    setting = rig.setting
+    batches, wall_ns, wait_ns = laps.counted(max(1, setting.workers))
+    toll = between(before, after, max(1, setting.workers))
+    share = batches / len(laps.asked_ns)
+    batch_ns, busy = _told(rig, began_ns)
+    return Block(
+        setting=setting,
+        batches=batches,
+        wall_ns=wall_ns,
+        wait_ns=wait_ns,
+        batch_ns=batch_ns,
+        first_ns=first_ns,
+        parent_cpu_ns=int(toll.parent_cpu_ns * share),
+        job_cpu_ns=int((toll.parent_cpu_ns + toll.workers_cpu_ns) * share),
+        runq_share=toll.runq_share,
+        foreign_cpus=toll.foreign_cpus,
+        pressure=toll.pressure,
+        busy=busy,
+        memory_bytes=rig.memory_bytes,
+    )
+
+
+def _told(rig: Rig, began_ns: int) -> tuple[tuple[int, ...], float | None]:
+    """What the engine's record says of the batches that were handed over since: their times, and how busy the workers were."""
+    if rig.recorder is None:
+        return (), None
+    record = rig.recorder.record(weigh=False)
+    steps, since_ns = record.loaders[0].steps, began_ns - record.run.began_ns
+    return made_since(steps, since_ns, max(1, rig.setting.workers))
+
+
+def made_since(
+    steps: dict[str, list[int]], since_ns: int, workers: int
+) -> tuple[tuple[int, ...], float | None]:
+    """From a record's table: a sample of batch times, parts of a batch together, and the busy share of so many workers."""
+    made: dict[tuple[int, int], int] = {}
+    began_ns = ended_ns = 0
+    names = ("epoch", "seq", "asked_ns", "given_ns", "received_ns", "sent_ns")
+    for epoch, seq, asked, given, received, sent in zip(
+        *(steps.get(name, ()) for name in names), strict=True
+    ):
+        if asked < since_ns or not received or not sent:
+            continue
+        made[epoch, seq] = made.get((epoch, seq), 0) + sent - received
+        began_ns, ended_ns = began_ns or asked, given
+    if not made:
+        return (), None
+    each = tuple(made.values())
+    every = -(-len(each) // _SAMPLE)
+    wall_ns = ended_ns - began_ns
+    return each[::every], min(1.0, sum(each) / (workers * wall_ns)) if wall_ns > 0 else None
+
+
+@contextmanager
+def _alarm(limit_s: float) -> Iterator[int]:
+    """Raise Late in whatever waits once the time is up; yields until when steps may begin, a little before."""
+
+    def ring(number: int, frame: Any) -> None:
+        raise Late(f"no batch came within {limit_s:.3g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield time.perf_counter_ns() + int(limit_s * 0.9 * 1e9)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
