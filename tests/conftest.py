@@ -8,6 +8,7 @@ traceback keeps its locals alive.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Generator, Iterator
 from multiprocessing import set_forkserver_preload
 
@@ -27,6 +28,12 @@ settings.load_profile("stoker")
 set_forkserver_preload(["stoker._worker.preload"])
 
 _failed = pytest.StashKey[bool]()
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays: collections, the guard's and the interpreter's own, need not look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
