@@ -65,7 +65,9 @@ class _Job:
 class Rehearsal:
     """Workers are alike: only how many of them idle is kept. The parent hears of finished parts when it looks, as the engine does.
 
-    ``split_rows`` is how many rows a batch has that may be divided among idle workers, 0 if none may.
+    ``split_rows`` is how many rows a batch has that may be divided among idle workers, 0 if none may. ``bound`` gives every worker
+    a line of its own, filled round-robin, as torch does; else all of them pull from one. Up to ``deepest`` the window grows when
+    the loop has nothing at hand, a later batch has come, and a worker idles: the scheduler's rule.
     """
 
     def __init__(
@@ -82,6 +84,8 @@ class Rehearsal:
         step_cpu_ns: float,
         step_off_ns: float,
         burst: int,
+        bound: bool = False,
+        deepest: int = 0,
     ) -> None:
         # A batch that takes no time at all would be made endlessly often at one moment.
         self._source = cycle(
@@ -91,7 +95,10 @@ class Rehearsal:
             sum(each.cpu_ns / each.width + each.off_ns for each in makings) / len(makings)
         )
         self._workers = self._idle = workers
+        self._lines: list[deque[_Job]] = [deque() for _ in range(workers if bound else 1)]
+        self._idle_of = [1] * workers if bound else [workers]
         self._window = max(1, window)
+        self._deepest = deepest
         self._capacity = capacity
         self._in_order = in_order
         self._ranges = row_ranges(split_rows)
@@ -106,7 +113,6 @@ class Rehearsal:
         self._order = 0
         self._computing: list[tuple[float, int, _Job]] = []
         self._waiting: list[tuple[float, int, _Job | None, int]] = []
-        self._queue: deque[_Job] = deque()
         self._planned = self._taken = self._stepped = 0
         self._open_parts: dict[int, int] = {}
         self._parts_out = 0
@@ -212,18 +218,21 @@ class Rehearsal:
                 job = _Job(number, cpu_ns * share, off_ns * share, width, turns)
                 if turns > 1:
                     job.shift(number * _GOLDEN % 1.0)
-                self._queue.append(job)
-        self._staff()
+                self._lines[number % len(self._lines)].append(job)
+            self._staff(number % len(self._lines))
 
-    def _staff(self) -> None:
-        queue = self._queue
-        while self._idle and queue:
+    def _staff(self, line: int) -> None:
+        queue = self._lines[line]
+        while self._idle_of[line] and queue:
+            self._idle_of[line] -= 1
             self._idle -= 1
             self._begin(queue.popleft())
 
     def _made(self, number: int) -> None:
+        line = number % len(self._lines)
+        self._idle_of[line] += 1
         self._idle += 1
-        self._staff()
+        self._staff(line)
         if self._handover_ns > 0.0:
             self._order += 1
             heappush(self._waiting, (self._now + self._handover_ns, self._order, None, number))
@@ -241,6 +250,8 @@ class Rehearsal:
         """Hear of what has arrived since; what is next in line is ready."""
         for number in self._arrived:
             self._parts_out -= 1
+            if self._window < self._deepest and number != self._head and self._parts_out < self._workers:
+                self._window += 1
             left = self._open_parts[number] - 1
             if left:
                 self._open_parts[number] = left
@@ -263,6 +274,7 @@ class Rehearsal:
                 self._look()
             self._starving = not self._ready
             if self._starving:
+                self._plan()
                 return
             self._ready -= 1
             self._taken += 1

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stoker._core.policy import DEEPEN_LIMIT
 from stoker._core.tuning.rehearsal import Making, Rehearsal
+from stoker._core.tuning.setting import Setting
 from stoker._core.tuning.work import Demand, Work
 
 
@@ -40,12 +42,15 @@ def replay(
     threads: int = 1,
     batches: int = 512,
     executor: str = "process",
+    bound: bool = False,
+    deepest: int = 0,
 ) -> Replayed:
     """What so many workers with such a window would do on ``cpus`` CPUs, the training process's included. 0: it makes all itself.
 
     ``split`` lets idle workers share a batch, ``threads`` fetch its rows inside each worker; with ``executor`` "thread" the
-    workers are threads and share the GIL as far as ``work.threads_gain`` tells. ``batches`` is how many are gone through. Raises
-    ValueError when ``work`` holds no batch.
+    workers are threads and share the GIL as far as ``work.threads_gain`` tells. ``bound`` deals batches to workers round-robin
+    (torch's loader, streams); up to ``deepest`` the window deepens by itself, as it does where ``prefetch_factor`` was left open.
+    ``batches`` is how many are gone through. Raises ValueError when ``work`` holds no batch.
     """
     if not work.batch_ns or len(work.batch_ns) != len(work.cpu_ns):
         raise ValueError("nothing to replay: no batch times")
@@ -66,6 +71,8 @@ def replay(
         step_cpu_ns=min(demand.cpu_ns, demand.step_ns),
         step_off_ns=max(0, demand.step_ns - demand.cpu_ns),
         burst=demand.burst,
+        bound=bound,
+        deepest=deepest if in_order else 0,
     )
     # Workers that begin together finish together: what is counted are whole rounds of theirs, after the window has filled.
     round_of = min(workers, max(1, window)) * max(1, demand.burst)
@@ -80,6 +87,34 @@ def replay(
         interval_ns=wall_ns / (ended.batches - begun.batches),
         stall=min(1.0, (ended.stalled_ns - begun.stalled_ns) / wall_ns),
         busy=min(1.0, (ended.busy_ns - begun.busy_ns) / wall_ns / workers),
+    )
+
+
+def replay_setting(
+    work: Work,
+    demand: Demand,
+    setting: Setting,
+    cpus: float,
+    *,
+    in_order: bool = True,
+    window: int = 0,
+    batches: int = 512,
+) -> Replayed:
+    """The same for a setting, with its engine's habits. ``window``: in batches, where it is not the setting's."""
+    ours = setting.engine == "stoker"
+    return replay(
+        work,
+        demand,
+        workers=setting.workers,
+        window=window or setting.window,
+        cpus=cpus,
+        in_order=in_order,
+        split=ours and setting.split is not False,
+        threads=setting.threads,
+        batches=batches,
+        executor=setting.executor,
+        bound=not ours,
+        deepest=DEEPEN_LIMIT * setting.workers if ours and setting.prefetch is None and not window else 0,
     )
 
 
