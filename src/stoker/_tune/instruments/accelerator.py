@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+_BY_DRIVER = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 def kind() -> str | None:
     """ "cuda", "xpu", "mps"... of one that is there; None without. Asks drivers, and makes no context."""
     import torch
 
+    before = os.environ.get(_BY_DRIVER)
+    os.environ[_BY_DRIVER] = "1"  # the runtime's own count may leave something that a fork does not survive
     try:
         if torch.accelerator.is_available():
             found = torch.accelerator.current_accelerator()
             return None if found is None else str(found.type)
     except Exception:  # a driver that is half there
         return None
+    finally:
+        os.environ.pop(_BY_DRIVER)
+        if before is not None:
+            os.environ[_BY_DRIVER] = before
     return None
 
 

@@ -8,10 +8,8 @@ closes it, or without ``setting`` all, and nothing is measured.
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from stoker._core.tuning.setting import Setting
@@ -20,7 +18,9 @@ from stoker._patients.subject import Subject
 from stoker._tune.facts.block import Block
 from stoker._tune.instruments.accelerator import settle
 from stoker._tune.instruments.consumer import Laps, Stand, consume, lateness_ns
-from stoker._tune.instruments.failure import Refused, failure_of
+from stoker._tune.instruments.failure import failure_of
+from stoker._tune.instruments.limit import limit
+from stoker._tune.instruments.made import made_since
 from stoker._tune.instruments.memory import batch_bytes, taken_bytes
 from stoker._tune.instruments.rig import Rig, calm_fork
 from stoker._tune.instruments.toll import Reading, Tolls, between
@@ -28,12 +28,6 @@ from stoker._tune.instruments.toll import Reading, Tolls, between
 _RIGS = "rigs"
 _LIMIT_S = 3600.0
 _WARM_SHARE = 0.15
-_SAMPLE = 512
-"""Batch times that are told, at most."""
-
-
-class Late(Refused):
-    """No batch came in time."""
 
 
 def probe(subject: Subject) -> Block:
@@ -53,7 +47,7 @@ def probe(subject: Subject) -> Block:
         rig = rigs.get(setting)
         if rig is None:
             rig = rigs[setting] = Rig(subject, setting)
-        with _alarm(float(trial.get("limit_s", _LIMIT_S))) as deadline_ns:
+        with limit(float(trial.get("limit_s", _LIMIT_S))) as deadline_ns:
             block = _run(subject, rig, deadline_ns)
     except Exception as error:
         _drop(rigs, setting)
@@ -196,41 +190,3 @@ def _told(rig: Rig, began_ns: int) -> tuple[tuple[int, ...], float | None]:
     record = rig.recorder.record(weigh=False)
     steps, since_ns = record.loaders[0].steps, began_ns - record.run.began_ns
     return made_since(steps, since_ns, max(1, rig.setting.workers))
-
-
-def made_since(
-    steps: dict[str, list[int]], since_ns: int, workers: int
-) -> tuple[tuple[int, ...], float | None]:
-    """From a record's table: a sample of batch times, parts of a batch together, and the busy share of so many workers."""
-    made: dict[tuple[int, int], int] = {}
-    began_ns = ended_ns = 0
-    names = ("epoch", "seq", "asked_ns", "given_ns", "received_ns", "sent_ns")
-    for epoch, seq, asked, given, received, sent in zip(
-        *(steps.get(name, ()) for name in names), strict=True
-    ):
-        if asked < since_ns or not received or not sent:
-            continue
-        made[epoch, seq] = made.get((epoch, seq), 0) + sent - received
-        began_ns, ended_ns = began_ns or asked, given
-    if not made:
-        return (), None
-    each = tuple(made.values())
-    every = -(-len(each) // _SAMPLE)
-    wall_ns = ended_ns - began_ns
-    return each[::every], min(1.0, sum(each) / (workers * wall_ns)) if wall_ns > 0 else None
-
-
-@contextmanager
-def _alarm(limit_s: float) -> Iterator[int]:
-    """Raise Late in whatever waits once the time is up; yields until when steps may begin, a little before."""
-
-    def ring(number: int, frame: Any) -> None:
-        raise Late(f"no batch came within {limit_s:.3g} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
-    try:
-        yield time.perf_counter_ns() + int(limit_s * 0.9 * 1e9)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,36 @@
+"""A time limit on what the user's code does in this process."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from stoker._tune.instruments.failure import Refused
+
+_EARLY = 0.9
+
+
+class Late(Refused):
+    """No batch came in time."""
+
+
+@contextmanager
+def limit(seconds: float, what: str = "no batch came") -> Iterator[int]:
+    """Raise Late in whatever waits once the time is up. Main thread only; does not nest.
+
+    Yields until when, on ``perf_counter_ns``, something may be begun: a little before.
+    """
+
+    def ring(number: int, frame: Any) -> None:
+        raise Late(f"{what} within {seconds:.3g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield time.perf_counter_ns() + int(seconds * _EARLY * 1e9)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,88 @@
+"""What an engine's own record says of the batches it made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_SAMPLE = 512
+"""Batch times that are told, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One batch, or what one worker made of it. Times in nanoseconds, those in the run queue left out."""
+
+    seq: int
+    rows: int
+    fetch_ns: int
+    collate_ns: int
+    handover_ns: int
+    cpu_ns: int
+    """Of fetch and collation."""
+
+    @property
+    def batch_ns(self) -> int:
+        return self.fetch_ns + self.collate_ns
+
+
+def made(steps: dict[str, list[int]]) -> list[Made]:
+    """From a record's table. Quick batches share a reading of the CPU: each has the part that its time is of theirs all."""
+    names = (
+        "seq", "rows", "received_ns", "fetched_ns", "collated_ns", "sent_ns", "cpu_ns", "runq_ns", "metered_ns",
+    )  # fmt: skip
+    table = list(zip(*(steps.get(name, ()) for name in names), strict=True))
+    shares = _shares([row[6:9] for row in table])
+    found = []
+    for (seq, rows, received, fetched, collated, sent, *_), (cpu, runq) in zip(table, shares, strict=True):
+        if not received or not sent:
+            continue
+        fetched = fetched or sent
+        collated = collated or fetched
+        own = 1.0 - runq
+        making_ns = int((collated - received) * own)
+        found.append(
+            Made(
+                seq=seq,
+                rows=rows,
+                fetch_ns=making_ns - int((collated - fetched) * own),
+                collate_ns=int((collated - fetched) * own),
+                handover_ns=int((sent - collated) * own),
+                cpu_ns=min(making_ns, int((collated - received) * cpu)),
+            )
+        )
+    return found
+
+
+def _shares(readings: list[tuple[int, ...]]) -> list[tuple[float, float]]:
+    """On a CPU and in the run queue, as shares of the time at work, for every row: of the reading that covers it."""
+    found: list[tuple[float, float]] = []
+    for at, (cpu_ns, runq_ns, metered_ns) in enumerate(readings):
+        if metered_ns:
+            found += [(cpu_ns / metered_ns, runq_ns / metered_ns)] * (at + 1 - len(found))
+    whole_ns = sum(each[2] for each in readings)
+    if whole_ns:  # the last ones have no reading of their own
+        usual = tuple(sum(each[place] for each in readings) / whole_ns for place in (0, 1))
+        found += [(usual[0], usual[1])] * (len(readings) - len(found))
+    return found or [(1.0, 0.0)] * len(readings)
+
+
+def made_since(
+    steps: dict[str, list[int]], since_ns: int, workers: int
+) -> tuple[tuple[int, ...], float | None]:
+    """From a record's table: a sample of batch times, parts of a batch together, and the busy share of so many workers."""
+    made: dict[tuple[int, int], int] = {}
+    began_ns = ended_ns = 0
+    names = ("epoch", "seq", "asked_ns", "given_ns", "received_ns", "sent_ns")
+    for epoch, seq, asked, given, received, sent in zip(
+        *(steps.get(name, ()) for name in names), strict=True
+    ):
+        if asked < since_ns or not received or not sent:
+            continue
+        made[epoch, seq] = made.get((epoch, seq), 0) + sent - received
+        began_ns, ended_ns = began_ns or asked, given
+    if not made:
+        return (), None
+    each = tuple(made.values())
+    every = -(-len(each) // _SAMPLE)
+    wall_ns = ended_ns - began_ns
+    return each[::every], min(1.0, sum(each) / (workers * wall_ns)) if wall_ns > 0 else None
