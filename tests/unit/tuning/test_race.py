@@ -1,0 +1,174 @@
+"""The race on plants whose truth is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from stoker._core.tuning.race import Race
+from stoker._core.tuning.setting import Setting
+from tests.unit.tuning.plants import Plant, raced, workers
+
+BASE = Setting(0)
+CURVE = {
+    Setting(0): 10.0,
+    Setting(1): 9.0,
+    Setting(2): 5.0,
+    Setting(3): 4.0,
+    Setting(4): 3.3,
+    Setting(6): 4.2,
+}
+
+
+def entered(settings=CURVE, **options):
+    return Race(BASE, settings, cpus=4, **options)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_fastest_wins_whatever_the_noise(seed):
+    race, plant = entered(seed=seed), Plant(CURVE, seed=seed)
+    spent_s = raced(race, plant)
+    assert race.best == Setting(4)
+    assert race.stopped == "one left"
+    assert spent_s <= 31
+    assert not race.standing.rivals(race.best)
+
+
+def test_what_is_clearly_worse_is_not_run_again_and_again():
+    race, plant = entered(), Plant(CURVE)
+    raced(race, plant)
+    runs = Counter(plant.blocks)
+    assert runs[Setting(0)] <= 3
+    assert runs[Setting(4)] == max(runs.values())
+    assert "slower" in race.left[Setting(0)]
+
+
+def test_of_settings_within_three_percent_the_cheapest_is_taken():
+    flat = {Setting(0): 10.0, Setting(2): 5.0, Setting(4): 4.95, Setting(8): 4.92}
+    for seed in range(5):
+        race = entered(flat, seed=seed)
+        raced(race, Plant(flat, noise=0.005, mood=0.02, seed=seed))
+        assert race.best == Setting(2)
+        assert race.stopped == "the rest are within 3 %"
+
+
+def test_ties_go_by_cpu_then_memory_then_workers_then_simplicity():
+    def chosen(settings, **costs):
+        times = {BASE: 20.0} | dict.fromkeys(settings, 5.0)
+        race = entered(times)
+        raced(race, Plant(times, noise=0.002, mood=0.0, **costs))
+        return race.best
+
+    few, many, threads = Setting(2), Setting(4), Setting(4, executor="thread")
+    same = dict.fromkeys((few, many, threads, BASE), 3.0)
+    assert chosen([few, many], cpu_ms=same | {few: 4.0}) == many
+    assert chosen([few, many], cpu_ms=same, memory={few: 100, many: 50}) == many
+    assert chosen([few, many], cpu_ms=same, memory=dict.fromkeys(same, 50)) == few
+    assert chosen([threads, many], cpu_ms=same, memory=dict.fromkeys(same, 50)) == many
+
+
+def test_a_baseline_among_the_best_is_kept_unless_it_costs_more():
+    torch = Setting(4, prefetch=2, engine="torch")
+    times = {torch: 5.05, Setting(2): 5.0, Setting(4): 5.0}
+    race = Race(torch, times, cpus=4)
+    raced(race, Plant(times, noise=0.003, mood=0.0, cpu_ms=dict.fromkeys(times, 3.0)))
+    assert race.best == torch
+    race = Race(torch, times, cpus=4)
+    raced(race, Plant(times, noise=0.003, mood=0.0, cpu_ms=dict.fromkeys(times, 3.0) | {torch: 6.0}))
+    assert race.best == Setting(2)
+
+
+def test_settings_that_cannot_be_told_apart_are_rivals():
+    close = {Setting(0): 10.0, Setting(2): 5.0, Setting(3): 4.85, Setting(4): 5.1}
+    race = entered(close)
+    raced(race, Plant(close, noise=0.15), budget_s=8.0)
+    assert race.stopped == "budget"
+    assert race.standing.rivals(race.best)
+
+
+def test_a_failing_setting_leaves_with_its_reason_and_the_others_go_on():
+    race = entered()
+    raced(race, Plant(CURVE, failures={Setting(4): "no more memory"}))
+    assert race.failed == {Setting(4): "no more memory"}
+    assert race.best == Setting(3)
+    told = {each.setting: each.failure for each in race.points()}
+    assert told[Setting(4)] == "no more memory"
+
+
+def test_a_baseline_that_fails_does_not_end_it():
+    race = entered()
+    raced(race, Plant(CURVE, failures={BASE: "it raised"}))
+    assert race.best == Setting(4)
+    assert race.points()[0].failure == "it raised"
+
+
+def test_when_all_fail_there_is_no_best():
+    race = entered()
+    raced(race, Plant(CURVE, failures=dict.fromkeys(CURVE, "broken")))
+    assert race.best is None
+    assert race.stopped == "failed"
+
+
+def test_disturbed_blocks_are_run_again_and_do_not_count():
+    race = entered()
+    plant = Plant(CURVE, foreign=lambda number: 3.0 if number in (8, 9) else 0.1)
+    raced(race, plant)
+    assert race.best == Setting(4)
+    assert race.repeats == 1
+    assert sum(race.standing.disturbed.values()) == 2
+
+
+def test_repeating_ends_where_the_machine_is_like_that():
+    race = entered()
+    plant = Plant(CURVE, foreign=lambda number: 2.0 if number > 8 and number % 2 else 0.1)
+    spent_s = raced(race, plant)
+    assert race.repeats <= 6
+    assert race.best == Setting(4)
+    assert spent_s <= 31
+
+
+def test_without_an_idle_core_it_measures_all_the_same_and_says_so():
+    race = entered()
+    raced(race, Plant(CURVE, foreign=lambda number: 3.5, noise=0.05))
+    assert race.crowded
+    assert race.repeats == 0
+    assert race.best == Setting(4)
+
+
+def test_a_small_budget_ends_soon_with_what_there_is():
+    race, plant = entered(), Plant(CURVE)
+    entries = race.ask(0.5)
+    assert entries is not None
+    assert entries[0].setting == BASE
+    race.tell([plant.run(entry) for entry in entries[:2]])
+    assert race.ask(0.0) is None
+    assert race.stopped == "budget"
+    assert race.best in {each.setting for each in entries[:2]}
+
+
+def test_newcomers_are_compared_through_those_who_stayed():
+    race = entered(workers(0, 2, 3))
+    plant = Plant(CURVE | {Setting(5): 3.0})
+    raced(race, plant)
+    assert race.best == Setting(3)
+    assert race.join([Setting(3), Setting(4), Setting(5)]) == (Setting(4), Setting(5))
+    raced(race, plant)
+    assert race.best == Setting(5)
+    points = {each.setting: each for each in race.points()}
+    assert 0.25 < points[Setting(5)].ratio.middle < 0.36
+    assert points[BASE].ratio.middle == 1.0
+
+
+def test_the_same_seed_asks_for_the_same_rounds():
+    one, other = Plant(CURVE), Plant(CURVE)
+    raced(entered(seed=4), one)
+    raced(entered(seed=4), other)
+    assert one.blocks == other.blocks
+
+
+def test_slow_batches_make_few_and_not_long_blocks():
+    slow = {Setting(0): 1500.0, Setting(2): 800.0}
+    race, plant = entered(slow), Plant(slow)
+    raced(race, plant, budget_s=40)
+    assert all(each.least * slow[each.setting] <= 3100 for each in race._entries(list(slow), 10.0))
