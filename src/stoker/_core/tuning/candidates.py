@@ -1,0 +1,178 @@
+"""Which settings are worth a race: the baseline and at most five more; and afterwards those next to the best one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from stoker._core.tuning.prior import SLEEPY, Prior, predict, window_for
+from stoker._core.tuning.setting import Setting
+from stoker._core.tuning.work import Demand, Host, Work
+
+MOST = 6
+INLINE_NS = 2_000_000
+"""A batch that takes less than this may be made faster than it is handed over."""
+_NEAR = 1.6
+"""No workers at all are tried where they are predicted to take up to this much longer than the best."""
+_THREADS_DO = 1.6
+"""Two threads that make samples this much faster than one: the GIL is no matter."""
+_MOST_THREADS = 16
+_LONG_NS = 30_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What may not be chosen, of a target."""
+
+    threads: bool = True
+    """Whether the dataset may be used from several threads at once: not a stream."""
+    workers: bool = True
+    """Whether there may be any: False in a process that may have no children."""
+    most: int | None = None
+    """Workers, because the target is like that: an unsharded stream has one."""
+
+
+def first(
+    baseline: Setting, host: Host, work: Work, demand: Demand, known: Prior, bounds: Bounds
+) -> tuple[Setting, ...]:
+    """The baseline first. All with a window that the replay asks for."""
+    most = min(known.most, bounds.most if bounds.most is not None else known.most)
+    own = Setting(start_method=baseline.start_method, pin=baseline.pin)
+    found: list[Setting] = []
+    if bounds.workers:
+        middle = min(known.first, most)
+        counts = _around(middle, most)
+        found += [replace(own, workers=count) for count in counts[:1]]
+        found += _other_executors(own, host, work, demand, most, bounds)
+        found += [replace(own, workers=count) for count in counts[1:]]
+    best_ns = min(known.predicted.values())
+    if (
+        not baseline.workers
+        or known.batch_ns < INLINE_NS
+        or known.predicted[0] <= _NEAR * best_ns
+        or not found
+    ):
+        found.insert(1, replace(own, start_method=None))
+    settled = [window_for(each, host, work, demand) for each in found]
+    return _distinct(baseline, settled)[:MOST]
+
+
+def around(
+    best: Setting,
+    tried: Collection[Setting],
+    host: Host,
+    work: Work,
+    demand: Demand,
+    known: Prior,
+    bounds: Bounds,
+) -> tuple[Setting, ...]:
+    """What lies next to the best setting and was not tried: more and fewer workers first, then what refines it. At most three."""
+    most = min(known.most, bounds.most if bounds.most is not None else known.most)
+    found: list[Setting] = []
+    if not best.workers:
+        if bounds.workers:
+            found.append(Setting(1, prefetch=2, pin=best.pin))
+    else:
+        alike = [each for each in tried if _kin(each, best)]
+        counts = {each.workers for each in alike}
+        found += [
+            window_for(replace(best, workers=count, engine="stoker"), host, work, demand)
+            for count in _outwards(best.workers, counts, most, sleepy=work.off_share > SLEEPY)
+        ]
+        found += _refined(best, host, work, demand)
+    new = [each for each in _distinct(best, found)[1:] if not any(_same(each, other) for other in tried)]
+    return tuple(new[:3])
+
+
+def _other_executors(
+    own: Setting, host: Host, work: Work, demand: Demand, most: int, bounds: Bounds
+) -> list[Setting]:
+    """Threads where they can do it: waits, native code, or no GIL."""
+    if not bounds.threads:
+        return []
+    found = []
+    sleepy = work.off_share > SLEEPY
+    gain = work.threads_gain or 1.0
+    if sleepy or gain > _THREADS_DO or not host.gil:
+        counts = [count for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if count <= max(most, 2)]
+        predicted = {
+            count: predict(Setting(count, prefetch=2, executor="thread"), host, work, demand).interval_ns
+            for count in counts
+        }
+        best_ns = min(predicted.values())
+        enough = min(count for count, ns in predicted.items() if ns <= 1.02 * best_ns)
+        found.append(replace(own, workers=enough, executor="thread", start_method=None))
+    if sleepy and work.rows >= 4:
+        lanes = min(_MOST_THREADS, work.rows)
+        few = max(1, min(most, math.floor(host.cpus)))
+        found.append(replace(own, workers=few, threads=lanes))
+    return found
+
+
+def _around(middle: int, most: int) -> list[int]:
+    """The middle, then one below and one above: as far apart as can be measured."""
+    step = max(1, round(middle * 0.35))
+    counts = [middle, max(1, middle - step), min(most, middle + step)]
+    if middle == 1:
+        counts += [min(most, 3)]
+    return list(dict.fromkeys(counts))
+
+
+def _outwards(count: int, tried: Iterable[int], most: int, *, sleepy: bool) -> list[int]:
+    """Beyond the edge of what was tried; within it, the nearest that were left out."""
+    known = sorted({*tried, count})
+    found = []
+    if count == known[-1]:
+        found.append(min(most, count * 2 if sleepy else count + max(1, round(count / 3))))
+    else:
+        above = next(each for each in known if each > count)
+        if above - count > max(1, count // 4):
+            found.append((above + count) // 2)
+    if count == known[0]:
+        found.append(max(1, count - max(1, round(count / 3))))
+    else:
+        below = max(each for each in known if each < count)
+        if count - below > max(1, count // 4):
+            found.append((count + below + 1) // 2)
+    return [each for each in dict.fromkeys(found) if each not in known]
+
+
+def _refined(best: Setting, host: Host, work: Work, demand: Demand) -> list[Setting]:
+    found = []
+    if best.threads > 1:
+        more = min(2 * best.threads, work.rows, 2 * _MOST_THREADS)
+        found.append(replace(best, threads=more))
+    room = host.room_bytes
+    deeper = 2 * (best.prefetch or 2)
+    if deeper <= 16 and (room is None or deeper * best.workers * max(1, work.batch_bytes) <= room // 4):
+        found.append(replace(best, prefetch=deeper, engine="stoker"))
+    whole = best.split is None and best.executor == "process" and best.threads == 1 and best.workers > 1
+    if whole and work.rows > 1 and work.typical_ns > _LONG_NS:
+        found.append(replace(best, split=False, engine="stoker", prefetch=best.prefetch or 2))
+    if host.accelerator and not best.pin:
+        found.append(replace(best, pin=True))
+    return found
+
+
+def _kin(one: Setting, other: Setting) -> bool:
+    return (one.executor, one.threads, bool(one.workers)) == (
+        other.executor,
+        other.threads,
+        bool(other.workers),
+    )
+
+
+def _same(one: Setting, other: Setting) -> bool:
+    """Whether two settings run alike: a window that is left open starts as one of 2 a worker."""
+    if not one.workers and not other.workers:
+        return one.engine == other.engine and one.pin == other.pin
+    return one == other
+
+
+def _distinct(baseline: Setting, settings: Iterable[Setting]) -> tuple[Setting, ...]:
+    found = [baseline]
+    for each in settings:
+        if not any(_same(each, other) for other in found):
+            found.append(each)
+    return tuple(found)
