@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from stoker._core.tuning.work import Demand
+from stoker._tune import demand as demands
 from stoker._tune.result import Tuning
+from stoker._tune.search import Search
+from stoker._tune.visit import Visit
 
 Progress = Callable[[str, float, "Tuning | None"], None]
 """Called with what is done now, the share of the budget that is spent, and the best so far."""
@@ -33,4 +38,42 @@ def tune(
     Ctrl-C ends it with the best so far. Raises TargetError when the target cannot be loaded, ValueError for arguments that
     contradict each other; a target whose samples cannot be made gives an answer with ``failure``.
     """
-    raise NotImplementedError
+    demands.check(
+        step=step,
+        step_s=step_s,
+        record=record,
+        accumulate=accumulate,
+        ranks=ranks,
+        budget_s=budget_s,
+        batch_size=batch_size,
+    )
+    if callable(step) and isinstance(target, str):
+        step = demands.named(step)
+    demand = Demand(0, burst=accumulate)
+    if step_s is not None:
+        demand = Demand(int(step_s * 1e9), 0, "step-ms", accumulate)
+    elif record is not None:
+        demand = demands.recorded(record, accumulate=accumulate)
+    live = step if callable(step) else None
+    visit = Visit(target, batch_size=batch_size, budget_s=budget_s, step=live)
+
+    def told(what: str) -> None:
+        if progress is not None:
+            progress(what, visit.share, search.result(target) if search.race is not None else None)
+
+    search = Search(
+        visit,
+        demand,
+        step=step if isinstance(step, str) else None,
+        has_step=live is not None,
+        ranks=ranks,
+        told=told,
+    )
+    try:
+        search.run()
+    except KeyboardInterrupt:
+        search.stopped = "interrupted"
+    finally:
+        with suppress(KeyboardInterrupt):
+            visit.close()
+    return search.result(target)
