@@ -157,3 +157,5 @@ class Action:
     reason: str
     """One line with the numbers that it rests on."""
     split: bool = False
+    code: str = ""
+    """The reason in a word, for those who count: "demand", "cpus", "memory", "most", "tried", "blocked", "idle", "throttled"…"""

@@ -1,0 +1,87 @@
+"""A change that is being judged: by the whole step, not by the wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from stoker._core.tuning.ceilings import variation
+from stoker._core.tuning.window import Action, Window
+
+GAIN = 0.02
+"""What a change has to gain to be kept."""
+
+MARGIN = 0.03
+LOOKS = 3
+NOISY_LOOKS = 6
+"""How far from that a first look has to be to settle it; a second one half as far, and the third one settles it. Where batch times
+vary so much that the mean of a window is less certain than that, it has to be further, and there are more looks."""
+
+STALL_RISE = 0.01
+"""A shrink after which the loop waits more by this is taken back."""
+
+DRAINS = 2
+MOST_LOOKS = 8
+"""A shrink shows when the batches made before it are used up: so many windows' worth of them, within so many looks."""
+
+
+def uncertainty(window: Window) -> float:
+    """How far the interval may be off because batches take as different times as they do. Where nobody waits it shows nothing."""
+    spread = variation(window.batch_ns) / max(1, window.steps) ** 0.5
+    return float(spread * min(1.0, 2 * window.stall))
+
+
+class Verdict(NamedTuple):
+    """``harmful``: it did not only fail to help."""
+
+    keep: bool
+    harmful: bool
+    reason: str
+
+
+@dataclass(slots=True)
+class Trial:
+    """``before`` is what was seen before the action."""
+
+    action: Action
+    before: Window
+    looks: int = 0
+
+    def judge(self, after: Window) -> Verdict | None:
+        """With all that was seen since the action; None: look on."""
+        self.looks += 1
+        longer = after.interval_ns / max(1.0, self.before.interval_ns) - 1
+        if self.action.kind == "shrink":
+            return self._judge_shrink(after, longer)
+        noise = uncertainty(after)
+        last = self.looks >= (NOISY_LOOKS if noise > MARGIN else LOOKS)
+        margin = 0.0 if last else max(MARGIN / self.looks, noise)
+        gain = -longer
+        if gain >= GAIN + margin:
+            return Verdict(True, False, "")
+        if gain >= GAIN - margin and not last:
+            return None
+        return Verdict(False, gain < -GAIN, self._told(after))
+
+    def _judge_shrink(self, after: Window, longer: float) -> Verdict | None:
+        waits_more = after.stall - self.before.stall >= STALL_RISE
+        if (waits_more and after.stall >= GAIN) or longer >= GAIN + MARGIN:
+            return Verdict(False, True, self._told(after))
+        drained = after.steps >= DRAINS * max(self.before.window, self.action.window)
+        if self.looks < MOST_LOOKS and (self.looks < LOOKS or not drained):
+            return None
+        if waits_more or longer >= GAIN:
+            return Verdict(False, True, self._told(after))
+        return Verdict(True, False, "")
+
+    def _told(self, after: Window) -> str:
+        what = f"{self.action.workers} workers"
+        if self.action.kind == "deepen":
+            what = f"a window of {self.action.window}"
+        elif self.action.kind == "split":
+            what = "batches made in parts"
+        before = self.before
+        return (
+            f"with {what} a step takes {after.interval_ns / 1e6:.3g} ms instead of {before.interval_ns / 1e6:.3g} ms "
+            f"(wait {after.stall:.1%} instead of {before.stall:.1%}): back to what it was"
+        )
