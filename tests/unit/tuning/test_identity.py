@@ -79,7 +79,7 @@ def test_the_same_work_has_the_same_key() -> None:
         TensorDataset(torch.zeros(10, 3)),
         list(range(10)),
     ],
-    ids=repr,
+    ids=lambda each: type(each).__name__,
 )
 def test_other_work_has_another_key(other: Any) -> None:
     assert dataset_key(other) != dataset_key(pictures())
