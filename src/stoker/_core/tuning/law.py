@@ -6,6 +6,7 @@ roof, interval = max(batch / N, roof), where something is full at once: CPUs, th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -49,7 +50,7 @@ class Law:
         """Where more workers begin to harm; None: nowhere."""
         if self.kappa <= 0.0:
             return None
-        return max(1.0, (max(0.0, 1.0 - self.sigma) / self.kappa) ** 0.5)
+        return max(1.0, math.sqrt(max(0.0, 1.0 - self.sigma) / self.kappa))
 
 
 def fit(points: Iterable[tuple[int, float]]) -> Law | str:

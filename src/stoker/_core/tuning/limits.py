@@ -28,7 +28,7 @@ FILLERS = 8
 """So many cores that copy fill the memory of a machine: measured is one, and 8 to 16 is what servers take per socket."""
 
 LAST_RESORT = 32
-"""Where nothing that was measured binds before the CPUs of a very large host do. Sockets, caches and SMT then bind unmeasured."""
+"""Where nothing that was measured binds earlier, and no step asks for more: sockets, caches and SMT then bind unmeasured."""
 
 WORKERS_SHARE = 2
 """Workers and their window may take half of the memory that is free."""
@@ -163,13 +163,15 @@ def most(work: Work, host: Host, demand: Demand, *, disk_bytes_per_s: float | No
             found.append(Most(count, limit.name, f"{limit.sentence}; {_workers(count)} do that"))
     found.extend(_room(work, host))
     tightest = min(found, key=lambda each: each.workers, default=None)
-    if tightest is None or (
-        tightest.workers > LAST_RESORT and tightest.name in ("cpus", "descriptors", "room")
-    ):
-        there = f"of {host.cpus:g} CPUs " if full is not None else ""
+    if tightest is None or (tightest.workers > LAST_RESORT and tightest.name != "step"):
+        binds = (
+            f"what binds first does so at {_workers(tightest.workers)} ({tightest.name})"
+            if tightest
+            else "nothing is known to bind"
+        )
         reason = (
-            f"nothing that was measured binds before; {there}{LAST_RESORT} workers are what is tried without a reason for more: "
-            "sockets, caches and memory that cores share bind before so many cores do"
+            f"{binds}; without a step that asks for more, {LAST_RESORT} is where it ends: sockets, caches and memory that cores share "
+            "bind before that many cores do"
         )
         return Most(LAST_RESORT, "last resort", reason)
     return tightest
