@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stoker._share.lists import SharedTuple as SharedTuple
     from stoker._share.sets import SharedSet as SharedSet
     from stoker._share.walk import share as share
+    from stoker._tune.tuning import tune as tune
     from stoker._worker.keyed import generator as generator
     from stoker.loader import DataLoader as DataLoader
 
@@ -33,6 +34,7 @@ __all__ = [
     "explain",
     "generator",
     "share",
+    "tune",
 ]
 
 _HOMES = {
@@ -47,6 +49,7 @@ _HOMES = {
     "explain": "stoker._doctor.explain",
     "generator": "stoker._worker.keyed",
     "share": "stoker._share.walk",
+    "tune": "stoker._tune.tuning",
 }
 
 

@@ -12,6 +12,8 @@ from typing import NamedTuple, TextIO
 
 WIDEST = 100
 MARGIN = 10
+MOST_LINES = 24
+"""Of one screen."""
 COLOURS = {"none": "green", "low": "default", "moderate": "yellow", "high": "red"}
 """Of what is said, by how bad it is."""
 _NARROWEST = 80
@@ -76,6 +78,18 @@ def indented(lines: list[Line], width: int) -> list[Line]:
         ) if len(line.text) > width - MARGIN else [line.text]  # fmt: skip
         found += [line._replace(text=" " * MARGIN + each) for each in broken]
     return found
+
+
+def fitted(lines: list[Line]) -> list[Line]:
+    """At most as many as a screen has: whole ranks go, and then whatever is last."""
+    while len(lines) > MOST_LINES and any(line.rank for line in lines):
+        worst = max(line.rank for line in lines)
+        kept = [line for line in lines if line.rank < worst or line.text[:1].strip()]
+        if len(kept) == len(lines):  # a section's first line keeps its title
+            lines = [line._replace(rank=0) if line.rank == worst else line for line in lines]
+        else:
+            lines = kept
+    return lines[:MOST_LINES]
 
 
 def encodable(text: str, file: TextIO) -> str:

@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 HEAVY = {"torch", "numpy", "psutil", "cloudpickle", "threadpoolctl"}
-TOOLS = {"stoker.cli", "stoker.report", "stoker.exports", "stoker.doctor", "stoker.tune", "stoker.measure"}
+TOOLS = {
+    "stoker.cli",
+    "stoker.report",
+    "stoker.exports",
+    "stoker._doctor",
+    "stoker._tune",
+    "stoker._patients",
+    "stoker.measure",
+}
 TOOLS |= {"click", "rich", "prometheus_client", "tensorboard"}
 
 IMPORTED = """

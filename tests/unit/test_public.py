@@ -63,6 +63,7 @@ def test_public_names_are_pinned() -> None:
         "explain",
         "generator",
         "share",
+        "tune",
     ]
     assert dir(stoker) == sorted(stoker.__all__) == ours
     assert all(hasattr(stoker, name) for name in stoker.__all__)

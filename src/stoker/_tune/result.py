@@ -13,7 +13,7 @@ from stoker._core.tuning.work import Demand, Host, Work
 __all__ = ["Interval", "Point", "Tuning"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Tuning:
     """``recommended`` is the answer; all the rest is why."""
 
@@ -49,7 +49,12 @@ class Tuning:
     oracle: dict[str, Any] | None = None
     """What the replay says of settings that were not tried, and how far it was off where they were."""
     edit: Edit | None = None
-    """The change of the user's call."""
+    """The change of the user's call: the first of ``edits``."""
+    edits: tuple[Edit, ...] = ()
+    """All that has to be typed (``_tune/edits.py``)."""
+    file: str | None = None
+    """Where the loader is made, as a path that can be opened; ``line`` is None when nobody knows the line."""
+    line: int | None = None
     profile: str = ""
     """Where the profile that ``num_workers="auto"`` picks up was saved; "" if it was not."""
     failure: str = ""
@@ -59,3 +64,18 @@ class Tuning:
     def changed(self) -> bool:
         """Whether something should be changed."""
         return self.recommended != self.baseline
+
+    def __str__(self) -> str:
+        from stoker._tune.forms import screen
+
+        return screen.render(self)
+
+    def __repr__(self) -> str:
+        """One line: what it is made of is long."""
+        return f"<Tuning of {self.target}: {self.verdict}>"
+
+    def _repr_markdown_(self) -> str:
+        """What a notebook shows."""
+        from stoker._tune.forms import markdown
+
+        return markdown.render(self)

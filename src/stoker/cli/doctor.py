@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from stoker.cli.ending import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
 
 if TYPE_CHECKING:
     from stoker._doctor.diagnosis import Diagnosis
@@ -24,7 +22,7 @@ _SEVERITIES = ("none", "low", "moderate", "high")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _BISECTION_S = 300.0
 """For all trials of --bisect, unless --time-limit says otherwise."""
-_FOUND, _MISUSED, _INTERRUPTED = 1, 2, 130
+_FOUND = 1
 _LONGEST_EDIT = 100
 Progress = Callable[[str, int, int], None]
 
@@ -38,13 +36,6 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     if size <= 0:
         raise click.BadParameter(f"{value!r} is no number of bytes: write 4G or 512M", ctx, param)
     return size
-
-
-def _seconds(ctx: click.Context, param: click.Parameter, value: float) -> float:
-    """A number to count down from: nan and inf are none, though a range takes them."""
-    if not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no number of seconds", ctx, param)
-    return value
 
 
 @click.command()
@@ -76,7 +67,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: float) -> float:
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=1),
-    callback=_seconds,
+    callback=seconds,
     default=60.0,
     show_default=True,
     metavar="SECONDS",
@@ -113,18 +104,18 @@ def command(
 
     Exit code: 0, 1 by --fail-on, 2 when TARGET cannot be loaded or an option is wrong, 130 after Ctrl-C.
     """
-    _require(as_json and form not in ("screen", "json"), f"--json and --format {form} contradict each other")
+    require(as_json and form not in ("screen", "json"), f"--json and --format {form} contradict each other")
     form = "json" if as_json else form
-    _require(write and not fix, "--write needs --fix")
-    _require(target is None and (fix or bisect), f"{'--fix' if fix else '--bisect'} needs a TARGET")
-    _require(
+    require(write and not fix, "--write needs --fix")
+    require(target is None and (fix or bisect), f"{'--fix' if fix else '--bisect'} needs a TARGET")
+    require(
         fix and (bisect or form != "screen" or output is not None), "--fix stands alone: it writes a patch"
     )
-    _require(bisect and form not in ("screen", "json"), "--bisect writes a screen or JSON")
+    require(bisect and form not in ("screen", "json"), "--bisect writes a screen or JSON")
     if output is not None and output.exists() and not force:
         raise click.UsageError(f"{output} exists: pass --force to write over it")
     try:
-        with _tidy_ends():
+        with tidy_ends():
             _require_codes(options)
             if listing:
                 _list(options["select"], options["ignore"])
@@ -140,31 +131,7 @@ def command(
                     _show(diagnosis, target, form, output, options["verbose"])
                 sys.exit(_exit_code(diagnosis, options["fail_on"]))
     except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
-
-
-@contextmanager
-def _tidy_ends() -> Iterator[None]:
-    """Who asks the doctor to end (a scheduler, a terminal that is closed) gets that, after its patients have been ended."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        sys.exit(128 + number)
-
-    numbers = [
-        each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL
-    ]  # nohup has one ignored
-    mine = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, end) for number in numbers if mine}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _require(wrong: bool, message: str) -> None:
-    if wrong:
-        raise click.UsageError(message)
+        sys.exit(INTERRUPTED)
 
 
 def _require_codes(options: dict[str, Any]) -> None:
@@ -198,24 +165,14 @@ def _examined(target: str | None, options: dict[str, Any]) -> Diagnosis:
             )
         except TargetError as error:
             refused = error
-    _refuse(refused)
-    raise AssertionError("unreachable")
-
-
-def _refuse(error: Any) -> None:
-    """Say why a target cannot be loaded, with what its own code said, and end."""
-    click.echo(f"stoker doctor: {error}", err=True)
-    for more in (error.stack, error.output.strip()):
-        if more:
-            click.echo("\n".join(f"  {line}" for line in more.splitlines()[-20:]), err=True)
-    sys.exit(_MISUSED)
+    refuse("doctor", refused)
 
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
     from stoker._core.finding import SEVERITIES
 
     if diagnosis.interrupted:
-        return _INTERRUPTED
+        return INTERRUPTED
     bad = [
         each for each in diagnosis.findings if SEVERITIES.index(each.severity) >= SEVERITIES.index(fail_on)
     ]
@@ -228,7 +185,7 @@ def _show(diagnosis: Diagnosis, target: str | None, form: str, output: Path | No
 
         screen.show(diagnosis, verbose=verbose, target=target)
         return
-    _write(_rendered(diagnosis, target, form, verbose), output)
+    deliver("doctor", _rendered(diagnosis, target, form, verbose), output)
 
 
 def _rendered(diagnosis: Diagnosis, target: str | None, form: str, verbose: bool) -> str:
@@ -241,19 +198,6 @@ def _rendered(diagnosis: Diagnosis, target: str | None, form: str, verbose: bool
     module = import_module(f"stoker._doctor.forms.{'data' if form == 'json' else form}")
     text: str = module.render(diagnosis)
     return text
-
-
-def _write(text: str, output: Path | None) -> None:
-    if output is None:
-        from stoker._screen import encodable
-
-        click.echo(encodable(text, sys.stdout))
-        return
-    try:
-        output.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        click.echo(f"stoker doctor: cannot write {output}: {error.strerror or error}", err=True)
-        sys.exit(_MISUSED)
 
 
 def _fix(diagnosis: Diagnosis, target: str, write: bool, least: str) -> None:
@@ -275,7 +219,7 @@ def _fix(diagnosis: Diagnosis, target: str, write: bool, least: str) -> None:
             patch.write()
         except FixError as error:
             click.echo(f"stoker doctor: {error}", err=True)
-            sys.exit(_MISUSED)
+            sys.exit(MISUSED)
         click.echo(f"Changed {patch.file}: {', '.join(patch.made)}", err=True)
     if not found.patches:
         click.echo("Nothing to change in a file.", err=True)
@@ -305,18 +249,19 @@ def _bisect(target: str, form: str, output: Path | None, options: dict[str, Any]
                 progress=progress,
             )
         except TargetError as error:
-            refused = error
-            found = None
-    if found is None:
-        _refuse(refused)
-    elif form == "json":
-        _write(json.dumps(bisect_screen.as_json(found), indent=2), output)
+            refused: TargetError | None = error
+        else:
+            refused = None
+    if refused is not None:
+        refuse("doctor", refused)
+    if form == "json":
+        deliver("doctor", json.dumps(bisect_screen.as_json(found), indent=2), output)
     elif output is not None:
-        _write(bisect_screen.render(found), output)
+        deliver("doctor", bisect_screen.render(found), output)
     else:
         bisect_screen.show(found)
-    if found is None or found.interrupted:
-        return _INTERRUPTED
+    if found.interrupted:
+        return INTERRUPTED
     return _FOUND if not found.conclusion.works and options["fail_on"] != "none" else 0
 
 

@@ -24,6 +24,7 @@ _COMMANDS = {
     ),
     "run": ("stoker.cli.run", "Run a script with stoker's DataLoader in place of torch's."),
     "top": ("stoker.cli.top", "Watch the loaders that are running now."),
+    "tune": ("stoker.cli.tune", "Measure which num_workers and other settings to take, and say why."),
 }
 """By name: the module, whose ``command`` it is, and one line of help."""
 

@@ -114,7 +114,7 @@ def fixes(diagnosis: Diagnosis, least: str = "moderate") -> Fixes:
             )
     patches = []
     for file, edits in wanted.items():
-        patch, not_made = _patch(file, edits)
+        patch, not_made = patch_of(file, edits)
         refused += not_made
         if patch is not None and patch.after != patch.before:
             patches.append(patch)
@@ -159,7 +159,8 @@ def _place(edit: Edit, target: object) -> Location | None:
     return Location(target.file, exact=False) if target.file else None
 
 
-def _patch(file: str, wanted: list[Wanted]) -> tuple[FilePatch | None, list[Refusal]]:
+def patch_of(file: str, wanted: list[Wanted]) -> tuple[FilePatch | None, list[Refusal]]:
+    """All of these edits in one file, and those that could not be made. Reads the file; writes nothing. Never raises."""
     try:
         with open(file, "rb") as opened:
             before = opened.read()

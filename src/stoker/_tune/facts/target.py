@@ -35,5 +35,10 @@ class Target:
     """Where the loader was made: "train.py:31"."""
     file: str | None = None
     """The file of ``site``, or that the target was loaded from, as a path that can be opened."""
+    line: int | None = None
+    """Of ``site``."""
+    key: str = ""
+    """Of the dataset (``_metrics/identity.py``), as it was before a sample was made."""
+    dataset_class: str = ""
     written: tuple[tuple[str, str], ...] = ()
     """Arguments of the loader that a setting may change, as one would write what they are now: ("num_workers", "4")."""

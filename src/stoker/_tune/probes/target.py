@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from stoker._core.tuning.setting import Setting
+from stoker._metrics.identity import dataset_key
 from stoker._patients.subject import Subject
 from stoker._tune.facts.target import Target
 
@@ -38,6 +39,9 @@ def probe(subject: Subject) -> Target:
         daemonic=bool(multiprocessing.current_process().daemon),
         site=f"{_short(place[0])}:{place[1]}" if place else None,
         file=os.path.abspath(place[0]) if place else subject.file,
+        line=place[1] if place else None,
+        key=dataset_key(dataset),
+        dataset_class=type(dataset).__qualname__,
         written=() if loader is None else _written(loader),
     )
 

@@ -1,0 +1,123 @@
+"""Settings and figures in words, for all forms."""
+
+from __future__ import annotations
+
+from stoker._core.finding import counted, duration, size
+from stoker._core.tuning.point import Interval, Point
+from stoker._core.tuning.setting import Setting
+from stoker._tune.result import Tuning
+
+HEADS = ("setting", "a batch every", "to now", "stall", "CPU", "memory", "replayed")
+"""Of the table of points."""
+_MOST_POINTS = 8
+
+
+def named(setting: Setting) -> str:
+    """A setting in a few words: "3 workers × 4, spawn"."""
+    torchs = "torch's: " if setting.engine == "torch" else ""
+    if not setting.workers:
+        return f"{torchs}no workers{', pinned' if setting.pin else ''}"
+    who = "thread" if setting.executor == "thread" else "worker"
+    parts = [
+        counted(setting.workers, who) + (f" × {setting.prefetch}" if setting.prefetch is not None else "")
+    ]
+    if setting.threads > 1:
+        parts.append(f"{setting.threads} threads each")
+    if setting.start_method is not None:
+        parts.append(setting.start_method)
+    if setting.split is not None:
+        parts.append("split" if setting.split else "not split")
+    if setting.pin:
+        parts.append("pinned")
+    return torchs + ", ".join(parts)
+
+
+def gained(tuning: Tuning) -> str:
+    """What the change saves, with its interval; "" when nothing was compared, or nothing changes."""
+    if tuning.gain is None or not tuning.changed:
+        return ""
+    gain = tuning.gain
+    return f"−{gain.middle:.0%} of the step's time (90 %: {_share(gain.low)} to {_share(gain.high)})"
+
+
+def row(point: Point, tuning: Tuning, longest: int = 80) -> tuple[str, ...]:
+    """A point under HEADS; "–" for what was not measured. The setting takes ``longest`` characters at most."""
+    mark = (
+        " (now)"
+        if point.setting == tuning.baseline
+        else " (take)"
+        if point.setting == tuning.recommended
+        else ""
+    )
+    name = named(point.setting)
+    if len(name) + len(mark) > longest:
+        name = name[: longest - len(mark) - 1].rstrip(", ") + "…"
+    name += mark
+    if point.failure:
+        return (name, "failed", *["–"] * 5)
+    memory = "–" if point.memory_bytes is None else size(point.memory_bytes)
+    predicted = "–" if point.predicted_ns is None else duration(point.predicted_ns / 1e9)
+    return (
+        name,
+        duration(point.interval_ns.middle / 1e9),
+        _ratio(point.ratio),
+        f"{point.stall:.0%}",
+        duration(point.cpu_ns / 1e9),
+        memory,
+        predicted,
+    )
+
+
+def chosen(tuning: Tuning) -> list[Point]:
+    """The points worth a row, the fastest first: the baseline and the recommended one are always among them."""
+    must = (tuning.baseline, tuning.recommended)
+    ranked = sorted(tuning.points, key=lambda each: (bool(each.failure), each.interval_ns.middle))
+    kept = [each for each in ranked if each.setting in must]
+    others = [each for each in ranked if each.setting not in must][: _MOST_POINTS - len(kept)]
+    return [each for each in ranked if each in kept or each in others]
+
+
+def demanded(tuning: Tuning) -> str:
+    """What the training loop takes, and from where that is known."""
+    demand = tuning.demand
+    if not demand.step_ns:
+        return "What a training step takes is not known: the fastest setting wins."
+    source = {"step-ms": "as given", "step": "measured with your step", "record": "from the record of a run"}
+    burst = f", {demand.burst} batches at once" if demand.burst > 1 else ""
+    ceiling = ""
+    if tuning.ceiling is not None:
+        ceiling = (
+            f"; data costs {max(0.0, tuning.ceiling):.0%} of the step now, which is the most there is to gain"
+        )
+    return f"A step takes {duration(demand.step_ns / 1e9)} ({source.get(demand.source, demand.source)}){burst}{ceiling}."
+
+
+def worked(tuning: Tuning) -> str:
+    """What making a batch takes one worker; "" when that was not measured."""
+    work = tuning.work
+    if work is None or not work.batch_ns:
+        return ""
+    parts = [
+        f"a batch takes one worker {duration(work.typical_ns / 1e9)}",
+        f"{1 - work.off_share:.0%} of it on a CPU",
+    ]
+    if work.batch_bytes:
+        parts.append(f"{size(work.batch_bytes)} each")
+    return ", ".join(parts)
+
+
+def hosted(tuning: Tuning) -> str:
+    """What there is to work with; "" when nobody asked."""
+    host = tuning.host
+    if host is None:
+        return ""
+    ranks = f" for each of {host.ranks} local ranks" if host.ranks > 1 else ""
+    return f"{host.cpus:g} CPUs{ranks}" + (f" ({host.reason})" if host.reason else "")
+
+
+def _ratio(ratio: Interval) -> str:
+    return f"{ratio.middle:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
+
+
+def _share(share: float) -> str:
+    return f"{'−' if share >= 0 else '+'}{abs(share):.0%}"

@@ -1,0 +1,48 @@
+"""Leaves what a tuning found for ``num_workers="auto"``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from stoker._core.tuning.profile import Profile
+from stoker._metrics import profiles
+from stoker._metrics.identity import machine_key
+from stoker._tune.facts.target import Target
+from stoker._tune.result import Tuning
+
+
+def kept(tuning: Tuning, target: Target) -> Tuning:
+    """The same, with the profile's file in it; with a warning instead when it could not be written. Never raises.
+
+    Nothing is kept of a tuning that failed, or that was stopped before anything was compared.
+    """
+    if tuning.failure or not target.key or (tuning.stopped == "interrupted" and not tuning.points):
+        return tuning
+    try:
+        path = profiles.save(profile_of(tuning, target))
+    except OSError as error:
+        why = f'The profile for num_workers="auto" was not saved: {error.strerror or error}.'
+        return replace(tuning, warnings=(*tuning.warnings, why))
+    return replace(tuning, profile=str(path))
+
+
+def profile_of(tuning: Tuning, target: Target) -> Profile:
+    """What is kept of it."""
+    point = next((each for each in tuning.points if each.setting == tuning.recommended), None)
+    host, work = tuning.host, tuning.work
+    return Profile(
+        dataset=target.key,
+        batch_size=target.batch_size,
+        machine=machine_key(),
+        setting=tuning.recommended,
+        regime=tuning.regime,
+        made_at=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        interval_ns=None if point is None else point.interval_ns.middle,
+        step_ns=tuning.demand.step_ns,
+        batch_ns=None if work is None or not work.batch_ns else work.typical_ns,
+        cpus=None if host is None else host.cpus,
+        ranks=1 if host is None else host.ranks,
+        reason=(tuning.why[0] if tuning.why else tuning.verdict)[:500],
+        name=target.dataset_class,
+    )

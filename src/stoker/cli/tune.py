@@ -1,0 +1,269 @@
+"""``stoker tune``: measures which setting a loader should have, and says why."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stoker.cli.ending import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
+
+if TYPE_CHECKING:
+    from stoker._tune.result import Tuning
+    from stoker._tune.tuning import Progress
+
+_FAILED = 1
+_PAUSE_S = 2.0
+"""Between two lines where standard error is no terminal."""
+
+
+@click.command()
+@click.argument("target", required=False)
+@click.option(
+    "--batch-size", type=click.IntRange(min=1), help="In place of the loader's own; a dataset has none."
+)
+@click.option(
+    "--step-ms",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=seconds,
+    metavar="MS",
+    help="What a training step takes on data that is there.",
+)
+@click.option(
+    "--step", metavar="MODULE:FUNCTION", help="Your training step, a function of a batch: it is measured."
+)
+@click.option(
+    "--record",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="FILE",
+    help="The record of a run, which knows what a step takes.",
+)
+@click.option(
+    "--accumulate",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Batches that a step pulls back to back (gradient accumulation).",
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Training processes on this machine. As the environment says, by default.",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=1),
+    callback=seconds,
+    default=45.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For all of it, but the import of TARGET.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the screen.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the record as JSON as well.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the file of --output.")
+@click.option("--no-save", is_flag=True, help='Leave no profile for num_workers="auto".')
+@click.option("--fix", is_flag=True, help="Print the change as a patch.")
+@click.option("--write", is_flag=True, help="Print the change as a patch, and make it.")
+@click.option(
+    "--show",
+    "shown",
+    type=click.Path(exists=True, path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Show a record that --output wrote, instead of tuning.",
+)
+def command(
+    target: str | None,
+    as_json: bool,
+    output: Path | None,
+    force: bool,
+    fix: bool,
+    write: bool,
+    shown: Path | None,
+    **options: Any,
+) -> None:
+    """Tune TARGET (package.module:object or path/to/file.py:object): a DataLoader, a Dataset, or a function that returns one.
+
+    Candidates are run against each other on this machine for a moment each, and the best is told with the reason, the gain and the
+    edit. Ctrl-C gives the best so far.
+
+    Exit code: 0, 1 when TARGET could not be tuned (the answer is then a safe one), 2 when it cannot be loaded or an option is
+    wrong, 130 after Ctrl-C.
+    """
+    given = [name for name in ("step_ms", "step", "record") if options[name] is not None]
+    names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+    require(len(given) > 1, f"{names} contradict each other: a step takes what it takes")
+    require(
+        as_json and (fix or write),
+        f"--json and {'--write' if write else '--fix'} contradict each other: one is printed",
+    )
+    require(
+        (target is None) == (shown is None),
+        "give a TARGET, or --show with a record" + (", not both" if target else ""),
+    )
+    require(
+        output is not None and output.exists() and not force,
+        f"{output} exists: pass --force to write over it",
+    )
+    try:
+        with tidy_ends():
+            tuning = _tuned(str(target), options) if shown is None else _read(shown)
+            if output is not None:
+                from stoker._tune.forms import data
+
+                deliver("tune", data.render(tuning), output)
+            _tell(tuning, target, as_json, fix or write)
+            if fix or write:
+                _fix(tuning, write)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    sys.exit(INTERRUPTED if tuning.stopped == "interrupted" else _FAILED if tuning.failure else 0)
+
+
+def _tuned(target: str, options: dict[str, Any]) -> Tuning:
+    """What the tuner says. Ends with code 2 when the target cannot be loaded, or options contradict it."""
+    from stoker._tune import tuning
+    from stoker.errors import RecordError, TargetError
+
+    step_ms, record = options["step_ms"], options["record"]
+    with _progress() as progress:
+        try:
+            return tuning.tune(
+                target,
+                batch_size=options["batch_size"],
+                step=options["step"],
+                step_s=None if step_ms is None else step_ms / 1000,
+                record=None if record is None else str(record),
+                accumulate=options["accumulate"],
+                ranks=options["ranks"],
+                budget_s=options["budget"],
+                save=not options["no_save"],
+                progress=progress,
+            )
+        except (TargetError, RecordError, ValueError) as error:
+            refused = error
+    if isinstance(refused, TargetError):
+        refuse("tune", refused)
+    click.echo(f"stoker tune: {refused}", err=True)
+    sys.exit(MISUSED)
+
+
+def _read(path: Path) -> Tuning:
+    from stoker._tune.forms import data
+    from stoker.errors import RecordError
+
+    try:
+        return data.read(path)
+    except RecordError as error:
+        click.echo(f"stoker tune: {error}", err=True)
+        sys.exit(MISUSED)
+
+
+def _tell(tuning: Tuning, target: str | None, as_json: bool, aside: bool) -> None:
+    """The answer to standard output, or to standard error when a patch is to stand alone there."""
+    if as_json:
+        from stoker._tune.forms import data
+
+        deliver("tune", data.render(tuning), None)
+        return
+    from stoker._tune.forms import screen
+
+    screen.show(tuning, sys.stderr if aside else None, target=target)
+
+
+def _fix(tuning: Tuning, write: bool) -> None:
+    """The patch to standard output, all else to standard error: the one can be piped into ``git apply``."""
+    from stoker._doctor.patches.fixes import FixError, patch_of
+    from stoker._doctor.patches.patch import Refusal, Wanted
+
+    wanted = [Wanted("tune", each, tuning.line) for each in tuning.edits if each.kind != "shown"]
+    refused = [
+        Refusal("tune", each, "there is no call that could be changed")
+        for each in tuning.edits
+        if each.kind == "shown"
+    ]
+    patch = None
+    if wanted and tuning.file is None:
+        refused += [
+            Refusal("tune", each.edit, "nobody knows in which file the loader is made") for each in wanted
+        ]
+    elif wanted and tuning.file is not None:
+        patch, not_made = patch_of(tuning.file, wanted)
+        if not_made:  # half of a setting is another setting, which nobody has measured
+            patch, refused = None, [*refused, *not_made]
+    for each in refused:
+        click.echo(f"Left to you: {each.edit} ({each.reason})", err=True)
+    if patch is None or patch.after == patch.before:
+        click.echo("Nothing to change in a file." if not refused else "No file was changed.", err=True)
+        return
+    click.echo(patch.diff(), nl=False)  # bytes: in the file's encoding, not the terminal's
+    if not write:
+        click.echo("Nothing was written: --write makes the change.", err=True)
+        return
+    try:
+        patch.write()
+    except FixError as error:
+        click.echo(f"stoker tune: {error}", err=True)
+        sys.exit(MISUSED)
+    click.echo(f"Changed {patch.file}", err=True)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on standard error that goes when it is done, with the best so far; lines where that is no terminal."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield _Lines().tell
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("Tuning"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+        console=Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR"))),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("", total=1.0)
+
+        def tell(what: str, share: float, best: Tuning | None) -> None:
+            bar.update(task, description=_told(what, best), completed=max(0.0, min(1.0, share)))
+
+        yield tell
+
+
+class _Lines:
+    """What is being done, a line when that changes, but not more often than somebody could read."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._at = float("-inf")
+
+    def tell(self, what: str, share: float, best: Tuning | None) -> None:
+        line, now = _told(what, best), time.monotonic()
+        if line and line != self._last and now - self._at >= _PAUSE_S:
+            self._last, self._at = line, now
+            click.echo(f"[{max(0.0, min(1.0, share)):4.0%}] {line}", err=True)
+
+
+def _told(what: str, best: Tuning | None) -> str:
+    if best is None or not best.points:
+        return what
+    from stoker._tune.forms import words
+
+    gain = f" (−{best.gain.middle:.0%})" if best.gain is not None and best.changed else ""
+    return f"{what} · best so far: {words.named(best.recommended)}{gain}"
