@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ from stoker._core.tuning.setting import Setting
 from stoker._metrics.recorder import ENVIRONMENT
 from stoker._patients.subject import Subject
 from stoker._tune.instruments.failure import Refused
+from stoker._tune.instruments.lenient import lenient
 from stoker._worker.hygiene import single_thread
 
 _FRESH = "stoker._patients.patient"
@@ -52,8 +53,19 @@ class Order:
 class Rig:
     """One loader and its iterator. Used on the patient's main thread. ``close`` ends its workers at once; idempotent."""
 
-    def __init__(self, subject: Subject, setting: Setting) -> None:
-        """Starts nothing. Raises what the loader's class says of these arguments."""
+    def __init__(
+        self,
+        subject: Subject,
+        setting: Setting,
+        *,
+        order: Iterable[Any] | None = None,
+        on_bad_sample: str | None = None,
+    ) -> None:
+        """Starts nothing. Raises what the loader's class says of these arguments.
+
+        Where there are indices to avoid, samples that raise are tolerated: others may raise too.
+        ``order`` stands in for the target's own batches of indices, ``on_bad_sample`` for what stoker's loader does with them.
+        """
         self.setting = setting
         self.batch_bytes = 0
         self.memory_bytes: int | None = None
@@ -63,7 +75,7 @@ class Rig:
         os.environ.pop(ENVIRONMENT, None)  # what is tried here is not the user's run
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.loader = _loader(subject, setting)
+            self.loader = _loader(subject, setting, order or Order(subject), on_bad_sample)
         self._iterator: Any = None
         self._came = False
 
@@ -145,7 +157,7 @@ def calm_fork() -> None:
         single_thread()
 
 
-def _loader(subject: Subject, setting: Setting) -> Any:
+def _loader(subject: Subject, setting: Setting, order: Iterable[Any], on_bad_sample: str | None) -> Any:
     from torch.utils.data import DataLoader as TorchLoader
 
     from stoker.loader import DataLoader
@@ -160,15 +172,20 @@ def _loader(subject: Subject, setting: Setting) -> Any:
         arguments["in_order"] = False
     if setting.engine == "stoker" and isinstance(subject.loader, DataLoader):
         arguments |= {name: getattr(subject.loader, name) for name in _OURS}
+    if on_bad_sample is not None:
+        arguments["on_bad_sample"] = on_bad_sample
+    dataset = subject.dataset
+    if subject.avoid and not subject.is_stream:
+        dataset = lenient(dataset)
     kind: Any = TorchLoader if setting.engine == "torch" else DataLoader
     if subject.is_stream:
         size = given.get("batch_size")
         if size is not None:
             arguments["drop_last"] = bool(given.get("drop_last"))
-        return kind(subject.dataset, batch_size=size, **arguments)
+        return kind(dataset, batch_size=size, **arguments)
     if given.get("batch_size") is None and given.get("batch_sampler") is None:
-        return kind(subject.dataset, batch_size=None, sampler=Order(subject), **arguments)
-    return kind(subject.dataset, batch_sampler=Order(subject), **arguments)
+        return kind(dataset, batch_size=None, sampler=order, **arguments)
+    return kind(dataset, batch_sampler=order, **arguments)
 
 
 def _end_torch(iterator: Any) -> None:

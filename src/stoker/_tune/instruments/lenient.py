@@ -1,0 +1,52 @@
+"""A dataset some of whose samples raise, made to be measured all the same: their neighbours stand in for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_NEIGHBOURS = 16
+
+
+class Lenient:
+    """Around a dataset with indices. Other attributes are the dataset's own."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            return self._dataset[index]
+        except Exception:
+            if not isinstance(index, int):
+                raise
+            length = len(self._dataset)
+            for near in range(1, _NEIGHBOURS):
+                try:
+                    return self._dataset[(index + near) % length]
+                except Exception:
+                    continue
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_dataset":  # while it is unpickled there is none
+            raise AttributeError(name)
+        return getattr(self._dataset, name)
+
+
+class LenientTogether(Lenient):
+    """Around one that makes all samples of a batch at once, as long as none raises."""
+
+    def __getitems__(self, indices: list[Any]) -> list[Any]:
+        try:
+            found: list[Any] = self._dataset.__getitems__(indices)
+        except Exception:
+            return [self[index] for index in indices]
+        return found
+
+
+def lenient(dataset: Any) -> Lenient:
+    """The dataset, wrapped."""
+    return (LenientTogether if hasattr(dataset, "__getitems__") else Lenient)(dataset)
