@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stoker._core.tuning.limits import LAST_RESORT, knee, limits, most, need, size, span
+from stoker._core.tuning.limits import LAST_RESORT, knee, limits, most, need
 from stoker._core.tuning.work import Demand, Host, Work
 
 MS = 1_000_000
@@ -105,8 +105,3 @@ def test_a_billion_samples_are_no_matter() -> None:
     assert most(COMPUTE, GIANT, NONE) == most(
         replace(COMPUTE, batch_ns=(10 * MS,) * 9, cpu_ns=(10 * MS,) * 9), GIANT, NONE
     )
-
-
-def test_numbers_in_words() -> None:
-    assert [span(each) for each in (2e9, 1.5e6, 2e3, 7)] == ["2 s", "1.5 ms", "2 µs", "7 ns"]
-    assert [size(each) for each in (3 << 30, 1 << 20, 2048, 9)] == ["3 GB", "1 MB", "2 kB", "9 bytes"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from stoker._core.finding import counted, duration, size
 from stoker._core.tuning.work import Demand, Host, Work
 
 HEADROOM = 0.85
@@ -56,7 +57,7 @@ def limits(
     work: Work, host: Host, demand: Demand, *, workers: int, disk_bytes_per_s: float | None = None
 ) -> tuple[Limit, ...]:
     """All that is known to bind so many workers, the tightest first. 0 workers: the training process makes batches itself."""
-    batch_ns, loop_ns = work.typical_ns, demand.batch_ns + work.parent_ns
+    batch_ns, loop_ns = work.whole_ns, demand.batch_ns + work.parent_ns
     found = _shared_limits(work, host, demand, disk_bytes_per_s)
     if workers < 1:
         alone_ns = batch_ns + demand.batch_ns
@@ -64,23 +65,25 @@ def limits(
             Limit(
                 "workers",
                 alone_ns,
-                f"the training process makes every batch itself, {span(batch_ns)} between steps",
+                f"the training process makes every batch itself, {_span(batch_ns)} between steps",
             ),
             *found,
         )
-    sentence = f"{_workers(workers)} that take{'s' * (workers == 1)} {span(batch_ns)} for a batch"
+    sentence = f"{_workers(workers)} that take{'s' * (workers == 1)} {_span(batch_ns)} for a batch"
     found.append(
-        Limit("workers", batch_ns / workers, f"{sentence} make one every {span(batch_ns / workers)}")
+        Limit("workers", batch_ns / workers, f"{sentence} make one every {_span(batch_ns / workers)}")
     )
     if demand.step_ns and demand.batch_ns >= work.parent_ns:
         found.append(
             Limit(
-                "step", loop_ns, f"the training loop takes {span(loop_ns)} for a batch: data is not the limit"
+                "step",
+                loop_ns,
+                f"the training loop takes {_span(loop_ns)} for a batch: data is not the limit",
             )
         )
     elif work.parent_ns:
         found.append(
-            Limit("parent", loop_ns, f"the training process is at work for {span(work.parent_ns)} per batch")
+            Limit("parent", loop_ns, f"the training process is at work for {_span(work.parent_ns)} per batch")
         )
     return tuple(sorted(found, key=lambda each: -each.interval_ns))
 
@@ -95,7 +98,7 @@ def _shared_limits(work: Work, host: Host, demand: Demand, disk_bytes_per_s: flo
             Limit(
                 "cpus",
                 cpu_ns / host.cpus,
-                f"a batch takes {span(cpu_ns)} of CPU time in all, and there are {host.cpus:g} CPUs{whose}",
+                f"a batch takes {_span(cpu_ns)} of CPU time in all, and there are {host.cpus:g} CPUs{whose}",
             )
         )
     if disk_bytes_per_s and work.read_bytes:
@@ -104,7 +107,7 @@ def _shared_limits(work: Work, host: Host, demand: Demand, disk_bytes_per_s: flo
             Limit(
                 "storage",
                 took_ns,
-                f"storage delivers the {size(work.read_bytes)} of a batch in {span(took_ns)}",
+                f"storage delivers the {size(work.read_bytes)} of a batch in {_span(took_ns)}",
             )
         )
     memory_ns = _memory_ns(work, host)
@@ -113,7 +116,7 @@ def _shared_limits(work: Work, host: Host, demand: Demand, disk_bytes_per_s: flo
             Limit(
                 "memory",
                 memory_ns,
-                f"{size(work.batch_bytes)} per batch cross memory {COPIES} times: {span(memory_ns)} at the rate that {FILLERS} "
+                f"{size(work.batch_bytes)} per batch cross memory {COPIES} times: {_span(memory_ns)} at the rate that {FILLERS} "
                 "cores would copy at",
             )
         )
@@ -125,7 +128,7 @@ def need(work: Work, demand: Demand) -> int | None:
     if demand.batch_ns <= 0:
         return None
     headroom = HEADROOM_UNEVEN if work.variation > UNEVEN else HEADROOM
-    return max(1, math.ceil(work.typical_ns / (headroom * demand.batch_ns) - 1e-9))
+    return max(1, math.ceil(work.whole_ns / (headroom * demand.batch_ns) - 1e-9))
 
 
 def knee(work: Work, host: Host, demand: Demand) -> int | None:
@@ -139,23 +142,23 @@ def knee(work: Work, host: Host, demand: Demand) -> int | None:
     own_ns = work.parent_ns + _step_cpu_ns(demand)
     interval_ns = max(demand.batch_ns + work.parent_ns, (cpu_ns + own_ns) / host.cpus)
     free = host.cpus - min(1.0, own_ns / interval_ns)
-    return max(1, math.ceil(free * work.typical_ns / cpu_ns - SCRAP))
+    return max(1, math.ceil(free * work.whole_ns / cpu_ns - SCRAP))
 
 
 def most(work: Work, host: Host, demand: Demand, *, disk_bytes_per_s: float | None = None) -> Most:
     """The most workers that are of use, and what says so: the tightest of all that is known."""
-    batch_ns = work.typical_ns
+    batch_ns = work.whole_ns
     found: list[Most] = []
     wanted, full = need(work, demand), knee(work, host, demand)
     if wanted is not None:
         found.append(
-            Most(wanted, "step", f"{_workers(wanted)} keep up with a step of {span(demand.batch_ns)}")
+            Most(wanted, "step", f"{_workers(wanted)} keep up with a step of {_span(demand.batch_ns)}")
         )
     if full is not None:
         found.append(Most(full, "cpus", _knee_reason(work, host, full)))
     if work.parent_ns:
         count = math.ceil(batch_ns / (work.parent_ns + demand.batch_ns))
-        reason = f"the training process, at work for {span(work.parent_ns)} per batch, takes no more than {_workers(count)} make"
+        reason = f"the training process, at work for {_span(work.parent_ns)} per batch, takes no more than {_workers(count)} make"
         found.append(Most(max(1, count), "parent", reason))
     for limit in _shared_limits(work, host, demand, disk_bytes_per_s):
         if limit.name != "cpus":
@@ -170,15 +173,15 @@ def most(work: Work, host: Host, demand: Demand, *, disk_bytes_per_s: float | No
             else "nothing is known to bind"
         )
         reason = (
-            f"{binds}; without a step that asks for more, {LAST_RESORT} is where it ends: sockets, caches and memory that cores share "
-            "bind before that many cores do"
+            f"{binds}; without a step that asks for more it ends at {LAST_RESORT}: sockets, caches and memory that cores "
+            "share bind before that many cores do"
         )
         return Most(LAST_RESORT, "last resort", reason)
     return tightest
 
 
 def _knee_reason(work: Work, host: Host, full: int) -> str:
-    computes = work.typical_cpu_ns / work.typical_ns if work.typical_ns else 1.0
+    computes = work.typical_cpu_ns / work.whole_ns if work.whole_ns else 1.0
     cpus = f"{host.cpus:g} CPUs"
     if host.ranks > 1:
         cpus += f" (a rank's share; {host.ranks} ranks are on this machine)"
@@ -213,20 +216,8 @@ def _step_cpu_ns(demand: Demand) -> float:
 
 
 def _workers(count: int) -> str:
-    return "1 worker" if count == 1 else f"{count} workers"
+    return counted(count, "worker")
 
 
-def span(time_ns: float) -> str:
-    """A time in words."""
-    for unit, length_ns in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if time_ns >= length_ns:
-            return f"{time_ns / length_ns:.3g} {unit}"
-    return f"{time_ns:.0f} ns"
-
-
-def size(count_bytes: float) -> str:
-    """Bytes in words."""
-    for unit, length in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
-        if count_bytes >= length:
-            return f"{count_bytes / length:.3g} {unit}"
-    return f"{count_bytes:.0f} bytes"
+def _span(time_ns: float) -> str:
+    return duration(time_ns / 1e9)

@@ -38,7 +38,7 @@ class Case:
             work, self.demand, self.setting, self.cpus, in_order=self.in_order, window=self.window
         )
 
-    def told(self, work: Work) -> dict[str, Any]:
+    def plain(self, work: Work) -> dict[str, Any]:
         """The case and its answer, as plain values."""
         run = self.answer(work)
         return {
@@ -95,7 +95,12 @@ def what_if(case: Case, work: Work) -> list[dict[str, Any]]:
         )
     if case.demand.step_ns > case.demand.cpu_ns:
         cases.append(replace(case, demand=faster(case.demand, 2.0), name="an accelerator twice as fast"))
-    return [each.told(work) for each in cases]
+    return [each.plain(work) for each in cases]
+
+
+def told(case: Case, work: Work, points: Iterable[Point]) -> dict[str, Any]:
+    """All that a tuning keeps of the oracle, as plain values: its error where things were measured, and what else would be."""
+    return {"error": error(points), "cases": what_if(case, work)}
 
 
 def table(
@@ -110,7 +115,7 @@ def table(
     """Stall and throughput for all these workers, windows and orders."""
     prefetch = tuple(prefetch)
     return [
-        Case(Setting(workers=count, prefetch=factor), cpus, demand, in_order=in_order).told(work)
+        Case(Setting(workers=count, prefetch=factor), cpus, demand, in_order=in_order).plain(work)
         for count in workers
         for factor in (prefetch if count else (1,))
         for in_order in (orders if count else (True,))

@@ -79,7 +79,6 @@ class Rehearsal:
         capacity: float,
         in_order: bool,
         split_rows: int,
-        handover_ns: float,
         parent_ns: float,
         step_cpu_ns: float,
         step_off_ns: float,
@@ -103,7 +102,6 @@ class Rehearsal:
         self._in_order = in_order
         self._ranges = row_ranges(split_rows)
         self._rows = max(1, split_rows)
-        self._handover_ns = handover_ns
         self._parent_ns = parent_ns
         self._step_cpu_ns = step_cpu_ns
         self._step_off_ns = step_off_ns
@@ -112,7 +110,7 @@ class Rehearsal:
         self._rate = 1.0
         self._order = 0
         self._computing: list[tuple[float, int, _Job]] = []
-        self._waiting: list[tuple[float, int, _Job | None, int]] = []
+        self._waiting: list[tuple[float, int, _Job]] = []
         self._planned = self._taken = self._stepped = 0
         self._open_parts: dict[int, int] = {}
         self._parts_out = 0
@@ -134,12 +132,9 @@ class Rehearsal:
             rate = self._rate
             end = self._now + (computing[0][0] - self._virtual) / rate if computing else 0.0
             if waiting and (not computing or waiting[0][0] <= end):
-                until, _, job, number = heappop(waiting)
+                until, _, job = heappop(waiting)
                 self._pass(until)
-                if job is None:
-                    self._arrive(number)
-                else:
-                    self._compute(job)
+                self._compute(job)
             else:
                 self._pass(end)
                 virtual, _, job = heappop(computing)
@@ -166,7 +161,7 @@ class Rehearsal:
     def _begin(self, job: _Job) -> None:
         if job.wait_ns > 0.0:
             self._order += 1
-            heappush(self._waiting, (self._now + job.wait_ns, self._order, job, 0))
+            heappush(self._waiting, (self._now + job.wait_ns, self._order, job))
         else:
             self._compute(job)
 
@@ -233,18 +228,11 @@ class Rehearsal:
         self._idle_of[line] += 1
         self._idle += 1
         self._staff(line)
-        if self._handover_ns > 0.0:
-            self._order += 1
-            heappush(self._waiting, (self._now + self._handover_ns, self._order, None, number))
-        else:
-            self._arrive(number)
-
-    # The training loop
-
-    def _arrive(self, number: int) -> None:
         self._arrived.append(number)
         if self._starving:
             self._pull()
+
+    # The training loop
 
     def _look(self) -> None:
         """Hear of what has arrived since; what is next in line is ready."""

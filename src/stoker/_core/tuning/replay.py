@@ -2,7 +2,7 @@
 
 Not a formula: batches are dealt to workers that share CPUs, and handed over in order, one after the other.
 
-    tickets (at most a window of them) ─► idle workers, oldest first ─► off-CPU and CPU parts ─► hand-over ─► reorder ─► step
+    tickets (at most a window of them) ─► idle workers, oldest first ─► off-CPU and CPU parts ─► reorder ─► step
 
 All that runs shares the CPUs evenly: with more runners than CPUs everybody gets slower, the training process included. Time goes
 from event to event; a replay costs some microseconds per batch, whatever the length of the dataset.
@@ -66,7 +66,6 @@ def replay(
         capacity=capacity,
         in_order=in_order,
         split_rows=work.rows if split else 0,
-        handover_ns=work.handover_ns,
         parent_ns=work.parent_ns,
         step_cpu_ns=min(demand.cpu_ns, demand.step_ns),
         step_off_ns=max(0, demand.step_ns - demand.cpu_ns),
@@ -147,11 +146,12 @@ def _alone(work: Work, demand: Demand, cpus: float) -> Replayed:
 def _making(work: Work, cpu_ns: float, off_ns: float, threads: int) -> Making:
     """A batch whose rows are fetched by ``threads`` threads: waits overlap, with each other and with computing."""
     lanes = min(threads, work.rows)
+    sent_ns = cpu_ns + work.handover_ns
     if lanes < 2:
-        return Making(cpu_ns, off_ns)
+        return Making(sent_ns, off_ns)
     fetch_ns = max(0.0, cpu_ns - work.collate_ns)
     speed = threads_speed(work, lanes)
     rounds = -(-work.rows // lanes) / work.rows
     # What is still to be seen of the waits; at least the first row's, before there is anything to compute.
     exposed_ns = max(off_ns / work.rows, (fetch_ns + off_ns) * rounds - fetch_ns / speed)
-    return Making(cpu_ns, min(off_ns, exposed_ns), speed if fetch_ns > work.collate_ns else 1.0)
+    return Making(sent_ns, min(off_ns, exposed_ns), speed if fetch_ns > work.collate_ns else 1.0)

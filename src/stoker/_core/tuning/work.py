@@ -21,7 +21,7 @@ class Work:
     collate_ns: int = 0
     """Of a batch, typically."""
     handover_ns: int = 0
-    """Of a batch on its way, beyond making it: typically."""
+    """Of a worker for sending a batch that is made: typically."""
     parent_ns: int = 0
     """CPU time of the training process for a batch (m)."""
     batch_bytes: int = 0
@@ -45,6 +45,11 @@ class Work:
     def typical_ns(self) -> float:
         """The mean: what throughput follows from."""
         return sum(self.batch_ns) / max(1, len(self.batch_ns))
+
+    @property
+    def whole_ns(self) -> float:
+        """What a batch takes a worker, hand-over included (S)."""
+        return self.typical_ns + self.handover_ns
 
     @property
     def typical_cpu_ns(self) -> float:
