@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,12 +17,12 @@ MS = 1_000_000
 ENDLESS = Demand(0)
 
 
-def sleeping(*batch_ms: float, **extra: int) -> Work:
+def sleeping(*batch_ms: float, **extra: Any) -> Work:
     times = tuple(int(each * MS) for each in batch_ms)
     return Work(rows=extra.pop("rows", 32), batch_ns=times, cpu_ns=(0,) * len(times), **extra)
 
 
-def computing(*batch_ms: float, **extra: int) -> Work:
+def computing(*batch_ms: float, **extra: Any) -> Work:
     times = tuple(int(each * MS) for each in batch_ms)
     return Work(rows=extra.pop("rows", 32), batch_ns=times, cpu_ns=times, **extra)
 
