@@ -18,6 +18,7 @@ from stoker._core.tuning.setting import Setting
 from stoker._core.tuning.work import Demand, Host, Work
 from stoker._metrics import room
 from stoker._metrics.cpus import cpus
+from stoker._tune.edits import edits
 from stoker._tune.facts.target import Target
 from stoker._tune.result import Tuning
 from stoker._tune.visit import PROBES, Lost, Visit
@@ -221,6 +222,7 @@ class Search:
             failure=self.failure,
         )
         said = verdict.say(case)
+        typed = edits(found, chosen) if found is not None else ()
         return Tuning(
             target=target if isinstance(target, str) else type(target).__name__,
             batch_size=found.batch_size if found is not None else None,
@@ -240,6 +242,10 @@ class Search:
             work=self.work,
             demand=self.demand,
             points=points,
+            edit=typed[0] if typed else None,
+            edits=typed,
+            file=found.file if found is not None else None,
+            line=found.line if found is not None else None,
             failure=self.failure,
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from stoker._core.tuning.work import Demand
 from stoker._tune import demand as demands
+from stoker._tune.keeping import kept
 from stoker._tune.result import Tuning
 from stoker._tune.search import Search
 from stoker._tune.visit import Visit
@@ -76,4 +77,5 @@ def tune(
     finally:
         with suppress(KeyboardInterrupt):
             visit.close()
-    return search.result(target)
+    found = search.result(target)
+    return kept(found, search.target) if save and search.target is not None else found
