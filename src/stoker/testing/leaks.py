@@ -114,7 +114,9 @@ def _descendants(pid: int) -> Iterator[int]:
                     yield child
                     yield from _descendants(child)
     except (FileNotFoundError, ProcessLookupError):  # it is gone, or the kernel keeps no such list
-        if not os.path.exists("/proc/self/task") or not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+        if not os.path.exists("/proc/self/task") or not os.path.exists(
+            f"/proc/self/task/{os.getpid()}/children"
+        ):
             import psutil
 
             yield from (child.pid for child in psutil.Process(pid).children(recursive=True))

@@ -64,7 +64,7 @@ def _table(tuning: Tuning, width: int) -> list[Line]:
         cells += [f"{cell:>{wide}}" for cell, wide in zip(row[1:], widths[1:], strict=False)]
         lines.append(Line((" " * _GAP).join(cells).rstrip()))
     failed = [each for each in points if each.failure]
-    return lines + [Line(f"{words.named(each.setting)}: {each.failure}", 3) for each in failed]
+    return lines + [Line(f"Failed: {words.named(each.setting)}: {each.failure}", 3) for each in failed]
 
 
 def _measured(tuning: Tuning) -> list[Line]:
@@ -73,7 +73,9 @@ def _measured(tuning: Tuning) -> list[Line]:
     told = [each for each in (words.hosted(tuning), words.worked(tuning)) if each]
     if told:
         text = "; ".join(told)
-        lines.append(Line(f"{text[:1].upper()}{text[1:]}.", 4))
+        lines.append(
+            Line(f"There {text}." if tuning.host is not None else f"{text[:1].upper()}{text[1:]}.", 4)
+        )
     if tuning.limit:
         lines.append(Line(f"What limits next: {tuning.limit}", 3))
     disturbed = sum(each.disturbed for each in tuning.points)
@@ -94,7 +96,9 @@ def _next(tuning: Tuning, target: str | None) -> list[Line]:
     if target is not None and not tuning.demand.step_ns and not tuning.failure:
         commands.append((f"stoker tune {target} --step-ms N", "tunes to what a step needs, not to the most"))
     if tuning.profile:
-        commands.append(('num_workers="auto"', "in the call takes this up from the next run on"))
+        plain = tuning.recommended.executor == "process" and tuning.recommended.threads == 1
+        what = "in the call takes this up from the next run on"
+        commands.append(('num_workers="auto"', what if plain else f"{what}, but processes"))
     wide = max((len(command) for command, _ in commands), default=0)
     return lines + [
         Line(f"{command:{wide}}   {what}", 6 + place) for place, (command, what) in enumerate(commands)

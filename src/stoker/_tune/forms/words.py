@@ -112,7 +112,9 @@ def hosted(tuning: Tuning) -> str:
     if host is None:
         return ""
     ranks = f" for each of {host.ranks} local ranks" if host.ranks > 1 else ""
-    return f"{host.cpus:g} CPUs{ranks}" + (f" ({host.reason})" if host.reason else "")
+    return f"{'is 1 CPU' if host.cpus == 1 else f'are {host.cpus:g} CPUs'}{ranks}" + (
+        f" ({host.reason})" if host.reason else ""
+    )
 
 
 def _ratio(ratio: Interval) -> str:
