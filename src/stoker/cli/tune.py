@@ -202,7 +202,9 @@ def _fix(tuning: Tuning, write: bool) -> None:
     elif wanted and tuning.file is not None:
         patch, not_made = patch_of(tuning.file, wanted)
         if not_made:  # half of a setting is another setting, which nobody has measured
-            patch, refused = None, [*refused, *not_made]
+            others = [each.edit for each in wanted if each.edit not in [left.edit for left in not_made]]
+            refused += [*not_made, *(Refusal("tune", each, "not without the other") for each in others)]
+            patch = None
     for each in refused:
         click.echo(f"Left to you: {each.edit} ({each.reason})", err=True)
     if patch is None or patch.after == patch.before:

@@ -50,7 +50,7 @@ def _table(tuning: Tuning, width: int) -> list[Line]:
     points = words.chosen(tuning)
     if not points:
         return []
-    longest = (width - MARGIN) // 3
+    longest = max(25, (width - MARGIN) // 3)
     rows = [words.HEADS, *(words.row(each, tuning, longest) for each in points)]
     columns = len(words.HEADS)
     if all(each.predicted_ns is None for each in points):

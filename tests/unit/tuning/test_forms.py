@@ -1,0 +1,259 @@
+"""What a tuning looks like: on a screen of 80 to 100 columns, as JSON that is read again, as Markdown; and what is to be typed."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker._core.tuning.point import Interval
+from stoker._core.tuning.profile import Profile
+from stoker._core.tuning.setting import Setting
+from stoker._core.tuning.work import Demand
+from stoker._metrics.identity import machine_key
+from stoker._screen import MOST_LINES
+from stoker._tune.edits import call, edits
+from stoker._tune.forms import data, markdown, screen, words
+from stoker._tune.keeping import kept
+from stoker.errors import RecordError
+from tests.unit.tuning.tunings import BEST, NOW, OTHER, point, target, tuning
+
+SETTINGS = st.builds(
+    Setting,
+    workers=st.integers(0, 64),
+    prefetch=st.none() | st.integers(1, 16),
+    executor=st.sampled_from(["process", "thread"]),
+    start_method=st.none() | st.sampled_from(["fork", "spawn", "forkserver"]),
+    split=st.none() | st.booleans(),
+    threads=st.integers(1, 16),
+    pin=st.booleans(),
+    engine=st.sampled_from(["stoker", "torch"]),
+)
+IDLE: dict[str, Any] = {
+    "verdict": "Data is not your problem.", "regime": "idle", "stopped": "not the bottleneck", "ceiling": 0.01, "points": (),
+    "edits": (), "edit": None, "gain": None, "why": (), "warnings": (), "profile": "", "limit": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_screen_says_what_to_do_and_why(width: int) -> None:
+    text = screen.render(tuning(), width, target="train.py:loader")
+    lines = text.splitlines()
+    assert [line.split()[0] for line in lines if line[:1].strip()] == [
+        "Tuned", "Verdict", "Why", "Evidence", "Next", "Note",
+    ]  # fmt: skip
+    assert len(lines) <= MOST_LINES
+    assert max(map(len, lines)) <= width
+    flat = " ".join(text.split())
+    assert "num_workers=0 → num_workers=3, prefetch_factor=4, persistent_workers=True in train.py:3" in flat
+    assert "from stoker import DataLoader" in flat
+    assert "3 workers × 4 (take)" in text
+    assert "no workers (now)" in text
+    assert "−41% of the step's time (90 %: −38% to −44%)" in text
+    assert "0.59 (0.57–0.62)" in text
+    assert "Failed: 16 workers: RuntimeError" in text
+
+
+def test_a_wide_screen_has_cpu_and_memory() -> None:
+    lines = screen.render(tuning()).splitlines()
+    heads = next(line for line in lines if line.startswith("Evidence"))
+    assert "CPU" in heads
+    assert "memory" in heads
+    assert "300 MiB" in next(line for line in lines if "(take)" in line)
+
+
+def test_where_data_is_not_the_bottleneck_nothing_is_to_be_changed() -> None:
+    text = screen.render(tuning(NOW, **IDLE), target="train.py:loader")
+    assert "Nothing to change." in text
+    assert "−" not in text
+    assert "data costs 1% of the step now" in text
+    assert "--fix" not in text
+
+
+def test_a_failure_is_said_and_the_answer_stays() -> None:
+    broken = tuning(
+        failure="train.py:loader: sample 3 raised ValueError: no", stopped="failed", points=(), gain=None
+    )
+    text = screen.render(broken)
+    assert "sample 3 raised ValueError: no" in text
+    assert "num_workers=3" in text
+    assert markdown.render(broken).count("ValueError") == 1
+
+
+def test_what_is_not_known_is_not_shown_as_zero() -> None:
+    bare = tuning(
+        host=None, work=None, demand=Demand(0), ceiling=None, gain=None, points=(point(NOW, 5, 1, memory_bytes=None),),
+        batch_size=None, limit="", stopped="", why=(), warnings=(),
+    )  # fmt: skip
+    text = screen.render(bare, target="train.py:loader")
+    assert "What a training step takes is not known" in text
+    assert "--step-ms N" in text
+    assert any(line.endswith("–") for line in text.splitlines())
+    assert "0 bytes" not in text
+    assert "None" not in text
+
+
+def test_a_crowd_of_points_still_fits_one_screen() -> None:
+    points = (
+        *(point(Setting(count, 2), count, count) for count in range(1, 40)),
+        point(NOW, 99, 99),
+        point(BEST, 98, 98),
+    )
+    text = screen.render(tuning(points=points, why=("long " * 60,) * 5, warnings=("more " * 50,) * 5))
+    assert len(text.splitlines()) == MOST_LINES
+    assert "(take)" in text
+    assert "(now)" in text
+    assert "persistent_workers=True" in text
+
+
+def test_settings_in_words() -> None:
+    assert words.named(Setting()) == "no workers"
+    assert words.named(Setting(1, engine="torch")) == "torch's: 1 worker"
+    assert words.named(OTHER) == "8 threads × 2, 4 threads each, spawn, split, pinned"
+
+
+def test_a_slower_end_of_the_gain_is_told_with_its_sign() -> None:
+    assert words.gained(tuning(gain=Interval(0.02, -0.01, 0.05))).endswith("(90 %: +1% to −5%)")
+
+
+def test_json_has_what_others_go_by() -> None:
+    told = json.loads(data.render(tuning()))
+    assert (told["format"], told["version"]) == ("stoker-tuning", 1)
+    assert told["recommended"] == {"num_workers": 3, "prefetch_factor": 4, "persistent_workers": True}
+    assert told["baseline"] == {"num_workers": 0}
+    assert told["changed"] is True
+    assert told["points"][1]["kept"] is True
+    assert told["points"][1]["ratio"] == {"middle": 0.59, "low": 0.57, "high": 0.62}
+    assert told["work"]["off_share"] == pytest.approx(1 - 30.5 / 32)
+    assert told["edit"]["after"] == "num_workers=3, prefetch_factor=4, persistent_workers=True"
+    for name in (
+        "verdict", "why", "regime", "separated", "gain", "ceiling", "limit", "curve", "oracle", "host", "demand", "stopped",
+        "spent_s", "warnings", "profile", "failure", "settings",
+    ):  # fmt: skip
+        assert name in told
+
+
+@given(SETTINGS)
+def test_arguments_always_have_workers_and_window(setting: Setting) -> None:
+    found = data.arguments(setting)
+    assert found["num_workers"] == setting.workers
+    assert ("prefetch_factor" in found) == (setting.workers > 0)
+    ast.parse(call(setting, 4))
+
+
+@given(SETTINGS, SETTINGS, st.floats(0, 1e12), st.none() | st.integers(1, 99), st.text(max_size=20))
+def test_a_record_is_read_as_it_was_written(
+    one: Setting, two: Setting, number: float, size: int | None, text: str
+) -> None:
+    written = tuning(
+        one, baseline=two, batch_size=size, verdict=text, spent_s=number, points=(point(two, number, 1),)
+    )
+    again = data.from_json(json.loads(data.render(written)))
+    assert again == written
+    assert screen.render(again) == screen.render(written)
+
+
+def test_numbers_that_are_none_become_null() -> None:
+    told = json.loads(data.render(tuning(curve={"knee": float("inf"), "law": (1, float("nan"))})))
+    assert told["curve"] == {"knee": None, "law": [1, None]}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"format": "stoker-run"}, {"version": None}, {"version": 2}, {"settings": {}}, {"points": None}, {"points": [{}]},
+        {"gain": {"middle": "much"}}, {"verdict": 3}, {"edit": {"after": "", "kind": "magic"}}, {"demand": None},
+        {"settings": {"baseline": {"workers": -1}, "recommended": {}}}, {"work": 3},
+    ],
+    ids=lambda damage: "-".join(damage),
+)  # fmt: skip
+def test_a_damaged_record_is_refused_in_words(tmp_path: Path, damage: dict[str, Any]) -> None:
+    path = tmp_path / "tuning.json"
+    path.write_text(json.dumps({**data.as_json(tuning()), **damage}))
+    with pytest.raises(RecordError, match=r"tuning\.json"):
+        data.read(path)
+
+
+def test_files_that_are_no_record_are_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "tuning.json"
+    with pytest.raises(RecordError, match="cannot read"):
+        data.read(path)
+    for content in (b"", b"\xff\xfe", b"[" * 100_000, b"[1]"):
+        path.write_bytes(content)
+        with pytest.raises(RecordError, match=r"tuning\.json"):
+            data.read(path)
+
+
+def test_markdown_has_the_table_and_the_edit() -> None:
+    text = markdown.render(tuning(verdict="Take `3` <b>workers</b> | now"))
+    assert text.startswith(r"**Take \`3\` \<b\>workers\</b\> \| now**")
+    assert "| 3 workers × 4 (take) | 12.5 ms |" in text
+    assert "```python\nnum_workers=0  →  num_workers=3" in text
+    assert tuning()._repr_markdown_().startswith("**Take 3 workers")
+    assert str(tuning()).startswith("Tuned")
+    assert repr(tuning()).startswith("<Tuning of train.py:loader: Take 3")
+
+
+def test_only_what_changes_is_typed() -> None:
+    loader = target(Setting(2, 4, engine="stoker"))
+    [only] = edits(loader, Setting(3, 4))
+    assert (only.before, only.after, only.site, only.kind) == (
+        "num_workers=2",
+        "num_workers=3",
+        "train.py:3",
+        "argument",
+    )
+    assert edits(loader, loader.setting) == ()
+
+
+def test_what_the_new_setting_does_not_have_is_taken_out() -> None:
+    changes = edits(target(OTHER), Setting(4, 2))
+    assert [each.kind for each in changes] == ["argument", "argument"]
+    assert changes[0].after == "num_workers=4"
+    assert changes[1].after == ""
+    gone = str(changes[1].before)
+    for name in (
+        "pin_memory=True",
+        "multiprocessing_context='spawn'",
+        "executor='thread'",
+        "split_batches=True",
+    ):
+        assert name in gone
+    none = edits(target(Setting(4, 2, engine="torch", start_method="spawn")), Setting(0, engine="torch"))
+    assert [each.after for each in none] == ["num_workers=0"]  # the rest goes with it
+
+
+def test_a_dataset_gets_the_call_to_write() -> None:
+    [only] = edits(target(loader=False), BEST)
+    assert only.kind == "shown"
+    assert only.after == (
+        "stoker.DataLoader(dataset, batch_size=64, num_workers=3, prefetch_factor=4, persistent_workers=True)"
+    )
+    assert call(NOW, None) == "torch.utils.data.DataLoader(dataset, num_workers=0)"
+
+
+def test_a_tuning_leaves_its_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOKER_PROFILES", str(tmp_path / "kept"))
+    done = kept(tuning(profile=""), target())
+    profile = Profile.from_dict(json.loads(Path(done.profile).read_text()))
+    assert (profile.dataset, profile.batch_size, profile.machine) == ("0" * 32, 64, machine_key())
+    assert asdict(profile.setting) == asdict(BEST)
+    assert (profile.regime, profile.step_ns, profile.interval_ns, profile.cpus) == (
+        "compute",
+        12_000_000,
+        12.5e6,
+        4,
+    )
+    assert profile.reason.startswith("Samples are computed")
+    for nothing in (tuning(profile="", failure="no"), tuning(profile="", stopped="interrupted", points=())):
+        assert kept(nothing, target()) == nothing
+    monkeypatch.setenv("STOKER_PROFILES", "off")
+    refused = kept(tuning(profile=""), target())
+    assert refused == replace(tuning(profile=""), warnings=refused.warnings)
+    assert "was not saved" in refused.warnings[-1]
