@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 
 class NotTold(Exception):
-    """Raised by a probe: the fact cannot be had, for the reason that the text says."""
+    """Raised by a probe: the fact cannot be had, for the reason that the text says; ``stack`` is the user's, if it is theirs."""
+
+    def __init__(self, text: str = "", stack: str = "") -> None:
+        super().__init__(text)
+        self.stack = stack
 
 
 @dataclass(frozen=True, slots=True)

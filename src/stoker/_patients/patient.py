@@ -221,7 +221,7 @@ def _answer_with_fact(answer: socket.socket, module: str, subject: Subject) -> N
         told = packed(("fact", fact))
         unpacked(told)
     except NotTold as error:
-        told = packed(("failed", str(error), ""))
+        told = packed(("failed", str(error), error.stack))
     except BaseException as error:
         told = packed(
             ("failed", f"the probe failed: {type(error).__name__}: {text_of(error)}", user_stack(error))

@@ -38,6 +38,22 @@ def load(text: str, *, batch_size: int | None = None, num_workers: int | None = 
     )
 
 
+def value_of(text: str) -> Any:
+    """The object that a text names, as for a target; a file that was loaded is not run again. Raises TargetError."""
+    where, path = parts(text)
+    loaded = _loaded(where) if _is_file(where) else None
+    return _attribute(_module(where) if loaded is None else loaded, where, path)
+
+
+def _loaded(path: str) -> ModuleType | None:
+    path = os.path.abspath(path)
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and os.path.abspath(file) == path:
+            return module
+    return None
+
+
 def parts(text: str) -> tuple[str, str]:
     """The module or file, and the object in it. Raises TargetError for what can be seen to be wrong without importing anything."""
     where, _, path = text.rpartition(":")

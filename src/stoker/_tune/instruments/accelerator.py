@@ -31,12 +31,15 @@ def settle() -> None:
     """Wait until it has done all it was given. Nothing where none was used: that would initialise it."""
     import torch
 
-    backend: Any = getattr(torch, _in_use(torch) or "", None)
+    backend: Any = getattr(torch, in_use() or "", None)
     if backend is not None:
         backend.synchronize()
 
 
-def _in_use(torch: Any) -> str | None:
+def in_use() -> str | None:
+    """The kind of the one that this process has initialised; None: it has not."""
+    import torch
+
     for name in ("cuda", "xpu"):
         backend = getattr(torch, name, None)
         if backend is not None and backend.is_initialized():

@@ -1,9 +1,9 @@
 """Runs a loader with one setting for a moment, as a training loop would. In the patient itself: the loader stays for later blocks.
 
 ``subject.trial``: ``setting`` (as a dict); ``seconds`` and ``least`` batches, both of which are reached; ``step_ns``,
-``step_cpu_ns`` and ``burst`` (what the training loop takes, a batch); ``step`` (call the user's own step function);
-``limit_s``, after which it ends with what there is; ``close``: the loader is closed at the end. ``close`` without ``seconds``
-closes it, or without ``setting`` all, and nothing is measured.
+``step_cpu_ns`` and ``burst`` (what the training loop takes, a batch); ``step``: call the user's own step function (True, or where
+it is); ``limit_s``, after which it ends with what there is; ``close``: the loader is closed at the end. ``close`` without
+``seconds`` closes it, or without ``setting`` all, and nothing is measured.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from stoker._tune.instruments.limit import limit
 from stoker._tune.instruments.made import made_since
 from stoker._tune.instruments.memory import batch_bytes, taken_bytes
 from stoker._tune.instruments.rig import Rig, calm_fork
+from stoker._tune.instruments.step import step_of
 from stoker._tune.instruments.toll import Reading, Tolls, between
 
 _RIGS = "rigs"
@@ -148,8 +149,7 @@ def _level(
 def _step(subject: Subject) -> Callable[[Any], Any] | None:
     trial = subject.trial
     if trial.get("step"):
-        found: Callable[[Any], Any] = subject.kept["step"]
-        return found
+        return step_of(subject)
     demand = Demand(int(trial.get("step_ns", 0)), int(trial.get("step_cpu_ns", 0)))
     if not demand.step_ns:
         return None
