@@ -1,55 +1,85 @@
-"""The search: facts, one worker, the demand, what the replay says, the race; and at any time the answer as of then."""
+"""The search: facts, one worker, the demand, what the replay says, the race. At any time it holds what is known so far."""
 
 from __future__ import annotations
 
 import importlib.util
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Protocol
 
 from stoker._core.tuning import candidates, verdict
 from stoker._core.tuning.block import Block
 from stoker._core.tuning.candidates import Bounds
-from stoker._core.tuning.prior import Prior, predict, prior, safe_workers
+from stoker._core.tuning.prior import Prior, prior, safe_workers
 from stoker._core.tuning.race import Entry, Race
 from stoker._core.tuning.setting import Setting
+from stoker._core.tuning.verdict import CEILING
 from stoker._core.tuning.work import Demand, Host, Work
 from stoker._metrics import room
 from stoker._metrics.cpus import cpus
-from stoker._tune.edits import edits
 from stoker._tune.facts.target import Target
-from stoker._tune.result import Tuning
-from stoker._tune.visit import PROBES, Lost, Visit
+from stoker._tune.visit import PROBES, Lost
 
 _LEAST_S = 0.7
 """Without so much time left no block is begun."""
-_WORK_SHARE = 0.25
-_FIRST_SHARE = 0.6
+_WORK_SHARE = 0.2
+_WORK_S = (0.5, 6.0)
+"""What one worker is watched for: a share of the time, within these."""
+_FIRST_SHARE = 0.55
 """Of the time for the race, until the best is looked around."""
+_MORE_SHARE = 0.12
+"""With less of it left nobody joins."""
+_HEADSPACE_S = 1.5
 _HANG_S = 15.0
 """A block without a sign of life for so long hangs, or is too slow to be measured."""
+_WAITS = 0.015
+_BESIDE = 0.08
+"""A loop that waits this little has no data problem, even if its step takes this much more than it was said to."""
+
+
+class Visited(Protocol):
+    """What a search needs of a visit."""
+
+    @property
+    def left_s(self) -> float: ...
+
+    @property
+    def spent_s(self) -> float: ...
+
+    def open(self) -> Target: ...
+
+    def ask(
+        self, probe: str, *, limit_s: float, within_s: float | None = None, trial: Mapping[str, Any] | None = None
+    ) -> Any: ...
+
+    def leave_out(self, index: int) -> bool: ...
 
 
 class Search:
-    """One tuning on its way. ``told`` is called with what is done now."""
+    """One tuning on its way. ``told`` is called with what is done now.
+
+    ``failure`` says why nothing, or not all, could be measured; ``notes`` what else to know.
+    """
 
     def __init__(
         self,
-        visit: Visit,
+        visit: Visited,
         demand: Demand,
         *,
         step: str | None = None,
         has_step: bool = False,
         ranks: int | None = None,
         told: Callable[[str], None] = lambda what: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._visit = visit
         self._told = told
         self._step = step
         self._has_step = has_step or step is not None
         self._ranks = ranks
+        self._clock = clock
         self.demand = demand
         self.target: Target | None = None
         self.host = this_host(ranks)
@@ -62,81 +92,134 @@ class Search:
         self.notes: list[str] = []
         self._closed: set[Setting] = set()
 
-    def run(self) -> None:
-        """All of it. Raises TargetError; KeyboardInterrupt passes through, and ``stopped`` and all else then hold what there is."""
-        self._told("loading")
-        self.target = self._visit.open()
-        self._told("machine")
-        self._facts()
-        if not self._is_worth_it():
-            return
-        self._told("one worker")
-        self._one_worker()
-        if self.failure:
-            self.stopped = "failed"
-            return
-        self._told("demand")
-        self._demand()
-        self._race()
+    @property
+    def spent_s(self) -> float:
+        """Since it began."""
+        return self._visit.spent_s
 
-    def _facts(self) -> None:
-        if _exists("host"):
+    def run(self) -> None:
+        """All of it. Raises TargetError; KeyboardInterrupt passes through, and what is known by then stays."""
+        self._told("loading the target")
+        self.target = self._visit.open()
+        self._told("looking at the machine")
+        self._look_at_host()
+        if self._visit.left_s < _LEAST_S:
+            self._give_up("budget", "the budget was spent on loading the target")
+            return
+        self._told("watching one worker")
+        if not self._watch_one_worker():
+            return
+        self._told("measuring the step")
+        self._measure_demand()
+        if self._visit.left_s < _LEAST_S:
+            self._give_up("budget", "the budget was spent before two settings could be compared")
+            return
+        if self._is_worth_it():
+            self._compare()
+
+    def _give_up(self, stopped: str, failure: str) -> None:
+        self.stopped = stopped
+        self.failure = self.failure or failure
+
+    def _look_at_host(self) -> None:
+        trial = {} if self._ranks is None else {"ranks": self._ranks}
+        try:
+            self.host = self._visit.ask("host", limit_s=10.0, within_s=10.0, trial=trial)
+        except Lost as error:
+            self.notes.append(f"The machine was looked at from outside only: {error}.")
+
+    def _watch_one_worker(self) -> bool:
+        """False when there is nothing to go by. A sample that ended the process is left out the next time."""
+        least_s, most_s = _WORK_S
+        while True:
+            left_s = self._visit.left_s
+            seconds = max(least_s, min(most_s, _WORK_SHARE * left_s))
+            patience_s = max(seconds, left_s / 2)
+            trial = {"seconds": seconds, "limit_s": patience_s}
             try:
-                self.host = self._visit.ask(
-                    "host", limit_s=10.0, trial={} if self._ranks is None else {"ranks": self._ranks}
+                self.work = self._visit.ask(
+                    "work", limit_s=max(_HANG_S, patience_s), within_s=max(left_s, patience_s), trial=trial
                 )
+                break
             except Lost as error:
-                self.notes.append(f"the machine was looked at from outside only: {error}")
+                index = getattr(error.mishap, "index", None)
+                again = index is not None and self._visit.left_s > left_s / 3 and self._visit.leave_out(index)
+                if not again:
+                    self._give_up("failed", str(error))
+                    return False
+                self.notes.append(f"Left out: {error}.")
+        bad = self.work.bad
+        for index in bad:
+            self._visit.leave_out(index)
+        if bad:
+            some = f"{len(bad)} samples" if len(bad) > 1 else f"sample {bad[0]}"
+            self.notes.append(f"Left out, because it raised: {some} ({self.work.bad_text}).")
+        return True
+
+    def _measure_demand(self) -> None:
+        """With the user's step function. One that raises is a warning: then nothing is known of the demand."""
+        if not self._has_step or not _exists("demand"):
+            return
+        trial = {"step": self._step, "burst": self.demand.burst, "seconds": min(3.0, self._visit.left_s / 6)}
+        try:
+            self.demand = self._visit.ask(
+                "demand", limit_s=_HANG_S, within_s=max(5.0, self._visit.left_s / 3), trial=trial
+            )
+        except Lost as error:
+            self._has_step = False
+            self._step = None
+            self.notes.append(f"The step function could not be used, so the fastest setting was looked for: {error}.")
 
     def _is_worth_it(self) -> bool:
+        """Whether data takes more than 3 % of a step with the setting that there is. True where the demand is not known."""
         assert self.target is not None
-        if self._visit.left_s < _LEAST_S:
-            self.stopped = "budget"
-            self.failure = "the budget was spent before anything could be measured"
+        if not self.demand.step_ns:
+            return True
+        self._told("the headspace")
+        baseline = self.target.setting
+        race = Race(baseline, (), cpus=self.host.cpus)
+        seconds = min(_HEADSPACE_S, self._visit.left_s / 6)
+        blocks = []
+        for _ in range(2):
+            began = self._clock()
+            block = self._block(Entry(baseline, seconds / 2, 4))
+            race.tell([(block, self._clock() - began)])
+            if block.failure:
+                return True
+            blocks.append(block)
+        step_ns = self.demand.step_ns / max(1, self.demand.burst)
+        whole_ns = sum(each.wall_ns for each in blocks) / sum(each.batches for each in blocks)
+        stall = sum(each.wait_ns for each in blocks) / sum(each.wall_ns for each in blocks)
+        self.ceiling = max(0.0, 1 - step_ns / whole_ns)
+        if self.ceiling < CEILING or (stall < _WAITS and self.ceiling < _BESIDE):
+            self.ceiling = min(self.ceiling, max(stall, 0.0)) if self.ceiling >= CEILING else self.ceiling
+            self.race = race
+            self.stopped = "not the bottleneck"
             return False
         return True
 
-    def _one_worker(self) -> None:
-        if not _exists("work"):
-            return
-        seconds = max(0.5, min(8.0, _WORK_SHARE * self._visit.left_s))
-        try:
-            self.work = self._visit.ask(
-                "work",
-                limit_s=_HANG_S,
-                within_s=seconds * 3,
-                trial={"seconds": seconds, "limit_s": seconds * 2},
-            )
-        except Lost as error:
-            self.failure = str(error)
-
-    def _demand(self) -> None:
-        pass
-
-    def _race(self) -> None:
-        assert self.target is not None
-        baseline = self.target.setting
-        settings: tuple[Setting, ...]
-        bounds = self._bounds()
-        if self.work is not None and self.work.batch_ns:
-            self.prior = prior(self.host, self.work, self.demand, batches=self.target.batches)
-            settings = candidates.first(baseline, self.host, self.work, self.demand, self.prior, bounds)
-        else:
-            few = safe_workers(self.host)
-            settings = tuple(Setting(count, prefetch=2 if count else None) for count in (0, few, 2 * few))
-        self.race = Race(baseline, settings, cpus=self.host.cpus)
+    def _compare(self) -> None:
+        assert self.target is not None and self.work is not None
+        bounds = self.bounds
+        self.prior = prior(self.host, self.work, self.demand, batches=self.target.batches)
+        settings = candidates.first(self.target.setting, self.host, self.work, self.demand, self.prior, bounds)
+        self.race = Race(self.target.setting, settings[1:], cpus=self.host.cpus)
         whole_s = self._visit.left_s
         self._heats(until_s=whole_s * (1 - _FIRST_SHARE))
-        while self.work is not None and self.prior is not None and self._visit.left_s > 0.15 * whole_s:
+        while self._visit.left_s > _MORE_SHARE * whole_s:
             best = self.race.best
             if best is None:
                 break
             tried = (*self.race.alive, *self.race.left, *self.race.failed)
             new = candidates.around(best, tried, self.host, self.work, self.demand, self.prior, bounds)
             if not self.race.join(new):
+                self._heats(until_s=0.0)
                 break
             self._heats(until_s=0.0)
         self.stopped = self.race.stopped or "budget"
+        if self.race.best is None:
+            reasons = list(dict.fromkeys(self.race.failed.values()))
+            self._give_up(self.stopped, reasons[0] if reasons else "there was no time for a single block")
 
     def _heats(self, *, until_s: float) -> None:
         """Rounds until the race stops, or no more than so much time is left."""
@@ -148,29 +231,30 @@ class Search:
                 if self._visit.left_s < _LEAST_S:
                     break
                 self._told(verdict.described(entry.setting))
-                began = time.monotonic()
+                began = self._clock()
                 block = self._block(entry)
-                told.append((block, time.monotonic() - began))
+                told.append((block, self._clock() - began))
             if not told:
-                break
+                return
             race.tell(told)
             self._close_losers()
 
     def _block(self, entry: Entry) -> Block:
         """A block that ended its patient is told as a failure: whoever comes next gets a new one."""
         left_s = max(_LEAST_S, self._visit.left_s)
+        burst = max(1, self.demand.burst)
         trial = {
             "setting": asdict(entry.setting),
             "seconds": entry.seconds,
             "least": entry.least,
-            "step_ns": self.demand.step_ns // max(1, self.demand.burst),
-            "step_cpu_ns": self.demand.cpu_ns // max(1, self.demand.burst),
-            "burst": self.demand.burst,
+            "step_ns": self.demand.step_ns // burst,
+            "step_cpu_ns": self.demand.cpu_ns // burst,
+            "burst": burst,
             "step": self._has_step,
             "limit_s": left_s,
         }
         try:
-            block: Block = self._visit.ask("block", limit_s=_HANG_S, within_s=left_s, trial=trial)
+            block: Block = self._visit.ask("block", limit_s=max(_HANG_S, left_s / 2), within_s=left_s, trial=trial)
         except Lost as error:
             return Block(entry.setting, 0, 0, 0, failure=str(error))
         return block
@@ -185,85 +269,29 @@ class Search:
             except Lost:
                 return
 
-    def _bounds(self) -> Bounds:
+    @property
+    def bounds(self) -> Bounds:
+        """What may not be chosen."""
         target = self.target
-        assert target is not None
+        if target is None:
+            return Bounds()
         return Bounds(
             threads=not target.stream,
             workers=not target.daemonic,
             most=1 if target.stream and not target.asks_worker else None,
         )
 
-    def result(self, target: object) -> Tuning:
-        """The answer as of now."""
-        found = self.target
-        baseline = found.setting if found is not None else Setting()
-        best = self.race.best if self.race is not None else None
-        measured = best is not None
-        chosen = best if best is not None else self._safe(baseline)
-        points = self._points()
-        rivals = self.race.standing.rivals(chosen) if self.race is not None and measured else ()
-        case = verdict.Case(
-            baseline,
-            chosen,
-            points,
-            rivals,
-            self.stopped,
-            self.host,
-            self.work,
-            self.demand,
-            self.prior,
-            "unknown",
-            self.ceiling,
-            crowded=self.race is not None and self.race.crowded,
-            stream=found is not None and found.stream,
-            asks_worker=found is None or found.asks_worker,
-            batches=found.batches if found is not None else None,
-            failure=self.failure,
-        )
-        said = verdict.say(case)
-        typed = edits(found, chosen) if found is not None else ()
-        return Tuning(
-            target=target if isinstance(target, str) else type(target).__name__,
-            batch_size=found.batch_size if found is not None else None,
-            baseline=baseline,
-            recommended=chosen,
-            verdict=said.verdict,
-            why=said.why,
-            regime=case.regime,
-            warnings=(*said.warnings, *self.notes),
-            separated=measured and not rivals,
-            gain=said.gain,
-            ceiling=self.ceiling,
-            limit=said.limit,
-            stopped=self.stopped,
-            spent_s=self._visit.spent_s,
-            host=self.host,
-            work=self.work,
-            demand=self.demand,
-            points=points,
-            edit=typed[0] if typed else None,
-            edits=typed,
-            file=found.file if found is not None else None,
-            line=found.line if found is not None else None,
-            failure=self.failure,
-        )
-
-    def _points(self) -> tuple[Any, ...]:
-        if self.race is None:
-            return ()
-        points = self.race.points()
-        work = self.work
-        if work is None or not work.batch_ns:
-            return points
-        return tuple(
-            replace(each, predicted_ns=predict(each.setting, self.host, work, self.demand).interval_ns)
-            for each in points
-        )
-
-    def _safe(self, baseline: Setting) -> Setting:
+    @property
+    def safe(self) -> Setting:
+        """The answer where nothing was measured: by the machine alone."""
+        pin = self.target.setting.pin if self.target is not None else False
+        bounds = self.bounds
+        if not bounds.workers:
+            return Setting(0, pin=pin)
         count = safe_workers(self.host)
-        return Setting(count, prefetch=2, pin=baseline.pin)
+        if bounds.most is not None:
+            count = min(count, bounds.most)
+        return Setting(count, prefetch=2, pin=pin)
 
 
 def this_host(ranks: int | None) -> Host:
@@ -276,3 +304,9 @@ def this_host(ranks: int | None) -> Host:
 
 def _exists(name: str) -> bool:
     return importlib.util.find_spec(f"{PROBES}.{name}") is not None
+
+
+def with_setting(race: Race | None, fallback: Setting) -> Setting:
+    """The race's best, or the fallback."""
+    best = race.best if race is not None else None
+    return best if best is not None else replace(fallback)
