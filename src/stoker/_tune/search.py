@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from stoker._core.tuning import candidates, verdict
@@ -20,7 +19,7 @@ from stoker._core.tuning.work import Demand, Host, Work
 from stoker._metrics import room
 from stoker._metrics.cpus import cpus
 from stoker._tune.facts.target import Target
-from stoker._tune.visit import PROBES, Lost
+from stoker._tune.visit import Lost
 
 _LEAST_S = 0.7
 """Without so much time left no block is begun."""
@@ -51,7 +50,12 @@ class Visited(Protocol):
     def open(self) -> Target: ...
 
     def ask(
-        self, probe: str, *, limit_s: float, within_s: float | None = None, trial: Mapping[str, Any] | None = None
+        self,
+        probe: str,
+        *,
+        limit_s: float,
+        within_s: float | None = None,
+        trial: Mapping[str, Any] | None = None,
     ) -> Any: ...
 
     def leave_out(self, index: int) -> bool: ...
@@ -158,7 +162,7 @@ class Search:
 
     def _measure_demand(self) -> None:
         """With the user's step function. One that raises is a warning: then nothing is known of the demand."""
-        if not self._has_step or not _exists("demand"):
+        if not self._has_step:
             return
         trial = {"step": self._step, "burst": self.demand.burst, "seconds": min(3.0, self._visit.left_s / 6)}
         try:
@@ -168,7 +172,9 @@ class Search:
         except Lost as error:
             self._has_step = False
             self._step = None
-            self.notes.append(f"The step function could not be used, so the fastest setting was looked for: {error}.")
+            self.notes.append(
+                f"The step function could not be used, so the fastest setting was looked for: {error}."
+            )
 
     def _is_worth_it(self) -> bool:
         """Whether data takes more than 3 % of a step with the setting that there is. True where the demand is not known."""
@@ -199,19 +205,25 @@ class Search:
         return True
 
     def _compare(self) -> None:
-        assert self.target is not None and self.work is not None
+        assert self.target is not None
+        assert self.work is not None
         bounds = self.bounds
         self.prior = prior(self.host, self.work, self.demand, batches=self.target.batches)
-        settings = candidates.first(self.target.setting, self.host, self.work, self.demand, self.prior, bounds)
-        self.race = Race(self.target.setting, settings[1:], cpus=self.host.cpus)
+        settings = candidates.first(
+            self.target.setting, self.host, self.work, self.demand, self.prior, bounds
+        )
+        if bounds.most is not None and self.target.setting.workers > bounds.most:
+            settings = settings[1:]  # what its workers read several times is no more data
+        self.race = Race(settings[0], settings[1:], cpus=self.host.cpus)
         whole_s = self._visit.left_s
         self._heats(until_s=whole_s * (1 - _FIRST_SHARE))
         while self._visit.left_s > _MORE_SHARE * whole_s:
             best = self.race.best
             if best is None:
                 break
-            tried = (*self.race.alive, *self.race.left, *self.race.failed)
-            new = candidates.around(best, tried, self.host, self.work, self.demand, self.prior, bounds)
+            new = candidates.around(
+                best, self.race.tried, self.host, self.work, self.demand, self.prior, bounds
+            )
             if not self.race.join(new):
                 self._heats(until_s=0.0)
                 break
@@ -254,7 +266,9 @@ class Search:
             "limit_s": left_s,
         }
         try:
-            block: Block = self._visit.ask("block", limit_s=max(_HANG_S, left_s / 2), within_s=left_s, trial=trial)
+            block: Block = self._visit.ask(
+                "block", limit_s=max(_HANG_S, left_s / 2), within_s=left_s, trial=trial
+            )
         except Lost as error:
             return Block(entry.setting, 0, 0, 0, failure=str(error))
         return block
@@ -300,13 +314,3 @@ def this_host(ranks: int | None) -> Host:
     shared = ranks or found.ranks
     usable = found.usable if ranks in (None, found.ranks) else max(1, math.floor(found.affinity / shared))
     return Host(float(usable), found.reason, found.machine, shared, room.room_bytes())
-
-
-def _exists(name: str) -> bool:
-    return importlib.util.find_spec(f"{PROBES}.{name}") is not None
-
-
-def with_setting(race: Race | None, fallback: Setting) -> Setting:
-    """The race's best, or the fallback."""
-    best = race.best if race is not None else None
-    return best if best is not None else replace(fallback)

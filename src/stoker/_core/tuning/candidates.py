@@ -37,7 +37,7 @@ def first(
     baseline: Setting, host: Host, work: Work, demand: Demand, known: Prior, bounds: Bounds
 ) -> tuple[Setting, ...]:
     """The baseline first. All with a window that the replay asks for."""
-    most = min(known.most, bounds.most if bounds.most is not None else known.most)
+    most = min(known.edge, bounds.most if bounds.most is not None else known.edge)
     own = Setting(start_method=baseline.start_method, pin=baseline.pin)
     found: list[Setting] = []
     if bounds.workers:
@@ -68,7 +68,7 @@ def around(
     bounds: Bounds,
 ) -> tuple[Setting, ...]:
     """What lies next to the best setting and was not tried: more and fewer workers first, then what refines it. At most three."""
-    most = min(known.most, bounds.most if bounds.most is not None else known.most)
+    most = min(known.edge, bounds.most if bounds.most is not None else known.edge)
     found: list[Setting] = []
     if not best.workers:
         if bounds.workers:

@@ -64,7 +64,7 @@ class Race:
         self.alive = list(dict.fromkeys((baseline, *settings)))
         self.failed: dict[Setting, str] = {}
         self.left: dict[Setting, str] = {}
-        """Who left as worse, and by what."""
+        """Who left, and why."""
         self.stopped = ""
         self.rounds = 0
         self.repeats = 0
@@ -95,9 +95,14 @@ class Race:
         told = [each.block.foreign_cpus for each in self._counted if each.block.foreign_cpus is not None]
         return bool(told) and median(told) > max(0.5, self._cpus - 1)
 
+    @property
+    def tried(self) -> set[Setting]:
+        """All that ever took part."""
+        return {*self.alive, *self.failed, *self.left}
+
     def join(self, settings: Iterable[Setting]) -> tuple[Setting, ...]:
         """Let settings take part from the next round on, if they never did. Who joins."""
-        known = {*self.alive, *self.failed, *self.left}
+        known = self.tried
         new = tuple(each for each in dict.fromkeys(settings) if each not in known)
         self.alive += new
         if new:
@@ -273,7 +278,8 @@ class Race:
         while len(ranked) > 2 and self._cost_s(ranked) > left_s:
             ranked.pop()
         if self._cost_s(ranked) <= left_s:
-            self.alive = [each for each in self.alive if each in ranked]
+            for each in set(self.alive).difference(ranked):
+                self._leave(each, "no time was left for it")
 
     def _decide(self) -> bool:
         """Whether to go on."""

@@ -107,10 +107,14 @@ def described(setting: Setting) -> str:
 def _verdict(case: Case, gain: Interval | None) -> str:
     chosen, base = described(case.chosen), described(case.baseline)
     if case.fine:
-        most = f"at most {case.ceiling:.1%} of a step's time" if case.ceiling is not None else "next to nothing"
+        most = (
+            f"at most {case.ceiling:.1%} of a step's time" if case.ceiling is not None else "next to nothing"
+        )
         return f"Data is not your problem: if it took no time at all, that would save {most}. Leave it as it is ({base})."
     if not case.measured:
-        reason = case.failure or ("it was interrupted" if case.stopped == "interrupted" else "there was no time")
+        reason = case.failure or (
+            "it was interrupted" if case.stopped == "interrupted" else "there was no time"
+        )
         return f"Nothing was measured ({reason.rstrip('.')}); a safe setting for this machine is {chosen}."
     doubt = _doubt(case)
     if case.chosen == case.baseline:
@@ -137,7 +141,8 @@ def _verdict(case: Case, gain: Interval | None) -> str:
 def _cheaper(case: Case) -> str:
     """What is gained where no time is."""
     chosen, base = case.point(case.chosen), case.point(case.baseline)
-    assert chosen is not None and base is not None
+    assert chosen is not None
+    assert base is not None
     speed = "as fast" if abs(1 - chosen.ratio.middle) < TIE else "about as fast"
     if base.cpu_ns and chosen.cpu_ns < base.cpu_ns:
         return f"{speed}, with {1 - chosen.cpu_ns / base.cpu_ns:.0%} less CPU time"
@@ -213,7 +218,11 @@ def _warnings(case: Case) -> Iterator[str]:
         yield "Nothing is known of the training step, so the fastest setting wins; with --step-ms fewer workers may do."
     if case.batches is not None and 0 < case.batches < _FEW_BATCHES:
         yield f"An epoch has {counted(case.batches, 'batch', 'batches')}: it was gone through again and again, from caches."
-    if case.measured and (case.chosen.executor == "thread" or case.chosen.threads > 1) and case.chosen != case.baseline:
+    if (
+        case.measured
+        and (case.chosen.executor == "thread" or case.chosen.threads > 1)
+        and case.chosen != case.baseline
+    ):
         yield "Threads use the dataset at the same time: open files and caches on it have to stand that."
     failed = [each for each in case.points if each.failure]
     if failed:
