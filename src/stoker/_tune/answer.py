@@ -66,7 +66,11 @@ class Answers:
             verdict=said.verdict,
             why=said.why,
             regime="idle" if fine else kind.name if kind is not None else "unknown",
-            warnings=(*search.notes, *said.warnings, *(kind.warnings if kind is not None and not fine else ())),
+            warnings=(
+                *search.notes,
+                *said.warnings,
+                *(kind.warnings if kind is not None and not fine else ()),
+            ),
             separated=case.measured and not rivals,
             gain=said.gain,
             ceiling=case.ceiling,

@@ -8,5 +8,76 @@ from typing import Any
 
 from stoker._core.tuning.work import Demand
 from stoker._tune import demand as demands
+from stoker._tune.answer import Answers
+from stoker._tune.keeping import kept
+from stoker._tune.result import Tuning
+from stoker._tune.search import Search
+from stoker._tune.visit import Visit
+
+Progress = Callable[[str, float, "Tuning | None"], None]
+"""Called with what is done now, the share of the budget that is spent, and the best so far."""
+
+
+def tune(
+    target: object,
+    *,
+    batch_size: int | None = None,
+    step: str | Callable[[Any], Any] | None = None,
+    step_s: float | None = None,
+    record: str | None = None,
+    accumulate: int = 1,
+    ranks: int | None = None,
+    budget_s: float = 45.0,
+    save: bool = True,
+    progress: Progress | None = None,
+) -> Tuning:
+    """The setting to take for a loader or a dataset, with the reason and the expected gain.
+
+    ``target`` is the object, or where it is, as for ``stoker.doctor``. The demand is what a training step takes on data that is
+    there: ``step_s``, or measured with ``step`` (a function of a batch, or where it is), or read from a run's ``record``; without
+    any of these the fastest setting wins. ``accumulate`` is how many batches a step pulls back to back, ``ranks`` how many
+    training processes share the machine (default: as the environment says). ``save`` leaves a profile for ``num_workers="auto"``.
+    Ctrl-C ends it with the best so far. Raises TargetError when the target cannot be loaded, ValueError for arguments that
+    contradict each other; a target whose samples cannot be made gives an answer with ``failure``.
+    """
+    demands.check(
+        step=step,
+        step_s=step_s,
+        record=record,
+        accumulate=accumulate,
+        ranks=ranks,
+        budget_s=budget_s,
+        batch_size=batch_size,
+    )
+    if callable(step) and isinstance(target, str):
+        step = demands.named(step)
+    demand = Demand(0, burst=accumulate)
+    if step_s is not None:
+        demand = Demand(int(step_s * 1e9), 0, "step-ms", accumulate)
+    elif record is not None:
+        demand = demands.recorded(record, accumulate=accumulate)
+    live = step if callable(step) else None
+    visit = Visit(target, batch_size=batch_size, budget_s=budget_s, step=live)
+
+    def told(what: str) -> None:
+        if progress is not None:
+            progress(what, visit.share, answers.now(whole=False) if search.race is not None else None)
+
+    search = Search(
+        visit,
+        demand,
+        step=step if isinstance(step, str) else None,
+        has_step=live is not None,
+        ranks=ranks,
+        told=told,
+    )
+    answers = Answers(search, target if isinstance(target, str) else type(target).__name__)
+    try:
+        search.run()
+    except KeyboardInterrupt:
+        search.stopped = "interrupted"
+    finally:
+        with suppress(KeyboardInterrupt):
+            visit.close()
     found = answers.now()
     return kept(found, search.target) if save and search.target is not None else found

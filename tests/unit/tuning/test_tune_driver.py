@@ -46,7 +46,7 @@ class Fake:
     plant: Plant = field(default_factory=lambda: Plant(Law()))
     host: Host | Exception = HOST
     work: list[Work | Exception] = field(default_factory=lambda: [COMPUTE])
-    demand: Demand | BaseException = Demand(0)
+    demand: Demand | BaseException = field(default_factory=lambda: Demand(0))
     loading_s: float = 3.0
     interrupt_at: int | None = None
     mishap: Mapping[Setting, Lost] = field(default_factory=dict)
@@ -272,7 +272,9 @@ def test_a_daemonic_process_gets_no_workers():
 def test_losers_are_closed_while_the_race_goes_on():
     fake = Fake()
     tuned(fake)
-    closed = [trial["setting"]["workers"] for probe, trial in fake.asked if probe == "block" and trial.get("close")]
+    closed = [
+        trial["setting"]["workers"] for probe, trial in fake.asked if probe == "block" and trial.get("close")
+    ]
     assert closed
 
 

@@ -59,7 +59,8 @@ def prior(host: Host, work: Work, demand: Demand, *, batches: int | None = None)
     most = limits.most(work, host, demand)
     edge = max(most.workers + 1, math.ceil(BEYOND * most.workers))
     if work.off_share > SLEEPY:
-        edge = min(WAITING, max(edge, _WAITING_LEAST, _WAITING_CPUS * math.ceil(host.cpus)))
+        usual = max(_WAITING_LEAST, _WAITING_CPUS * math.ceil(host.cpus), limits.need(work, demand) or 0)
+        edge = min(WAITING, edge, usual)
     else:
         edge = min(edge, limits.LAST_RESORT)
     if most.name in ("room", "descriptors"):
