@@ -51,6 +51,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         local ranks and loaders at work. Either shrinks while memory is short.
     split_batches
         Whether several workers may make the rows of one batch. None: where it pays.
+    threads_per_worker
+        How many rows of a batch a worker process fetches at once, in threads of its own, for map-style datasets that wait for
+        storage or a network: 2 workers of 16 threads wait for 32 files with the memory of 2. ``__getitem__`` must bear it. Random
+        numbers: ``stoker.generator()`` gives the same as ever, the global generators are shared. Not used without workers.
     snapshot_every_n_steps
         How often samplers and iterable datasets that have a state of their own (``state_dict``) are asked for it. Between two
         answers their items are passed over again when a state is loaded.
@@ -103,6 +107,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         on_bad_sample: str = "raise",
         memory_budget: int | str | None = None,
         split_batches: bool | None = None,
+        threads_per_worker: int = 1,
         snapshot_every_n_steps: int = 1,
         prefetch_epochs: bool = False,
         name: str | None = None,
@@ -139,6 +144,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             prefetch_epochs=prefetch_epochs,
             lasting=persistent_workers or num_workers == 0,
             iterable=self._dataset_kind == torch.utils.data.dataloader._DatasetKind.Iterable,
+            batched=self._auto_collation,
+            threads_per_worker=threads_per_worker,
             name=name,
             num_workers=num_workers,
             record=record,
@@ -149,6 +156,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.on_bad_sample = on_bad_sample
         self.memory_budget = memory_budget
         self.split_batches = split_batches
+        self.threads_per_worker = threads_per_worker
         self.snapshot_every_n_steps = snapshot_every_n_steps
         self.prefetch_epochs = prefetch_epochs
         self.name = name
@@ -373,6 +381,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             on_bad_sample=self.on_bad_sample,
             memory_budget=self.memory_budget,
             split_batches=self.split_batches,
+            threads_per_worker=self.threads_per_worker,
             name=self.name,
             num_workers=self.num_workers,
             prefetch_given=not isinstance(self.prefetch_factor, opts.LeftOpen),

@@ -43,6 +43,7 @@ class Options:
     deepen: bool
     name: str
     reasons: dict[str, str] = field(default_factory=dict)
+    threads: int = 1
 
 
 def check(
@@ -59,7 +60,9 @@ def check(
     prefetch_epochs: Any = False,
     lasting: bool = True,
     iterable: bool = False,
+    batched: bool = True,
     record: Any = None,
+    threads_per_worker: Any = 1,
 ) -> None:
     """Raise as torch would for a wrong argument: ValueError for a value, TypeError for a type."""
     if executor is not None and executor not in EXECUTORS:
@@ -100,12 +103,36 @@ def check(
         raise ValueError(
             "prefetch_epochs needs a map-style dataset: only the workers know when an iterable one ends"
         )
+    _check_threads(threads_per_worker, executor, iterable=iterable, batched=batched)
     if name is not None and not isinstance(name, str):
         raise TypeError(f"name should be a string or None, but got {type(name).__name__}")
     if record is not None and not isinstance(record, bool | str | os.PathLike):
         raise TypeError(f"record should be a bool, a path or None, but got {type(record).__name__}")
     if memory_budget is not None:
         parse_bytes(memory_budget)
+
+
+def _check_threads(count: Any, executor: Any, *, iterable: bool, batched: bool) -> None:
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"threads_per_worker should be an int, but got {type(count).__name__}")
+    if count < 1:
+        raise ValueError(f"threads_per_worker should be at least 1, but got threads_per_worker={count}")
+    if count == 1:
+        return
+    given = f"but got threads_per_worker={count}"
+    if executor == "thread":
+        raise ValueError(
+            f"threads_per_worker is for worker processes: with executor='thread' raise num_workers instead, {given}"
+        )
+    if iterable:
+        raise ValueError(
+            f"threads_per_worker fetches rows of a map-style dataset at once, and an iterable one gives them one after the other, "
+            f"{given}"
+        )
+    if not batched:
+        raise ValueError(
+            f"threads_per_worker fetches the rows of a batch at once, and with batch_size=None there is one, {given}"
+        )
 
 
 def resolve(
@@ -119,6 +146,7 @@ def resolve(
     name: str | None,
     num_workers: int,
     prefetch_given: bool,
+    threads_per_worker: int = 1,
 ) -> Options:
     """Fill in what the user left open."""
     reasons: dict[str, str] = {}
@@ -129,6 +157,8 @@ def resolve(
     if num_workers == 0:
         kind = "inline"
         reasons["executor"] = "num_workers is 0"
+        if threads_per_worker > 1:
+            reasons["threads_per_worker"] = "not used: num_workers is 0"
     else:
         kind = executor or "process"
         chosen("executor", executor is not None, "default")
@@ -152,6 +182,7 @@ def resolve(
         memory_budget_bytes=None if memory_budget is None else parse_bytes(memory_budget),
         deepen=not prefetch_given,
         name=name or "loader",
+        threads=threads_per_worker if num_workers else 1,
         reasons=reasons,
     )
 

@@ -27,7 +27,7 @@ class Kernel:
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     kernel = Kernel(tmp_path / "schedstat")
-    monkeypatch.setattr(module, "_open", lambda: os.open(kernel.path, os.O_RDONLY))
+    monkeypatch.setattr(module, "open_account", lambda: os.open(kernel.path, os.O_RDONLY))
     return kernel
 
 
@@ -88,7 +88,7 @@ def test_a_descriptor_that_the_dataset_closed(meter: Meter) -> None:
 
 
 def test_a_system_without_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_open", lambda: -1)
+    monkeypatch.setattr(module, "open_account", lambda: -1)
     meter = Meter()
     assert not meter.slow
     assert meter.ended(0, 10 * READING_NS) == NO_READING

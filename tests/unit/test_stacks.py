@@ -185,3 +185,25 @@ def _leave(page: StatusPage, worker: int, text: str) -> None:
     os.lseek(left._fd, stacks._start(worker), os.SEEK_SET)
     left.leave(text)
     os.close(left._fd)
+
+
+def test_who_waits_for_hands_concerns_those_that_fetch_rows() -> None:
+    reading = f"""  File "/home/me/data.py", line 12 in read
+  File "/home/me/data.py", line 30 in __getitem__
+  File "{OURS}hands.py", line 150 in _make
+  File "{OURS}hands.py", line 140 in _run
+  File "/usr/lib/threading.py", line 982 in run
+"""
+    idle = f'  File "{OURS}hands.py", line 138 in _run\n  File "/usr/lib/threading.py", line 982 in run\n'
+    other = '  File "/home/me/pool.py", line 9 in idle\n'
+    main = f'  File "{OURS}hands.py", line 90 in fetch\n  File "{OURS}main.py", line 207 in _work\n'
+    heads = [f"Thread 0x{number} (most recent call first):\n" for number in range(5)]
+    dump = "".join(map("".join, zip(heads, [idle, reading, other, reading, idle], strict=True)))
+    dump += "\nCurrent thread 0x9 (most recent call first):\n" + main
+    assert stacks.shortened(dump) == [
+        "(2 of its threads)",
+        'File "/home/me/data.py", line 12 in read',
+        'File "/home/me/data.py", line 30 in __getitem__',
+    ]
+    crashed = dump.replace("Current thread", "Thread").replace("Thread 0x3", "Current thread 0x3")
+    assert stacks.last_words(CRASH + crashed) == stacks.shortened(dump)[1:]

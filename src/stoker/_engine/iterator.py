@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import time
 import weakref
@@ -28,7 +29,7 @@ from stoker._metrics.recorder import Recorder
 from stoker._plan import ranks
 from stoker._plan.planner import Planner
 from stoker._worker import collate, stored
-from stoker._worker.spec import WorkerSpec
+from stoker._worker.spec import WorkerSpec, batch_getter
 from stoker.options import Options
 
 _clock = time.monotonic_ns
@@ -299,8 +300,12 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
         stored=() if iterable or options.rng == "torch" else stored.find(dataset),
         snapshot_every=snapshot_every(loader),
         metered=loader.record is not False,
+        threads=options.threads,
+        tells_draws=options.threads > 1 and not getattr(loader, "_draws_told", False),
     )
-    if options.executor == "thread":
+    if options.threads > 1:
+        _tell_threads(loader, dataset, options)
+    if options.executor == "thread" or options.threads > 1:
         stored.tell_once(spec.stored, loader)
     choice = hazards.Choice(None)
     if options.executor == "process":
@@ -309,6 +314,17 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
     budget_bytes = options.memory_budget_bytes
     plan = PoolPlan(spec, options.executor, workers, bound, choice.context, budget_bytes, choice.shipment)  # type: ignore[arg-type]
     return plan, choice.reason
+
+
+def _tell_threads(loader: Any, dataset: Any, options: Options) -> None:
+    """Once per loader. Its first workers say what else there is to say."""
+    if batch_getter(dataset) is not None and not getattr(loader, "_draws_told", False):
+        logging.getLogger("stoker").warning(
+            "threads_per_worker=%d is not used: %s has __getitems__, which fetches the rows of a batch itself",
+            options.threads,
+            type(dataset).__name__,
+        )
+    loader._draws_told = True
 
 
 def _follow(loader: weakref.ref[Any], relay: Relay) -> Lap | None:
@@ -324,7 +340,7 @@ def _splittable(options: Options, pool: Pool, bound: bool) -> bool:
         and spec.own_collate
         and pool.plan.kind == "process"
         and not bound
-        and not getattr(spec.dataset, "__getitems__", None)
+        and batch_getter(spec.dataset) is None
         and not pool.handoff.misfit
     )
 

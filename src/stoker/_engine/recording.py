@@ -37,9 +37,9 @@ _TORCHS = (
 _DEFAULTS: dict[str, Any] = {
     "num_workers": 0, "batch_size": 1, "pin_memory": False, "drop_last": False, "timeout": 0, "persistent_workers": False,
     "in_order": True, "prefetch_epochs": False, "rng": "batch", "restarts": 2, "on_bad_sample": "raise", "split_batches": None,
-    "memory_budget": None,
+    "memory_budget": None, "threads_per_worker": 1,
 }  # fmt: skip
-_OURS = ("rng", "restarts", "on_bad_sample", "split_batches", "memory_budget")
+_OURS = ("rng", "restarts", "on_bad_sample", "split_batches", "memory_budget", "threads_per_worker")
 
 
 def recorder_of(loader: Any, options: opts.Options, site: str | None) -> Recorder:

@@ -31,6 +31,7 @@ from stoker._share.shipment import Shipment
 from stoker._transports.arena import Arena
 from stoker._worker import hygiene, main, notes, stacks, status, wire
 from stoker._worker.maker import note_indices
+from stoker._worker.sift import TOGETHER
 from stoker._worker.spec import Resume, WorkerSpec
 
 GRACE_S = 1.0
@@ -436,6 +437,8 @@ class ProcessExecutor:
         peak_bytes = inquest.reap(process)
         row = self._status.row(worker)
         at = row[status.ROW] if row[status.PHASE] == status.WORKING else status.NO_ROW
+        if row[status.AT_ONCE] > 1:
+            at = TOGETHER  # any of them may have done it
         cause = inquest.cause_of(process, self._judge, row[status.RESIDENT_BYTES], peak_bytes)
         last_words = stacks.last_words(stacks.read(self._status.fd, worker))
         collating = row[status.PHASE] == status.COLLATING

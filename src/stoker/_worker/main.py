@@ -173,7 +173,7 @@ class _Loop:
                 maker.seeder.torch_is_ours = seeding.torch_seed() == torch_seed
             maker.watch = Watch(self._row, self._control)
             if spec.metered:
-                self._meter = Meter(self._row)
+                self._meter = Meter(self._row, helpers=None if maker.hands is None else maker.hands.spent)
             self._maker = maker
         except Exception as error:
             self._start_error = error

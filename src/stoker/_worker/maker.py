@@ -12,12 +12,14 @@ import torch
 from stoker._core.grid import row_ranges
 from stoker._worker.complaint import explain_collation
 from stoker._worker.context import SlotMemory, current
+from stoker._worker.draws import Drawn
+from stoker._worker.hands import Hands
 from stoker._worker.keyed import Keyring
 from stoker._worker.parts import PartRows, collate_part
 from stoker._worker.seeder import Seeder
-from stoker._worker.sift import TOGETHER, BadSample, Empty, Envelope, Sifter
-from stoker._worker.spec import Order, Resume, WorkerSpec
-from stoker._worker.status import COLLATING, EPOCH, INDEX, NO_INDEX, NO_ROW, PHASE, ROW, WORDS
+from stoker._worker.sift import TOGETHER, BadSample, Empty, Envelope, Raised, Sifter
+from stoker._worker.spec import Order, Resume, WorkerSpec, batch_getter
+from stoker._worker.status import COLLATING, EPOCH, INDEX, NO_ROW, PHASE, ROW, WORDS, told_index
 from stoker._worker.stream import Abandoned, Stream
 from stoker.errors import SampleStopIteration
 
@@ -37,7 +39,6 @@ class Watch:
 _SLOW_ROW_NS = 20_000
 """For rows that take less it is looked up once a range whether anybody waits: each time would cost a fifth of a small batch."""
 
-_MOST_INDEX = 1 << 62
 _clock = time.monotonic_ns
 
 
@@ -66,7 +67,7 @@ class Maker:
         self.seeder = Seeder(spec, worker, shared=shared, inline=inline)
         self._by_sample = self.seeder.by_sample
         self._singly = True
-        self._getitems = getattr(spec.dataset, "__getitems__", None) if not spec.iterable else None
+        self._getitems = None if spec.iterable else batch_getter(spec.dataset)
         self._bad: list[BadSample] = []
         self._sifter: Sifter | None = None
         if spec.on_bad_sample != "raise":
@@ -87,6 +88,12 @@ class Maker:
         self._row_began = (NO_ROW, 0)
         """Of rows that are sifted: the one in the making, and since when."""
         self.dataset = spec.dataset
+        self.hands: Hands | None = None
+        """The threads that fetch rows, where there are any."""
+        batched = spec.auto_collation and not spec.iterable and self._getitems is None
+        if spec.threads > 1 and batched and not (shared or inline):
+            self.hands = Hands(spec, worker, self.seeder, self._watch)
+        self._looks = spec.tells_draws and worker == 0
 
     @property
     def watch(self) -> Watch:
@@ -97,6 +104,13 @@ class Maker:
     def watch(self, watch: Watch) -> None:
         self._watch = watch
         self._keyring.here = watch.here
+        if self.hands is not None:
+            self.hands.watch = watch
+
+    def close(self) -> None:
+        """End the threads that fetch rows. Those of a worker process end with it. Idempotent."""
+        if self.hands is not None:
+            self.hands.close()
 
     def take_up(self, resume: Resume) -> None:
         """The stream of an iterable dataset begins the epoch that ``resume`` names where it says."""
@@ -175,6 +189,10 @@ class Maker:
             except Exception as error:
                 note_indices(error, indices)
                 raise
+        if self.hands is not None and _can_share(order, indices):
+            outcomes = self._at_once(self.hands, order, indices, start)
+            if outcomes is not None:
+                return outcomes
         samples: list[Any] = []
         began_ns = _clock()
         try:
@@ -197,6 +215,33 @@ class Maker:
             self._singly = _clock() - began_ns > _SLOW_ROW_NS * len(samples)
         return samples
 
+    def _at_once(
+        self, hands: Hands, order: Order, indices: Sequence[Any], start: int, *, patient: bool = False
+    ) -> list[Any] | None:
+        """Rows by several threads; None when there are none to be had. ``patient``: what rows raise is among the outcomes."""
+        ranges = row_ranges(order.rows or len(indices))
+        self.seeder.rows(order, start, next(n for n, (_, last) in enumerate(ranges) if last > start))
+        drawn = Drawn() if self._looks else None
+        job = hands.fetch(order, self.dataset, indices, start, patient=patient)
+        if job is None:
+            return None
+        if drawn is not None:
+            self._looks = False
+            drawn.tell()
+        self._slow_row, self._slow_ns = job.slow_row, job.slow_ns
+        if job.stopped:
+            place = next(place for place, found in enumerate(job.outcomes) if _ends(found, patient))
+            error, job.outcomes = job.outcomes[place].error, []
+            try:
+                if isinstance(error, StopIteration):
+                    raise _silent_end(indices[place]) from error
+                if isinstance(error, Exception):
+                    _note_index(error, indices[place])
+                raise error
+            finally:
+                del error  # this frame is among those that it holds
+        return job.outcomes
+
     def _fetch_quickly(self, order: Order, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
         """Rows of a few microseconds: the status page names each, whether anybody waits is looked up once."""
         self._at_row(order, row)
@@ -214,7 +259,7 @@ class Maker:
             self._at_row(order, row)
             if self._by_sample:
                 self.seeder.row(order, row)
-            here[INDEX] = _told(index)
+            here[INDEX] = told_index(index)
             samples.append(dataset[index])
             if metered:
                 now_ns = _clock()
@@ -234,11 +279,16 @@ class Maker:
             if type(found) is list and not found:
                 raise Empty
             return found  # type: ignore[no-any-return]  # as the dataset gave it, like without sifting
+        fetched: list[Any] | None = None
+        if self.hands is not None and _can_share(order, indices):
+            fetched = self._at_once(self.hands, order, indices, start, patient=True)
         samples: list[Any] = []
         for number, (first, last) in enumerate(row_ranges(order.rows or len(indices))):
             if last > start and first < stop:
-                self.seeder.range(order, number)
-                samples += sifter.rows(order, indices[first - start : last - start], first)
+                if fetched is None:
+                    self.seeder.range(order, number)
+                chunk = slice(first - start, last - start)
+                samples += sifter.rows(order, indices[chunk], first, fetched and fetched[chunk])
                 if self._metered:
                     self._time_row(NO_ROW)
         if not samples and order.parts == 1:
@@ -249,7 +299,7 @@ class Maker:
         self._at_row(order, at)
         if self._metered:
             self._time_row(at if at == row else NO_ROW)
-        self._watch.here[INDEX] = _told(index)
+        self._watch.here[INDEX] = told_index(index)
         self._keyring.at_row(None if at == TOGETHER else row)
         if self._by_sample:
             self.seeder.row(order, row)
@@ -287,7 +337,7 @@ class Maker:
             return samples[0]
         self.seeder.whole(order)
         self._at_row(order, 0)
-        self._watch.here[INDEX] = _told(order.indices)
+        self._watch.here[INDEX] = told_index(order.indices)
         try:
             return self.dataset[order.indices]
         except StopIteration as error:
@@ -313,9 +363,13 @@ class Maker:
         return collate_samples(self.spec.collate_fn, samples, indices, own=self.spec.own_collate)
 
 
-def _told(index: Any) -> int:
-    """An index as the status page can hold it."""
-    return index if type(index) is int and 0 <= index < _MOST_INDEX else NO_INDEX
+def _can_share(order: Order, indices: Sequence[Any]) -> bool:
+    """Whether several threads may fetch these rows. Not after a worker died over them: one at a time shows which of them kills."""
+    return len(indices) > 1 and not order.attempt and not order.excluded
+
+
+def _ends(outcome: Any, patient: bool) -> bool:
+    return type(outcome) is Raised and not (patient and isinstance(outcome.error, Exception))
 
 
 def collate_samples(

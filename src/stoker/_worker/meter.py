@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from stoker._worker.status import BUSY_NS, CPU_NS, RUNQ_NS, TASKS
@@ -31,13 +32,17 @@ NO_READING = Reading()
 class Meter:
     """Of the thread that makes it, and used on that thread only. ``row`` is its worker's on the status page, for sums.
 
-    ``always``: every task has a reading of its own; for a thread that does other things between them.
+    ``always``: every task has a reading of its own; for a thread that does other things between them. ``helpers`` tells the CPU
+    and run-queue time that other threads had for its tasks so far.
     """
 
-    def __init__(self, row: Any = None, *, always: bool = False) -> None:
+    def __init__(
+        self, row: Any = None, *, always: bool = False, helpers: Callable[[], tuple[int, int]] | None = None
+    ) -> None:
         self._row = row
+        self._helpers = helpers
         self._gap_ns = 0 if always else READING_NS
-        self._fd = _open()
+        self._fd = open_account()
         self._cpu_ns = self._runq_ns = 0
         self._sums = [0, 0, 0]
         self.due_ns = 0 if self._fd >= 0 else _NEVER
@@ -87,14 +92,18 @@ class Meter:
 
     def _account(self) -> tuple[int, int]:
         try:
-            cpu_ns, runq_ns, _ = os.pread(self._fd, 96, 0).split()
-            return int(cpu_ns), int(runq_ns)
+            cpu, runq, _ = os.pread(self._fd, 96, 0).split()
+            cpu_ns, runq_ns = int(cpu), int(runq)
         except (
             OSError,
             ValueError,
         ):  # closed by the dataset, or another kernel's words: there are no readings then
             self._fd, self.due_ns, self.slow = -1, _NEVER, False
             return self._cpu_ns, self._runq_ns
+        if self._helpers is not None:
+            more_cpu_ns, more_runq_ns = self._helpers()
+            return cpu_ns + more_cpu_ns, runq_ns + more_runq_ns
+        return cpu_ns, runq_ns
 
 
 def _within(cpu_ns: int, runq_ns: int, busy_ns: int) -> Reading:
@@ -106,7 +115,17 @@ def _within(cpu_ns: int, runq_ns: int, busy_ns: int) -> Reading:
     return Reading(cpu_ns, runq_ns, busy_ns)
 
 
-def _open() -> int:
+def read_account(fd: int) -> tuple[int, int]:
+    """What the account has so far: time on a CPU, and in the run queue. Zeros where it cannot be read."""
+    try:
+        cpu, runq, _ = os.pread(fd, 96, 0).split()
+        return int(cpu), int(runq)
+    except (OSError, ValueError):
+        return 0, 0
+
+
+def open_account() -> int:
+    """A descriptor of the kernel's account of this thread; -1 where there is none."""
     try:
         return os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -17,6 +17,9 @@ from stoker._worker.seeding import (
 from stoker._worker.spec import Order, Stored, WorkerSpec
 from stoker._worker.stored import AS_GLOBAL, StoredGenerators, find
 
+_ROWS = 1 << 16
+"""Where the numbers of rows begin among those of ranges."""
+
 
 class Seeder:
     """Seeds the global generators and those stored on the dataset. Owner: a maker; called on its thread.
@@ -69,6 +72,22 @@ class Seeder:
             self.row(order, 0)
         else:
             self.range(order, 0)
+
+    def rows(self, order: Order, first: int, number: int) -> None:
+        """Rows are about to be fetched at once, from row ``first`` of range ``number`` on: all of them draw from one stream."""
+        if self.by_sample:
+            self.row(order, first)
+        else:
+            self.range(order, number)
+
+    def hand(self, order: Order, row: int) -> None:
+        """A row is about to be fetched on a thread that has OpenCV's generator for itself and shares all others."""
+        if not self._seeds:
+            return
+        if self.by_sample:
+            seed_opencv(sample_key(order.seed, order.position + row * self._spec.stride))
+        else:
+            seed_opencv(range_key(batch_key(order.seed, self._spec.rank, order.position), _ROWS + row))
 
     def pull(self, order: Order, pulled: int) -> None:
         """A batch is about to be pulled from a stream."""

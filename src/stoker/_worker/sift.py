@@ -50,6 +50,13 @@ class StreamPlace(str):
     """Stands for the index of a sample of a stream, which has none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """In the place of a sample: what its row raised."""
+
+    error: BaseException
+
+
 class Empty(Exception):
     """Every sample of the batch was bad and skipped: there is no batch."""
 
@@ -87,15 +94,22 @@ class Sifter:
         self._reseed = reseed
         self.bad: list[BadSample] = []
 
-    def rows(self, order: Order, indices: Sequence[Any], first: int) -> Any:
+    def rows(
+        self, order: Order, indices: Sequence[Any], first: int, fetched: Sequence[Any] | None = None
+    ) -> Any:
         """The usable samples of one range, which begins at row ``first``. In mode "replace" there are as many as indices.
 
+        ``fetched`` is what came of its rows where they were fetched already.
         A list, unless the dataset's ``__getitems__`` makes batches of its own kind: those are left as they are.
         """
         if self._getitems is not None:
             found = self._together(order, indices, first)
             if type(found) is not list:
                 return found
+        elif fetched is not None:
+            found = [
+                self._judged(index, first + place, fetched[place]) for place, index in enumerate(indices)
+            ]
         else:
             found = [self._one(order, index, first + place) for place, index in enumerate(indices)]
         if self._mode == "skip":
@@ -118,6 +132,12 @@ class Sifter:
             sample = self.dataset[index] if self._getitems is None else self._getitems([index])[0]
         except Exception as error:
             self.bad.append(BadSample(index, row, "error", _told(error)))
+            return _BAD
+        return self._judged(index, row, sample)
+
+    def _judged(self, index: Any, row: int, sample: Any) -> Any:
+        if type(sample) is Raised:
+            self.bad.append(BadSample(index, row, "error", _told(sample.error)))
             return _BAD
         if sample is None:
             self.bad.append(BadSample(index, row, "none", "is None"))

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from torch.utils.data import Subset
+
 from stoker._worker.attributes import Path
 
 RngMode = Literal["batch", "sample", "torch"]
@@ -48,6 +50,32 @@ class WorkerSpec:
     """How many batches of a stream lie between two states of it that the parent hears of."""
     metered: bool = True
     """Whether the worker measures where its time goes."""
+    threads: int = 1
+    """How many threads of a worker process fetch rows of a batch at once."""
+    tells_draws: bool = False
+    """Whether to say that rows draw from generators which these threads share."""
+
+
+def batch_getter(dataset: Any) -> Callable[[Any], Any] | None:
+    """The dataset's ``__getitems__``, which fetches a batch at once; None where rows are fetched one by one.
+
+    That of torch's Subset does no more than to fetch them one by one, unless the dataset inside has one of its own.
+    """
+    found = getattr(dataset, "__getitems__", None)
+    while found is not None and _is_plain(dataset):
+        dataset = dataset.dataset
+        if not callable(getattr(dataset, "__getitems__", None)):
+            return None
+    return found
+
+
+def _is_plain(dataset: Any) -> bool:
+    kind = type(dataset)
+    return (
+        issubclass(kind, Subset)
+        and kind.__getitem__ is Subset.__getitem__
+        and kind.__getitems__ is Subset.__getitems__
+    )
 
 
 class Resume(NamedTuple):

@@ -11,12 +11,14 @@ import faulthandler
 import os
 import signal
 import sys
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
 _REGION_BYTES = 1 << 20
 _ENOUGH_BYTES = _REGION_BYTES // 2
 _FRAMES = 16
+_STACKS = 4
 _CRASH = "Fatal Python error"
 _EXCEPTION = "Uncaught exception"
 
@@ -78,20 +80,42 @@ def last_words(text: str) -> list[str]:
 def shortened(dump: str) -> list[str]:
     """The lines of a dump that help: of the thread it concerns, innermost first, without what is below the user's code.
 
-    A crash in a thread that Python does not know concerns none of those listed: then it is the main thread, the last one.
+    A crash in a thread that Python does not know concerns none of those listed: then it is the main thread, the last one. One that
+    waits for its hands concerns those of them that fetch rows.
     """
     _, current, concerned = dump.partition("Current thread 0x")
     if not current:
         _, _, concerned = dump.rpartition("Thread 0x")
     python, _, native = concerned.partition("C stack trace")
-    frames: list[str] = []
-    for line in python.splitlines()[1:]:
-        if line.startswith("Thread 0x") or _is_ours(line, "main.py"):
-            break
-        if line.startswith("  "):
-            frames.append(line.strip())
+    frames, of_hands = _frames(python)
+    if of_hands and not frames:
+        return _of_hands(dump) or ["(it waits for its threads)"]
     natives = [line.strip() for line in native.splitlines()[1:] if line.startswith("  ")]
     return _cut(_of_user(frames)) + _cut(natives)
+
+
+def _frames(thread: str) -> tuple[list[str], bool]:
+    """The frames of one thread down to where it is ours for good, and whether that is in the code of hands."""
+    frames: list[str] = []
+    for line in thread.splitlines()[1:]:
+        if line.startswith(("Thread 0x", "Current thread 0x")) or _is_ours(line, "main.py"):
+            break
+        if _is_ours(line, "hands.py"):
+            return frames, True
+        if line.startswith("  "):
+            frames.append(line.strip())
+    return frames, False
+
+
+def _of_hands(dump: str) -> list[str]:
+    """What the hands are at, the most common first. Those that wait for rows are left out."""
+    stacks = Counter(
+        tuple(frames) for frames, of_hands in map(_frames, dump.split("Thread 0x")[1:]) if of_hands and frames
+    )
+    lines: list[str] = []
+    for frames, count in stacks.most_common(_STACKS):
+        lines += [f"({count} of its threads)", *_cut(list(frames))]
+    return lines
 
 
 def _of_user(frames: list[str]) -> list[str]:

@@ -64,6 +64,9 @@ THREADS = 16
 PROCESS_CPU_NS = 17
 """How many threads the worker has, and the CPU time of all of them since its first task."""
 
+AT_ONCE = 18
+"""How many rows are in the making, where a worker has hands; ROW and INDEX are of the oldest. 0 where it has none."""
+
 # Phases
 IDLE = 0
 WORKING = 1
@@ -77,6 +80,14 @@ NO_INDEX = -1
 
 NO_EPOCH = 0
 """In the W_EPOCH word: at work, but not on a batch. Epochs are counted from 1."""
+
+
+_MOST_INDEX = 1 << 62
+
+
+def told_index(index: object) -> int:
+    """An index as the INDEX word can hold it."""
+    return index if type(index) is int and 0 <= index < _MOST_INDEX else NO_INDEX
 
 
 class StatusPage:

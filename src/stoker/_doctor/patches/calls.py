@@ -34,6 +34,7 @@ KEYWORDS = (
     "on_bad_sample",
     "memory_budget",
     "split_batches",
+    "threads_per_worker",
     "snapshot_every_n_steps",
     "prefetch_epochs",
     "name",

@@ -17,7 +17,7 @@ from stoker._patients.subject import Subject
 
 _TRANSFORMS = ("transform", "transforms", "target_transform")
 _ARGUMENTS = ("collate_fn", "worker_init_fn", "pin_memory", "persistent_workers")
-_STOKERS = ("executor", "rng", "restarts", "on_bad_sample", "split_batches")
+_STOKERS = ("executor", "rng", "restarts", "on_bad_sample", "split_batches", "threads_per_worker")
 _DEEPEST = 4
 _MOST_BATCHES = 17
 _SOFT_S = 5.0

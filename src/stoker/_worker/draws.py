@@ -1,0 +1,38 @@
+"""Whether rows draw from the global generators where threads share them: said once, for the numbers then depend on timing."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import random
+
+import numpy as np
+import torch
+
+_log = logging.getLogger("stoker")
+
+
+class Drawn:
+    """The global generators as they are when it is made. About 50 µs."""
+
+    def __init__(self) -> None:
+        self._before = _states()
+
+    def tell(self) -> None:
+        """Log which of them were drawn from since, if any."""
+        now = _states()
+        names = [name for name, before in self._before.items() if now[name] != before]
+        if names:
+            _log.warning(
+                "%s is a random generator that the threads of a worker share (threads_per_worker): what they draw from it "
+                "depends on their timing. stoker.generator() gives numbers that belong to the sample",
+                " and ".join(names),
+            )
+
+
+def _states() -> dict[str, object]:
+    return {
+        "random": random.getstate(),
+        "numpy.random": pickle.dumps(np.random.get_state(legacy=False)),
+        "torch's default generator": torch.default_generator.get_state().numpy().tobytes(),
+    }
