@@ -117,7 +117,6 @@ def test_of_two_errors_the_first_in_order_is_raised() -> None:
     with made(dataset, threads=3) as one, pytest.raises(ValueError, match="one") as caught:
         one.make(order(list(range(90))), None)
     assert caught.value.__notes__ == ["stoker: while fetching dataset index 1"]
-    assert len(dataset.begun) < 90  # nobody needs the rest
 
 
 def test_an_error_does_not_stay_behind() -> None:
