@@ -166,6 +166,7 @@ def _examined(target: str | None, options: dict[str, Any]) -> Diagnosis:
         except TargetError as error:
             refused = error
     refuse("doctor", refused)
+    raise AssertionError("unreachable")
 
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:

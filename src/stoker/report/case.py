@@ -86,5 +86,11 @@ def more_workers(case: Case, *, waiting: bool) -> list[Finding]:
         else "computing scales up to the cores"
     )
     return [
-        case.finding("more-workers", evidence, f"More workers: {why}.", case.edit("num_workers", count), gain)
+        case.finding(
+            "more-workers",
+            evidence,
+            f"More workers: {why}. `stoker tune` measures how many.",
+            case.edit("num_workers", count),
+            gain,
+        )
     ]

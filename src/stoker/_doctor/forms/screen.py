@@ -18,6 +18,8 @@ _LABEL = 8
 _MOST_IN_FULL = 6
 """More findings than these: low ones are told in a line."""
 _MOST_REASONS = 3
+_ABOUT_WORKERS = ("STK204", "STK701", "STK702")
+"""Codes of checks that advise on ``num_workers`` by computing it."""
 
 
 def show(
@@ -147,6 +149,8 @@ def _next(diagnosis: Diagnosis, target: str | None, verbose: bool) -> list[Line]
             can_be_made(each, diagnosis.facts.get("target")) for each in diagnosis.findings
         ):
             commands.append((f"stoker doctor {target} --fix", "the changes as a patch"))
+        if target is not None and any(each.code in _ABOUT_WORKERS for each in diagnosis.findings):
+            commands.append((f"stoker tune {target}", "measures how many workers to take, and why"))
     elif target is None:
         commands.append(("stoker doctor train.py:dataset", "examines a dataset or a loader as well"))
     if len(_reasons(diagnosis.skipped)) > _MOST_REASONS and not verbose:

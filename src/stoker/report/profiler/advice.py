@@ -83,7 +83,7 @@ def _data(analysis: Analysis, share: float) -> Finding:
     edit, text = None, "Run it under `stoker profile train.py`: it says which stage, which samples and why."
     if iterators == {"_SingleProcessDataLoaderIter"}:
         edit = Edit("num_workers=4", "num_workers=0")
-        text = "Batches are made in the training process itself. `stoker profile train.py` says how many workers it takes."
+        text = "Batches are made in the training process itself. `stoker tune train.py:loader` says how many workers to take."
     elif any(each.elsewhere for each in analysis.ranks):
         text += " The loader is called by a thread that launches nothing: perhaps it is only ahead of time."
     return Finding(
