@@ -15,6 +15,7 @@ from tests.model.world import Step, World
 ONE = Policy(window=1, max_window=1, restarts=0)
 TWO = Policy(window=2, max_window=2, restarts=0)
 ANY = Policy(window=3, max_window=3, restarts=0, in_order=False)
+FOLLOWS = Policy(window=2, max_window=2, restarts=1, prefetch=1)
 SPLIT = Policy(window=1, max_window=1, restarts=0, split=True)
 BOUND = Policy(window=2, max_window=2, restarts=0, bound=True)
 STREAMS = Policy(window=2, max_window=2, restarts=0, bound=True, streams=True)
@@ -51,6 +52,12 @@ WORLDS = {
     "resized down and up": Config(TWO, tickets=3, resizes=(1, 2)),
     "resized up, one kill": Config(ONE, tickets=2, workers=1, resizes=(2,), kills=1),
     "resized down, one kill": Config(ONE, tickets=2, resizes=(1,), kills=1),
+    "resized up and down, the window follows": Config(FOLLOWS, tickets=3, resizes=(3, 1)),
+    "resized down and up, the window follows, one kill": Config(
+        replace(FOLLOWS, window=1, max_window=1), tickets=2, workers=1, resizes=(2, 1), kills=1
+    ),
+    "resized while split": Config(SPLIT, tickets=2, rows=32, resizes=(1, 2)),
+    "resized, closed early": Config(ONE, tickets=2, workers=1, resizes=(2, 1), closes=True),
     "a row that kills": Config(Policy(2, 2, restarts=0, sift=True), tickets=3, deadly=((1, 0),)),
     "a row that kills, one restart": Config(SIFT_AGAIN, tickets=2, rows=2, deadly=((0, 1),)),
     "two rows that kill, another order": Config(ANY_SIFT, tickets=2, rows=3, deadly=((0, 2), (0, 0))),

@@ -49,6 +49,10 @@ def policies(draw: st.DrawFn) -> Policy:
 def configs(draw: st.DrawFn) -> Config:
     policy = draw(policies())
     workers = draw(st.integers(1, 6))
+    if not policy.bound and draw(st.booleans()):
+        prefetch = draw(st.integers(1, 3))
+        deepest = workers * draw(st.sampled_from((prefetch, prefetch, 4)))
+        policy = replace(policy, prefetch=prefetch, window=prefetch * workers, max_window=deepest)
     streams: tuple[int, ...] = ()
     if policy.bound and draw(st.booleans()):
         streams = tuple(draw(st.lists(st.integers(0, 8), min_size=workers, max_size=workers)))

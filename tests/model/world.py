@@ -69,6 +69,8 @@ class World:
         self.kills = config.kills
         self.fails = config.fails
         self.resizes = list(config.resizes)
+        self.planned_before = 0
+        """Tickets that were open when the window became smaller, as long as they are."""
         self.closed = False
         self.finish: str | None = None
         self.starving = False
@@ -204,6 +206,7 @@ class World:
     def _resize(self, workers: int) -> None:
         self.resizes.pop(0)
         self.feed(m.ResizeAsked(workers))
+        self.planned_before = self.scheduler.open_tickets
 
     # Workers
 
@@ -284,7 +287,7 @@ class World:
     def _leave(self, number: int) -> None:
         self.leaving -= 1
         del self.alive[number]
-        self._report_lost(number, None, expected=True)
+        self._report_lost(number, None, expected=True, left=True)
 
     def _drain_and_bury(self, number: int) -> None:
         for other, worker in self.alive.items():
@@ -300,14 +303,16 @@ class World:
             self.ledger.died_over(worker.claimed, worker.row)
         self._report_lost(number, worker.claimed, expected=False, row=worker.row)
 
-    def _report_lost(self, number: int, claimed: Key | None, *, expected: bool, row: int = -1) -> None:
+    def _report_lost(
+        self, number: int, claimed: Key | None, *, expected: bool, row: int = -1, left: bool = False
+    ) -> None:
         for other, worker in (*self.alive.items(), *self.dead.items()):
             if worker.claimed is not None:
                 self.feed(m.Claimed(other, *worker.claimed))
         queued = frozenset(key_of(task) for task in self.channel)
         # A bound channel dies with its worker: what lay in it is issued again, in order, for the replacement.
         self.own[number] = []
-        self.feed(m.WorkerLost(number, claimed, queued, expected, "killed", row=row))
+        self.feed(m.WorkerLost(number, claimed, queued, expected, "killed", row=row, left=left))
 
     def _spawn(self, number: int) -> None:
         self.spawning.remove(number)
@@ -351,7 +356,8 @@ class World:
     def check(self) -> None:
         """What must hold in every state."""
         scheduler = self.scheduler
-        if scheduler.open_tickets > max(1, scheduler.window):
+        self.planned_before = min(self.planned_before, scheduler.open_tickets)
+        if scheduler.open_tickets > max(1, scheduler.window, self.planned_before):
             raise Violation(f"{scheduler.open_tickets} open tickets in a window of {scheduler.window}")
         if not self.closed and self.finish is None and scheduler.open_tickets != self.ledger.open_tickets:
             raise Violation(
@@ -391,6 +397,8 @@ class World:
             raise Violation(f"{scheduler.open_tickets} tickets stay open")
         if not self.closed:
             self.ledger.check_complete()
+            if self.config.resizes and not self.finish and len(self.alive) != scheduler.target:
+                raise Violation(f"{len(self.alive)} workers are left, and there are to be {scheduler.target}")
         states = [self.slots.state(index) for index in range(len(self.slots))]
         kept = [state.value for state in states if state not in (SlotState.FREE, SlotState.RETIRED)]
         if kept:

@@ -301,6 +301,49 @@ def test_resizing_spawns_new_ids_and_retires_anyone() -> None:
         assert scheduler.handle(m.WorkerLost(worker, expected=True)) == []
     assert scheduler.workers == {2}
     assert scheduler.deaths == 0
+    assert scheduler.handle(m.ResizeAsked(3)) == [m.Spawn(0), m.Spawn(1)]
+
+
+def test_an_id_is_free_when_its_worker_is_gone_not_when_it_is_told_to_go() -> None:
+    scheduler, _ = start()
+    assert scheduler.handle(m.ResizeAsked(1)) == [m.Retire(None)]
+    assert scheduler.handle(m.ResizeAsked(2)) == [m.Spawn(2)]
+    assert scheduler.handle(m.WorkerLost(0, expected=True, left=True)) == []
+    assert scheduler.workers == {1, 2}
+
+
+def test_nothing_is_made_again_when_a_worker_leaves() -> None:
+    scheduler, _ = start()
+    plan(scheduler, 0)
+    scheduler.handle(m.ResizeAsked(1))
+    assert scheduler.handle(m.WorkerLost(1, expected=True, left=True)) == []
+    assert scheduler.reissued == 0
+
+
+def test_a_crash_while_one_is_told_to_leave_brings_the_number_that_was_asked_for() -> None:
+    scheduler, _ = start()
+    scheduler.handle(m.ResizeAsked(1))
+    assert scheduler.handle(m.WorkerLost(0, reason="killed")) == []
+    assert scheduler.handle(m.WorkerLost(1, expected=True, left=True)) == [m.Spawn(1)]
+    assert (scheduler.workers, scheduler.target) == ({1}, 1)
+
+
+def test_an_addition_that_the_system_refuses_is_done_without() -> None:
+    scheduler, _ = start(Policy(window=2, max_window=2, restarts=0, heal=False))
+    assert scheduler.handle(m.ResizeAsked(3)) == [m.Spawn(2)]
+    assert scheduler.handle(m.WorkerLost(2, reason="no room", started=False, refused=True)) == []
+    assert (scheduler.target, scheduler.finished, scheduler.deaths) == (2, False, 0)
+
+
+def test_the_window_follows_the_workers_and_stays_as_deep() -> None:
+    scheduler, _ = start(Policy(window=4, max_window=32, prefetch=2))
+    scheduler.window = 7
+    scheduler.handle(m.ResizeAsked(4))
+    assert (scheduler.window, scheduler.max_window) == (11, 64)
+    scheduler.handle(m.ResizeAsked(1))
+    assert (scheduler.window, scheduler.max_window) == (5, 16)
+    scheduler.handle(m.ResizeAsked(1, window=20))
+    assert (scheduler.window, scheduler.max_window) == (20, 20)
 
 
 def test_close_drops_what_is_ready_and_waits_for_the_rest() -> None:

@@ -35,7 +35,8 @@ class WorkerLost(NamedTuple):
     channel and put back there. ``expected`` is true for a worker that was told to leave, ``started`` is false for one that
     died before it could take tasks. ``reason`` and ``details`` are for people: how it ended, and what is known of why. ``row`` is
     the row of the claimed ticket it was fetching, -1 when it was not fetching one (but ``collating``, say) or that is not known.
-    ``refused`` tells that the system would not start it: others, if there are any, go on without.
+    ``refused`` tells that the system would not start it: others, if there are any, go on without. ``left`` tells that it was
+    told to leave and did so between two tasks: nothing is lost with it.
     """
 
     worker: int
@@ -48,6 +49,7 @@ class WorkerLost(NamedTuple):
     details: str = ""
     collating: bool = False
     refused: bool = False
+    left: bool = False
 
 
 class Planned(NamedTuple):
@@ -147,9 +149,10 @@ class SplitRefused(NamedTuple):
 
 
 class ResizeAsked(NamedTuple):
-    """The number of workers is to become ``workers``."""
+    """The number of workers is to become ``workers``, and the window ``window``; 0: it follows the workers."""
 
     workers: int
+    window: int = 0
 
 
 class CloseAsked(NamedTuple):

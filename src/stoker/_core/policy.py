@@ -62,7 +62,8 @@ class Policy:
     """What the scheduler may do in one iteration. Fixed at its start.
 
     ``window`` bounds tickets planned but not taken; with ``max_window`` above it, the window deepens while the consumer waits and
-    a worker idles. ``bound`` ties tickets to workers round-robin (iterable datasets, ``rng="torch"``); ``streams`` tells that
+    a worker idles. With ``prefetch`` both are for the workers there are at the start, that many tickets for each, and follow when
+    workers come or go. ``bound`` ties tickets to workers round-robin (iterable datasets, ``rng="torch"``); ``streams`` tells that
     they are pulled from an iterable dataset, each worker's from its own stream. ``budget_bytes`` bounds what is made and not
     taken, to begin with: the engine moves it as memory comes and goes; 0 means unbounded. With ``careful`` there is no more than
     a ticket per worker before the size of the first batch is known. ``restarts`` is how often a ticket that killed its worker is
@@ -82,6 +83,7 @@ class Policy:
     budget_bytes: int = 0
     careful: bool = False
     shared_memory: bool = True
+    prefetch: int = 0
 
 
 def lease_pays(nbytes: int, leased: int) -> bool:

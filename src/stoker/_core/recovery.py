@@ -58,13 +58,13 @@ class Recovery(ABC):
         self._workers.pop(event.worker, None)
         commands: list[m.Command] = []
         replacement: list[m.Command] = []
-        if not event.expected and not self.closed:
+        if event.refused and self._workers and not self.policy.bound:
+            self._target = min(self._target, len(self._workers))  # the others go on without it
+            self._stillborn = 0
+        elif not event.expected and not self.closed:
             self.deaths += 1
             self._deaths_in_a_row += 1
             self._stillborn = 0 if event.started else self._stillborn + 1
-            if event.refused and self._workers and not self.policy.bound:
-                self._target = len(self._workers)
-                self._stillborn = 0
         hopeless = self._hopeless(event)
         if hopeless:
             if not self.finished:
@@ -74,6 +74,8 @@ class Recovery(ABC):
             # The replacement keeps the id: bound tasks, worker info and the status page all speak of it.
             self._workers[event.worker] = True
             replacement.append(m.Spawn(event.worker))
+        if event.left:
+            return commands + replacement
         for story in list(self._stories.values()):
             if story.state is _D:
                 commands += self._recover(story, event)

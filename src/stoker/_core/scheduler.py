@@ -20,7 +20,7 @@ Clauses that the rest of the engine relies on:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any
 
@@ -41,7 +41,8 @@ class Scheduler(Recovery):
     """Decides who makes what, when, and what is handed over next.
 
     Called by the engine only, on the thread that iterates. ``slots`` is shared by all iterations of a pool, because
-    leases outlive the iteration that made them.
+    leases outlive the iteration that made them. ``workers`` is how many there are to be; ``crew`` who is there, if not the first
+    so many: some may have been told to leave, and are still there.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Scheduler(Recovery):
         slots: SlotTable,
         workers: int,
         *,
+        crew: Iterable[int] | None = None,
         row_ns: float = 0.0,
         typical_bytes: int = 0,
         streams: StreamStart | None = None,
@@ -58,14 +60,15 @@ class Scheduler(Recovery):
         self.budget_bytes = policy.budget_bytes
         self.typical_bytes = typical_bytes
         self.window = policy.window
+        self.max_window = policy.max_window
         self.splitting = policy.split
         self.closed = False
         self.deaths = 0
         self.reissued = 0
         self._slots = slots
         self._target = workers
-        self._next_worker = workers
-        self._workers: dict[int, bool] = dict.fromkeys(range(workers), True)
+        self._deepest = policy.max_window // max(1, workers)
+        self._workers: dict[int, bool] = dict.fromkeys(range(workers) if crew is None else crew, True)
         self._streams = list(range(workers)) if streams is None else list(streams.live)
         self._turn = 0 if streams is None else streams.turn
         self._pulls: dict[int, int] = {} if streams is None else dict(streams.pulls)
@@ -134,7 +137,11 @@ class Scheduler(Recovery):
     @property
     def idle(self) -> int:
         """Workers that have nothing to do, as far as the parent can know."""
-        return max(0, len(self._workers) - self._tasks_out)
+        return max(0, self._hands() - self._tasks_out)
+
+    def _hands(self) -> int:
+        """Workers to reckon with: those that were told to leave are not among them."""
+        return min(len(self._workers), self._target)
 
     @property
     def open_tickets(self) -> int:
@@ -145,6 +152,11 @@ class Scheduler(Recovery):
     def workers(self) -> frozenset[int]:
         """Ids of the workers that are up or on their way."""
         return frozenset(self._workers)
+
+    @property
+    def target(self) -> int:
+        """How many workers there are to be."""
+        return self._target
 
     @property
     def head(self) -> int:
@@ -256,7 +268,7 @@ class Scheduler(Recovery):
                 del recent_ns[:RECENT_BATCHES]
             per_row = took_ns / rows
             self.row_ns = per_row if not self.row_ns else 0.8 * self.row_ns + 0.2 * per_row
-        if self._starving and self.window < self.policy.max_window:
+        if self._starving and self.window < self.max_window:
             self._deepen(event.seq)
         if story.open_parts:
             return []
@@ -264,7 +276,7 @@ class Scheduler(Recovery):
 
     def _deepen(self, seq: int) -> None:
         """The consumer waits for the head of the line, something behind it is done, and a worker has nothing to do."""
-        if seq != self._reorder.head and self._tasks_out < len(self._workers) and not self._plan_ended:
+        if seq != self._reorder.head and self._tasks_out < self._hands() and not self._plan_ended:
             self.window += 1
 
     def _make_ready(self, story: Story) -> list[m.Command]:
@@ -390,19 +402,31 @@ class Scheduler(Recovery):
 
     def _resize_asked(self, event: m.ResizeAsked) -> list[m.Command]:
         commands: list[m.Command] = []
-        if self.policy.bound:
+        if self.policy.bound or self.closed:
             # Streams belong to workers: a new worker would have none, and one that left would take its own along.
             return commands
-        while self._target < event.workers:
-            worker = self._next_worker
-            self._next_worker += 1
+        before, self._target = self._target, max(1, event.workers)
+        self._refit(before, event.window)
+        worker = 0
+        for _ in range(before, self._target):
+            while (
+                worker in self._workers
+            ):  # an id is free again when its worker is gone, not when it is told to go
+                worker += 1
             self._workers[worker] = True
-            self._target += 1
             commands.append(m.Spawn(worker))
-        while self._target > max(1, event.workers):
-            self._target -= 1
-            commands.append(m.Retire(None))
+        commands += [m.Retire(None)] * (before - self._target)
         return commands
+
+    def _refit(self, before: int, window: int) -> None:
+        """The window for so many workers, no less deepened than it was. What is planned beyond a smaller one is made all the same."""
+        more = self._target - before
+        if self.policy.prefetch:
+            self.max_window += self._deepest * more
+            self.window = max(1, self.window + self.policy.prefetch * more)
+        if window:
+            self.window = window
+        self.max_window = max(self.max_window, self.window)
 
     # The end
 

@@ -25,6 +25,7 @@ from stoker._engine.recording import Pen
 from stoker._engine.vigil import Vigil
 from stoker._executors.base import Arrival
 from stoker._executors.inquest import code_of
+from stoker._metrics.instrument import is_ours
 from stoker._metrics.page import ASKED_NS, STEPS
 from stoker._metrics.recorder import Recorder
 from stoker._plan.planner import Planner
@@ -58,7 +59,8 @@ class Iteration:
         self._scheduler = Scheduler(
             policy,
             pool.slots,
-            pool.plan.workers,
+            pool.workers,
+            crew=pool.crew,
             row_ns=pool.row_ns,
             typical_bytes=pool.typical_bytes,
             streams=progress.stream_start(),
@@ -174,6 +176,27 @@ class Iteration:
             self._echo.note(deliver.results[0].worker, batch)
         return batch
 
+    def resize(self, workers: int, window: int = 0) -> int:
+        """Have so many workers from now on, and such a window (0: it follows them); how many there are to be then.
+
+        Called between two batches, on the thread that iterates. Not one bit of what is delivered depends on it. Workers that are
+        bound to their tickets stay as many as they are. One that cannot be started is done without.
+        """
+        scheduler = self._scheduler
+        self._torn = True
+        for command in scheduler.handle(m.ResizeAsked(workers, window)):
+            try:
+                self._carry_out([command])
+            except Exception as error:
+                if not isinstance(command, m.Spawn) or not is_ours(error):
+                    raise
+                reason = f"{type(error).__name__}: {error}"
+                refused = m.WorkerLost(command.worker, reason=reason, started=False, refused=True)
+                self._mourn(Arrival(-1, refused), refused)
+        self._torn = False
+        self._pool.resized(scheduler)
+        return scheduler.target
+
     def close(self) -> None:
         """Let go of the pool. Tickets still on their way are dropped as they come."""
         if not self._closed:
@@ -279,7 +302,7 @@ class Iteration:
         if loss.expected:
             self._carry_out(self._pool.route(arrival))
             return
-        self._ledger.deaths += 1
+        self._ledger.deaths += not loss.refused
         ticket = self._scheduler.ticket(loss.claimed[0]) if loss.claimed is not None else None
         where = "\n  it was on no batch" if loss.started else "\n  it had not started yet"
         if ticket is not None:

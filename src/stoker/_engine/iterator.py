@@ -364,4 +364,5 @@ def _policy(it: Any, options: Options, pool: Pool, *, bound: bool, split: bool) 
         budget_bytes=pool.budget.bytes if pool.budget is not None else 0,
         careful=options.memory_budget_bytes is not None,
         shared_memory=pool.executor.shared_memory,
+        prefetch=it._prefetch_factor or 0,
     )

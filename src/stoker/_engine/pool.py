@@ -15,6 +15,7 @@ from stoker._core.slots import SlotTable
 from stoker._engine import lifecycle
 from stoker._engine.budget import Budget
 from stoker._engine.children import Children
+from stoker._engine.freshness import Snapshot
 from stoker._engine.handoff import Handoff
 from stoker._engine.ledger import Ledger
 from stoker._engine.revisions import Revisions
@@ -36,7 +37,10 @@ ExecutorKind = Literal["process", "thread", "inline"]
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """How to build a pool. ``context`` is a multiprocessing context, for processes only; ``shipment`` is the spec, packed."""
+    """How to build a pool. ``context`` is a multiprocessing context, for processes only; ``shipment`` is the spec, packed.
+
+    ``workers`` is how many there are at first; with ``grows`` there may be others later.
+    """
 
     spec: WorkerSpec
     kind: ExecutorKind
@@ -45,6 +49,7 @@ class PoolPlan:
     context: Any = None
     budget_bytes: int | None = None
     shipment: Shipment | None = None
+    grows: bool = False
 
 
 class Pool:
@@ -57,7 +62,13 @@ class Pool:
     def __init__(self, plan: PoolPlan, *, lasting: bool = False) -> None:
         self.plan = plan
         self.lasting = lasting
+        self.workers = plan.workers
+        """How many there are to be, as of the last iteration that is over."""
+        self.crew: frozenset[int] | None = None
+        """Who was there then; None: the first so many."""
         self._revisions: Revisions | None = None
+        self._snapshot: Snapshot | None = None
+        """Of the dataset, for workers that inherit it in the middle of an epoch, where there are no revisions."""
         self.slots = SlotTable()
         self.budget = Budget(plan.budget_bytes) if plan.kind != "inline" else None
         """None where nothing is made ahead."""
@@ -67,9 +78,11 @@ class Pool:
                 descriptors.occupy_standard()
                 with descriptors.may_run_out("the arena"):
                     self.arena = Arena()
+                forks = plan.context.get_start_method() == "fork"
                 if lasting:
-                    forks = plan.context.get_start_method() == "fork"
                     self._revisions = Revisions(plan.spec.dataset, self.slots, self.arena, forks=forks)
+                elif plan.grows and forks:
+                    self._snapshot = Snapshot(plan.spec.dataset)
             self.executor = _executor(plan, self.arena)
         except BaseException:
             if self.arena is not None:
@@ -129,7 +142,8 @@ class Pool:
         self._schedulers[self.epoch] = scheduler
         revisions = self._revisions
         if revisions is None:
-            self.executor.begin(Start(self.epoch, seed, pipe_seed, run=run))
+            as_it_is = None if self._snapshot is None else self._snapshot.restore
+            self.executor.begin(Start(self.epoch, seed, pipe_seed, restore=as_it_is, run=run))
         else:
             restore = revisions.snapshot.restore
             self.executor.begin(Start(self.epoch, seed, pipe_seed, revisions.word, restore, run))
@@ -156,6 +170,7 @@ class Pool:
                 return
             self.row_ns = scheduler.row_ns
             self.typical_bytes = scheduler.typical_bytes
+            self.workers, self.crew = scheduler.target, scheduler.workers
             self.keep_slots = 2 * scheduler.window
             scheduler.handle(m.CloseAsked())
             self.executor.begin(Start(-1, 0))
@@ -178,6 +193,11 @@ class Pool:
         except OSError as error:
             return m.WorkerLost(worker, reason=str(error), started=False, refused=True)
         return None
+
+    def resized(self, scheduler: Scheduler) -> None:
+        """The iteration under way has other workers, or another window."""
+        self.workers = self.folder.workers = scheduler.target
+        self.keep_slots = 2 * scheduler.window
 
     def route(self, arrival: Arrival) -> list[m.Command]:
         """Give an arrival to the iteration it belongs to; the commands of the one that is running."""

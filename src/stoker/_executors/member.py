@@ -11,13 +11,16 @@ from typing import Any
 class Member:
     """A worker process and the descriptors that go with it."""
 
-    __slots__ = ("leaving", "lifeline_fd", "pidfd", "process", "started")
+    __slots__ = ("leaving", "left", "lifeline_fd", "pidfd", "process", "started")
 
     def __init__(self, process: Any, lifeline_fd: int, pidfd: int) -> None:
         self.process = process
         self.lifeline_fd = lifeline_fd
         self.pidfd = pidfd
         self.leaving = False
+        """Whether its end is expected."""
+        self.left = False
+        """Whether it said that it leaves, with nothing in its hands."""
         self.started = False
 
     def send_signal(self, number: int) -> None:

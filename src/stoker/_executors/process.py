@@ -85,6 +85,7 @@ class ProcessExecutor:
         self._members: dict[int, Member] = {}
         self._by_pidfd: dict[int, int] = {}
         self._all: dict[int, Any] = {}
+        self._known: set[int] = set()
         self._lost_at_start: list[int] = []
         self._refused: list[Arrival] = []
         self._nursery = Nursery(context, spec, shipment)
@@ -115,6 +116,7 @@ class ProcessExecutor:
         if worker > status.MAX_WORKERS - 1:
             raise ValueError(f"num_workers may be at most {status.MAX_WORKERS}")
         fork = self._context.get_start_method() == "fork"
+        late = worker in self._known or worker >= self._spec.num_workers
         if fork:
             hygiene.native_pools(len(sys.modules))
         self._status.clear(worker)
@@ -136,7 +138,7 @@ class ProcessExecutor:
             spec=self._spec if fork else None,
             resume=self._resumes.get(worker),
             revision=self._control[status.REVISION] if fork else 0,
-            restore=self._start.restore if fork and worker in self._all else None,
+            restore=self._start.restore if fork and late else None,
         )
         try:
             process = self._nursery.start(boot)
@@ -146,6 +148,7 @@ class ProcessExecutor:
         finally:
             os.close(theirs)
         self._all[worker] = process
+        self._known.add(worker)
         try:
             member = Member(process, ours, launch.watch(process))
         except BaseException:
@@ -394,7 +397,8 @@ class ProcessExecutor:
         if header.kind == wire.ResultKind.UNHELD:
             return [Arrival(-1, m.Unheld(header.slot, header.worker))]
         if header.kind == wire.ResultKind.LEAVING and header.worker in self._members:
-            self._members[header.worker].leaving = True
+            member = self._members[header.worker]
+            member.leaving = member.left = True
         return []
 
     def _lost(self, worker: int) -> list[Arrival]:
@@ -424,7 +428,12 @@ class ProcessExecutor:
         claim = self._status.claim(worker)
         claimed = claim[1:] if claim is not None and claim[0] == self._start.epoch else None
         loss = m.WorkerLost(
-            worker, claimed, frozenset(queued), member.leaving, *self._inquire(worker, member)
+            worker,
+            claimed,
+            frozenset(queued),
+            member.leaving,
+            *self._inquire(worker, member),
+            left=member.left,
         )
         arrivals.append(Arrival(-1, loss))
         if member.leaving:

@@ -6,6 +6,7 @@ for OpenCV's, of which every thread has its own.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -118,8 +119,11 @@ class ThreadExecutor:
         thread = threading.Thread(
             target=self._run, args=(worker, queue), name=f"stoker-worker-{worker}", daemon=True
         )
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system's limit, in Python's words
+            raise OSError(errno.EAGAIN, f"worker thread {worker} cannot start: {error}") from error
         self._handles[worker] = ThreadHandle(thread)
-        thread.start()
 
     def submit(self, task: Task) -> None:
         self._queue(task.worker).put((task, time.monotonic_ns()))
@@ -142,16 +146,22 @@ class ThreadExecutor:
 
     def withdraw(self) -> list[Arrival]:
         back: list[Arrival] = []
+        told_to_leave = 0
         for queue in (self._shared, *self._own.values()):
             while True:
                 try:
                     found = queue.get_nowait()
                 except Empty:
                     break
-                if found is not None:
+                if found is None:
+                    told_to_leave += 1
+                else:
                     task = found[0]
                     key = (task.ticket.seq, task.attempt, task.part.number)
                     back.append(Arrival(task.ticket.epoch, m.Withdrawn(*key)))
+        if not self._closed and not self._bound:
+            for _ in range(told_to_leave):
+                self._shared.put(None)
         return back
 
     def sightings(self) -> list[Sighting]:
@@ -226,7 +236,8 @@ class ThreadExecutor:
         failed: BaseException | None = None
         maker: Maker | None = None
         try:
-            context.set_thread_info(worker, spec.num_workers, self._start.seed + worker, spec.dataset)
+            count = max(spec.num_workers, worker + 1)  # as in a process
+            context.set_thread_info(worker, count, self._start.seed + worker, spec.dataset)
             resume = self._resumes.pop(worker, None)
             maker = Maker(spec, worker, shared=True, keeps_state=True, resume=resume)
             maker.watch = Watch(self._pages[worker], self._epoch)
@@ -262,7 +273,7 @@ class ThreadExecutor:
             meter.close()
         page[PID] = 0
         if not self._closed:
-            self._arrivals.put(Arrival(-1, m.WorkerLost(worker, expected=True)))
+            self._arrivals.put(Arrival(-1, m.WorkerLost(worker, expected=True, left=True)))
 
     def _carry_out(
         self, maker: Maker, task: Task, worker: int, meter: Meter | None, dispatched_ns: int

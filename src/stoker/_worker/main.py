@@ -159,7 +159,10 @@ class _Loop:
             if spec.collate_map and boot.spec is None:
                 collate.merge(spec.collate_map)
             seed = seeding.seed_like_torch(boot.base_seed, boot.worker)
-            context.set_process_info(boot.worker, spec.num_workers, seed, spec.dataset)
+            count = max(
+                spec.num_workers, boot.worker + 1
+            )  # workers that are added later: ids stay below the number
+            context.set_process_info(boot.worker, count, seed, spec.dataset)
             maker = Maker(spec, boot.worker, resume=boot.resume, keeps_state=True)
             if self._reviser.word:
                 maker.seeder.revised()
