@@ -16,12 +16,11 @@ from stoker._tune.search import Search
 
 
 class Answers:
-    """Of one search. What was replayed once is remembered: the answer so far is asked for with every block."""
+    """Of one search."""
 
     def __init__(self, search: Search, name: str) -> None:
         self._search = search
         self._name = name
-        self._predicted: dict[Setting, float] = {}
 
     def now(self, *, whole: bool = True) -> Tuning:
         """Not ``whole``: without the curve and what the oracle says, which takes some time."""
@@ -96,11 +95,12 @@ class Answers:
         work = search.work
         if work is None or not work.batch_ns:
             return points
+        expected = search.race.expected if search.race is not None else {}
         for each in points:
-            if each.setting not in self._predicted:
+            if each.setting not in expected:
                 run = predict(each.setting, search.host, work, search.demand)
-                self._predicted[each.setting] = run.interval_ns
-        return tuple(replace(each, predicted_ns=self._predicted[each.setting]) for each in points)
+                expected[each.setting] = run.interval_ns
+        return tuple(replace(each, predicted_ns=expected[each.setting]) for each in points)
 
     def _regime(self, points: tuple[Point, ...], chosen: Setting) -> Regime | None:
         search = self._search

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
 from stoker._core.tuning import candidates, verdict
 from stoker._core.tuning.block import Block
 from stoker._core.tuning.candidates import Bounds
-from stoker._core.tuning.prior import Prior, prior, safe_workers
+from stoker._core.tuning.prior import Prior, predict, prior, safe_workers
 from stoker._core.tuning.race import Entry, Race
 from stoker._core.tuning.setting import Setting
 from stoker._core.tuning.verdict import CEILING
@@ -215,6 +215,7 @@ class Search:
         if bounds.most is not None and self.target.setting.workers > bounds.most:
             settings = settings[1:]  # what its workers read several times is no more data
         self.race = Race(settings[0], settings[1:], cpus=self.host.cpus)
+        self._expect(settings)
         whole_s = self._visit.left_s
         self._heats(until_s=whole_s * (1 - _FIRST_SHARE))
         while self._visit.left_s > _MORE_SHARE * whole_s:
@@ -227,11 +228,19 @@ class Search:
             if not self.race.join(new):
                 self._heats(until_s=0.0)
                 break
+            self._expect(new)
             self._heats(until_s=0.0)
         self.stopped = self.race.stopped or "budget"
         if self.race.best is None:
             reasons = list(dict.fromkeys(self.race.failed.values()))
             self._give_up(self.stopped, reasons[0] if reasons else "there was no time for a single block")
+
+    def _expect(self, settings: Iterable[Setting]) -> None:
+        """Tell the race what the replay says of settings."""
+        assert self.race is not None
+        assert self.work is not None
+        for each in settings:
+            self.race.expected[each] = predict(each, self.host, self.work, self.demand).interval_ns
 
     def _heats(self, *, until_s: float) -> None:
         """Rounds until the race stops, or no more than so much time is left."""

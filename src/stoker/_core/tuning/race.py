@@ -60,11 +60,13 @@ class Race:
     """Ask what to run, tell what came of it. ``stopped`` says why there is nothing more to ask."""
 
     def __init__(self, baseline: Setting, settings: Iterable[Setting], *, cpus: float, seed: int = 0) -> None:
+        """``expected`` may be filled with what the replay says of a setting: an interval in nanoseconds."""
         self.baseline = baseline
         self.alive = list(dict.fromkeys((baseline, *settings)))
         self.failed: dict[Setting, str] = {}
         self.left: dict[Setting, str] = {}
         """Who left, and why."""
+        self.expected: dict[Setting, float] = {}
         self.stopped = ""
         self.rounds = 0
         self.repeats = 0
@@ -80,7 +82,7 @@ class Race:
     def standing(self) -> Standing:
         """As of now."""
         if self._standing is None:
-            self._standing = Standing(self._counted, self.baseline)
+            self._standing = Standing(self._counted, self.baseline, self.expected)
         return self._standing
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ TIE = 0.03
 """Settings that are this close are as good as each other: then cost decides."""
 CPU_TIE = 0.05
 MEMORY_TIE = 0.10
-KEEP = 0.10
+KEEP = 0.20
 """A baseline among the best is kept unless another one takes this much less CPU: a change needs a reason."""
+DOUBT = 0.25
+"""How far a replay may be off, as a logarithm. While blocks scatter by more than that, it is the better guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +33,20 @@ class Counted:
 
 
 class Standing:
-    """Of all settings with at least one block that counts. Made anew after every round."""
+    """Of all settings with at least one block that counts. Made anew after every round.
 
-    def __init__(self, counted: Iterable[Counted], baseline: Setting) -> None:
+    ``expected`` are intervals by the replay. They weigh in where blocks say little, so that noise alone does not decide; in what
+    is told of a setting (``ratio``, ``point``) they have no part.
+    """
+
+    def __init__(
+        self,
+        counted: Iterable[Counted],
+        baseline: Setting,
+        expected: Mapping[Setting, float] | None = None,
+    ) -> None:
         self.baseline = baseline
+        self._expected = expected or {}
         self._blocks: dict[Setting, dict[int, Block]] = defaultdict(dict)
         self.disturbed: dict[Setting, int] = defaultdict(int)
         for each in counted:
@@ -72,9 +85,19 @@ class Standing:
         candidates = sorted((each for each in (among or self._blocks) if each in self._blocks), key=order)
         best = candidates[0]
         for each in candidates[1:]:
-            if self.ratio(each, best).middle < 1.0:
+            if self.likely(each, best) < 1.0:
                 best = each
         return best
+
+    def likely(self, one: Setting, other: Setting) -> float:
+        """The ratio that is taken to be true: the measured one, drawn to the replayed one as far as blocks leave it open."""
+        found = self.ratio(one, other)
+        known = self._expected.get(one), self._expected.get(other)
+        if one == other or not known[0] or not known[1] or found.low <= 0 or not math.isfinite(found.high):
+            return found.middle
+        error = math.log(found.high / found.low) / (2 * statistics.SURE)
+        weight = error**2 / (error**2 + DOUBT**2)
+        return math.exp((1 - weight) * math.log(found.middle) + weight * math.log(known[0] / known[1]))
 
     def cpu_ns(self, setting: Setting) -> float:
         """Of the training process and all workers, for a batch."""
@@ -89,7 +112,7 @@ class Standing:
         """The leader, and those that are within 3 % of it."""
         candidates = tuple(each for each in (among or self.settings) if each in self._blocks)
         leader = self.leader(candidates)
-        return tuple(each for each in candidates if self.ratio(each, leader).middle <= 1 + TIE)
+        return tuple(each for each in candidates if self.likely(each, leader) <= 1 + TIE)
 
     def choice(self, among: Iterable[Setting] | None = None) -> Setting:
         """Of the tied: the least CPU, then memory, fewer workers, the simpler one. The baseline, where that costs little."""
@@ -101,7 +124,16 @@ class Standing:
                 return self.baseline
         memory = {each: self.memory_bytes(each) for each in left}
         left = _least(left, {each: told for each, told in memory.items() if told is not None}, MEMORY_TIE)
-        return min(left, key=lambda each: (each.workers, effort(each), order(each)))
+        return self._plainer(min(left, key=lambda each: (each.workers, effort(each), order(each))))
+
+    def _plainer(self, chosen: Setting) -> Setting:
+        """The same workers with less to write, unless that is surely slower: a refinement has to earn its place."""
+        kin = [each for each in self.settings if _kin(each) == _kin(chosen) and effort(each) < effort(chosen)]
+        for each in sorted(kin, key=lambda each: (effort(each), order(each))):
+            ratio = self.ratio(each, chosen)
+            if not statistics.slower(ratio) and ratio.middle <= 1 + 2 * TIE:
+                return each
+        return chosen
 
     def rivals(self, chosen: Setting) -> tuple[Setting, ...]:
         """Settings with other workers or another executor that may be as good as the chosen one: a repetition might take them."""
@@ -200,6 +232,10 @@ def effort(setting: Setting) -> int:
         + (setting.threads > 1)
         + setting.pin
     )
+
+
+def _kin(setting: Setting) -> tuple[int, str, int, str]:
+    return setting.workers, setting.executor, setting.threads, setting.engine
 
 
 def _kind(setting: Setting) -> tuple[int, str]:

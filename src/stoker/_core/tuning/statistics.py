@@ -17,7 +17,7 @@ SPREAD = 0.015
 """Of one block's time, as a logarithm: less is never believed, however well a few of them agree."""
 FIRST_SPREAD = 0.08
 """While nothing was measured twice."""
-_SURE = 1.645
+SURE = 1.645
 """Standard errors on either side that hold 90 %."""
 _MEDIAN = 1.25
 """The standard error of a median, in those of a mean."""
@@ -61,7 +61,7 @@ def interval(values: Sequence[float], *, spread: float = SPREAD, seed: int = 0) 
     if not values:
         return Interval(1.0, 0.0, math.inf)
     middle = median(values)
-    reach = _SURE * _MEDIAN * spread / math.sqrt(len(values))
+    reach = SURE * _MEDIAN * spread / math.sqrt(len(values))
     low, high = middle - reach, middle + reach
     if len(values) > 2:
         drawn = random.Random(seed)

@@ -79,8 +79,8 @@ def say(case: Case) -> Said:
     gain = gain_of(case)
     why = tuple(_why(case))[:_MOST_WHY]
     limit = ""
-    if case.measured and not case.fine and case.limits:
-        limit = case.limits[0]
+    if case.measured and not case.fine and len(case.limits) > 1:
+        limit = case.limits[1]
     return Said(_verdict(case, gain), why, tuple(_warnings(case))[:_MOST_WARNINGS], limit, gain)
 
 
@@ -169,7 +169,7 @@ def _why(case: Case) -> Iterator[str]:
         yield f"A step takes {duration(case.demand.step_ns / 1e9)} on data that is there."
     if case.limits:
         yield _sentence(case.limits[0])
-    if case.regime:
+    if case.regime and not (case.limits and case.regime.startswith(case.limits[0])):
         yield _sentence(case.regime)
     yield from _tie(case)
     if case.capped and case.most:
