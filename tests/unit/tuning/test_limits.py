@@ -35,8 +35,8 @@ def test_every_resource_has_its_limit() -> None:
     named = {each.name: each for each in limits(work, host, NONE, workers=64, disk_bytes_per_s=1e9)}
     assert set(named) == {"workers", "cpus", "storage", "memory", "parent"}
     assert named["storage"].interval_ns == pytest.approx((10 << 20) / 1e9 * 1e9)
-    assert named["parent"].interval_ns == 4 * MS
-    assert named["cpus"].interval_ns == pytest.approx(9 * MS / 8)
+    assert named["parent"].interval_ns == 3.75 * MS
+    assert named["cpus"].interval_ns == pytest.approx(8.75 * MS / 8)
     assert all(each.sentence for each in named.values())
 
 
@@ -82,8 +82,8 @@ def test_a_very_large_host_is_capped_with_the_reason() -> None:
     assert (unknown.workers, unknown.name) == (LAST_RESORT, "last resort")
     assert "at 192 workers (cpus)" in unknown.reason
     assert "nothing is known" in most(SLEEP, GIANT, NONE).reason
-    parent = most(replace(COMPUTE, parent_ns=MS // 2), GIANT, NONE)
-    assert (parent.workers, parent.name) == (20, "parent")
+    parent = most(replace(COMPUTE, parent_ns=MS), GIANT, NONE)
+    assert (parent.workers, parent.name) == (14, "parent")
     memory = most(replace(COMPUTE, batch_bytes=40 << 20), replace(GIANT, copy_bytes_per_s=10e9), NONE)
     assert (memory.workers, memory.name) == (7, "memory")
     room = most(replace(COMPUTE, worker_bytes=1 << 30), replace(GIANT, room_bytes=16 << 30), NONE)

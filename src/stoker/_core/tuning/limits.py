@@ -57,7 +57,7 @@ def limits(
     work: Work, host: Host, demand: Demand, *, workers: int, disk_bytes_per_s: float | None = None
 ) -> tuple[Limit, ...]:
     """All that is known to bind so many workers, the tightest first. 0 workers: the training process makes batches itself."""
-    batch_ns, loop_ns = work.whole_ns, demand.batch_ns + work.parent_ns
+    batch_ns, loop_ns = work.whole_ns, demand.batch_ns + work.handling_ns
     found = _shared_limits(work, host, demand, disk_bytes_per_s)
     if workers < 1:
         alone_ns = batch_ns + demand.batch_ns
@@ -73,7 +73,7 @@ def limits(
     found.append(
         Limit("workers", batch_ns / workers, f"{sentence} make one every {_span(batch_ns / workers)}")
     )
-    if demand.step_ns and demand.batch_ns >= work.parent_ns:
+    if demand.step_ns and demand.batch_ns >= work.handling_ns:
         found.append(
             Limit(
                 "step",
@@ -81,9 +81,11 @@ def limits(
                 f"the training loop takes {_span(loop_ns)} for a batch: data is not the limit",
             )
         )
-    elif work.parent_ns:
+    elif work.handling_ns:
         found.append(
-            Limit("parent", loop_ns, f"the training process is at work for {_span(work.parent_ns)} per batch")
+            Limit(
+                "parent", loop_ns, f"the training process is at work for {_span(work.handling_ns)} per batch"
+            )
         )
     return tuple(sorted(found, key=lambda each: -each.interval_ns))
 
@@ -91,7 +93,7 @@ def limits(
 def _shared_limits(work: Work, host: Host, demand: Demand, disk_bytes_per_s: float | None) -> list[Limit]:
     """Those that do not ask how many workers there are."""
     found = []
-    cpu_ns = work.typical_cpu_ns + work.parent_ns + _step_cpu_ns(demand)
+    cpu_ns = work.typical_cpu_ns + work.handling_ns + _step_cpu_ns(demand)
     if cpu_ns and host.cpus > 0:
         whose = f", this rank's share of {host.machine_cpus}" if host.ranks > 1 else ""
         found.append(
@@ -139,8 +141,8 @@ def knee(work: Work, host: Host, demand: Demand) -> int | None:
     cpu_ns = work.typical_cpu_ns
     if cpu_ns <= 0:
         return None
-    own_ns = work.parent_ns + _step_cpu_ns(demand)
-    interval_ns = max(demand.batch_ns + work.parent_ns, (cpu_ns + own_ns) / host.cpus)
+    own_ns = work.handling_ns + _step_cpu_ns(demand)
+    interval_ns = max(demand.batch_ns + work.handling_ns, (cpu_ns + own_ns) / host.cpus)
     free = host.cpus - min(1.0, own_ns / interval_ns)
     return max(1, math.ceil(free * work.whole_ns / cpu_ns - SCRAP))
 
@@ -156,9 +158,9 @@ def most(work: Work, host: Host, demand: Demand, *, disk_bytes_per_s: float | No
         )
     if full is not None:
         found.append(Most(full, "cpus", _knee_reason(work, host, full)))
-    if work.parent_ns:
-        count = math.ceil(batch_ns / (work.parent_ns + demand.batch_ns))
-        reason = f"the training process, at work for {_span(work.parent_ns)} per batch, takes no more than {_workers(count)} make"
+    if work.handling_ns:
+        count = math.ceil(batch_ns / (work.handling_ns + demand.batch_ns))
+        reason = f"the training process, at work for {_span(work.handling_ns)} per batch, takes no more than {_workers(count)} make"
         found.append(Most(max(1, count), "parent", reason))
     for limit in _shared_limits(work, host, demand, disk_bytes_per_s):
         if limit.name != "cpus":

@@ -66,7 +66,7 @@ def replay(
         capacity=capacity,
         in_order=in_order,
         split_rows=work.rows if split else 0,
-        parent_ns=work.parent_ns,
+        parent_ns=work.handling_ns,
         step_cpu_ns=min(demand.cpu_ns, demand.step_ns),
         step_off_ns=max(0, demand.step_ns - demand.cpu_ns),
         burst=demand.burst,

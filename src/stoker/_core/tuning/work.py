@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+ROUSING_NS = 250_000
+ROUSING_SHARE = 0.5
+"""A loop that waits for every batch falls asleep and wakes up for each, with cold caches: half of a small ``parent_ns`` is that."""
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -23,7 +27,7 @@ class Work:
     handover_ns: int = 0
     """Of a worker for sending a batch that is made: typically."""
     parent_ns: int = 0
-    """CPU time of the training process for a batch (m)."""
+    """CPU time of the training process for a batch that it waited for (m)."""
     batch_bytes: int = 0
     worker_bytes: int | None = None
     """Private memory that a worker takes."""
@@ -50,6 +54,11 @@ class Work:
     def whole_ns(self) -> float:
         """What a batch takes a worker, hand-over included (S)."""
         return self.typical_ns + self.handover_ns
+
+    @property
+    def handling_ns(self) -> float:
+        """Of the training process for a batch that is there: what is left of ``parent_ns`` without falling asleep and waking up."""
+        return self.parent_ns - min(ROUSING_NS, ROUSING_SHARE * self.parent_ns)
 
     @property
     def typical_cpu_ns(self) -> float:
