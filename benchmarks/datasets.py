@@ -58,7 +58,7 @@ class Jpegs(Dataset[Any]):
 
     def __init__(self, length: int = PLENTY, files: int = 8) -> None:
         self.length = length
-        self.files = [_jpeg(seed) for seed in range(files)]
+        self.files = [picture(seed) for seed in range(files)]
 
     def __len__(self) -> int:
         return self.length
@@ -128,7 +128,7 @@ class Labelled(Dataset[Any]):
         return len(file_name), label
 
 
-def _jpeg(seed: int) -> bytes:
+def picture(seed: int) -> bytes:
     """Return a 500x375 picture somewhat like a photo: smooth colour with a little noise."""
     from PIL import Image
 
