@@ -45,6 +45,15 @@ def find(dataset: Any, batch_size: int | None, *, ranks: int | None = None) -> P
         return None
 
 
+def find_key(dataset: str, batch_size: int | None, *, ranks: int | None = None) -> Profile | None:
+    """The same by the dataset's key (``identity.dataset_key``), for whoever does not have the dataset. Never raises."""
+    try:
+        return _found(dataset, batch_size, machine_key(), ranks or local_ranks(os.environ)[0])
+    except Exception as error:
+        _log.debug("no profile: %s: %s", type(error).__name__, error)
+        return None
+
+
 def save(profile: Profile) -> Path:
     """Write it, in the place of one for the same work. Returns the file. Raises OSError, which says why not."""
     place = folder(os.environ)

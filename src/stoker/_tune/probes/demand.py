@@ -1,7 +1,7 @@
 """Calls the user's step function on batches that were made before: what a step takes when data takes nothing.
 
 ``subject.trial``: ``step`` (where the function is; not needed when it came with the subject), ``seconds`` (2 by default),
-``burst``, ``limit_s`` for making the batches. In the patient itself: the function is kept for blocks.
+``burst`` (calls that make a step), ``limit_s`` for making the batches. In the patient itself: the function is kept for blocks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def probe(subject: Subject) -> Demand:
     subject.touch(None)
     _warm_up(step, batches, subject)
     wall_ns, cpu_ns = _timed(step, batches, seconds, subject)
-    return Demand(wall_ns, cpu_ns, source="step", burst=max(1, int(trial.get("burst", 1))))
+    burst = max(1, int(trial.get("burst", 1)))
+    return Demand(burst * wall_ns, burst * cpu_ns, source="step", burst=burst)
 
 
 def _batches(subject: Subject, seconds: float, limit_s: float) -> list[Any]:
