@@ -13,6 +13,7 @@ from stoker._metrics.processes import footprint
 
 _TRACKER_S = 1.0
 _LOOK_S = 0.1
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Kin:
@@ -34,15 +35,19 @@ class Kin:
         return found
 
     def weigh(self, pid: int, limit_bytes: int | None) -> int:
-        """Bytes that these processes take for themselves. Resident pages are a quick bound; those that forks share are left out."""
-        members = self.members(pid)
-        resident = 0
+        """Bytes that these processes take for themselves. Resident pages are a quick bound; those that forks share are left out.
+
+        It is called while speeds are measured: only what came of the patient is looked at, not all processes there are.
+        """
+        members = _kin(pid) or [each.pid for each in self.members(pid)]
         for each in members:
-            with suppress(psutil.Error):
-                resident += each.memory_info().rss
+            if each not in self._seen and each != self._patient:
+                with suppress(psutil.Error):
+                    self._seen[each] = psutil.Process(each)
+        resident = sum(_resident_bytes(each) for each in members)
         if limit_bytes is None or resident <= limit_bytes:
             return resident
-        weights = [footprint(each.pid) for each in members]
+        weights = [footprint(each) for each in members]
         return sum(each.private_bytes for each in weights if each is not None)
 
     def settle(self) -> None:
@@ -98,6 +103,34 @@ class Kin:
             return (os.getsid(pid) if group == self._patient else os.getpgid(pid)) == group
         except OSError:
             return False
+
+
+def _kin(pid: int) -> list[int]:
+    """A process and what came of it, as the kernel lists children; nothing where it does not."""
+    found = [pid]
+    for each in found:  # it grows
+        try:
+            threads = os.listdir(f"/proc/{each}/task")
+        except OSError:  # it has ended
+            continue
+        for thread in threads:
+            try:
+                with open(f"/proc/{each}/task/{thread}/children", "rb") as children:
+                    found += map(int, children.read().split())
+            except FileNotFoundError:
+                if each == pid and thread == str(pid):
+                    return []
+            except (OSError, ValueError):
+                continue
+    return found
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as statm:
+            return int(statm.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def is_tracker(process: psutil.Process) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from statistics import median
 from typing import Any
 
 from stoker._core.tuning.block import Block
+from stoker._core.tuning.race import RUNQ
 from stoker._core.tuning.setting import Setting
 from stoker._core.tuning.standing import Counted, Standing
 from stoker._core.tuning.work import Demand, Host
@@ -187,8 +189,9 @@ class _Run:
     def result(self) -> Comparison:
         """As of now."""
         settings = list(self._names)
+        counted = calm(self._counted)
         baseline = next((each for each in settings if each not in self._failed), Setting(engine="torch"))
-        standing = Standing(self._counted, baseline)
+        standing = Standing(counted, baseline)
         lanes = []
         for setting in settings:
             point = standing.point(setting, failure=self._failed.get(setting, ""))
@@ -208,7 +211,7 @@ class _Run:
             rounds=self._rounds,
             demand=self._demand,
             host=self.host,
-            warnings=self.warnings,
+            warnings=(*self.warnings, *crowded(self._counted, self.host)),
             stopped=self.stopped,
             spent_s=time.monotonic() - self._began,
             failure=self.failure,
@@ -286,6 +289,34 @@ def advised(host: Host) -> Setting:
     except (AttributeError, OSError):
         count = host.machine_cpus
     return Setting(max(1, count), pin=host.accelerator is not None, engine="torch")
+
+
+def calm(counted: Sequence[Counted]) -> list[Counted]:
+    """With those marked that others disturbed: workers waited for a CPU much more than in the calmest block of the same setting.
+
+    At least two of each count.
+    """
+    found = []
+    for setting in {each.block.setting: None for each in counted}:
+        own = sorted(
+            (each for each in counted if each.block.setting == setting),
+            key=lambda each: each.block.runq_share or 0.0,
+        )
+        least = own[0].block.runq_share or 0.0
+        for place, each in enumerate(own):
+            hit = place >= _LEAST_ROUNDS and (each.block.runq_share or 0.0) > least + RUNQ
+            found.append(replace(each, disturbed=hit))
+    return found
+
+
+def crowded(counted: Sequence[Counted], host: Host) -> tuple[str, ...]:
+    """A warning where other programs left no CPU idle."""
+    told = [each.block.foreign_cpus for each in counted if each.block.foreign_cpus is not None]
+    if not told or median(told) <= max(0.5, host.machine_cpus - 1):
+        return ()
+    return (
+        f"Other programs used {median(told):.1f} of {host.machine_cpus} CPUs meanwhile: an idle machine gives other numbers.",
+    )
 
 
 def said(lanes: list[Lane], standing: Standing) -> str:
