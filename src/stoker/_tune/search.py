@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from stoker._core.tuning import candidates, verdict
@@ -30,6 +30,8 @@ _FIRST_SHARE = 0.55
 """Of the time for the race, until the best is looked around."""
 _MORE_SHARE = 0.12
 """With less of it left nobody joins."""
+_LEAST_ROUNDS = 2.5
+"""Somebody joins when there is time for so many rounds with the best one."""
 _HEADSPACE_S = 1.5
 _HANG_S = 15.0
 """A block without a sign of life for so long hangs, or is too slow to be measured."""
@@ -306,15 +308,19 @@ class Search:
 
     @property
     def safe(self) -> Setting:
-        """The answer where nothing was measured: by the machine alone."""
-        pin = self.target.setting.pin if self.target is not None else False
+        """The answer where nothing was measured: what there is, as far as the machine alone does not speak against it."""
+        own = self.target.setting if self.target is not None else Setting()
         bounds = self.bounds
         if not bounds.workers:
-            return Setting(0, pin=pin)
+            return replace(
+                own, workers=0, prefetch=None, start_method=None, split=None, threads=1, executor="process"
+            )
         count = safe_workers(self.host)
         if bounds.most is not None:
             count = min(count, bounds.most)
-        return Setting(count, prefetch=2, pin=pin)
+        if 1 <= own.workers <= max(count, bounds.most or math.floor(self.host.cpus)):
+            return own
+        return replace(own, workers=count, prefetch=own.prefetch or 2)
 
 
 def this_host(ranks: int | None) -> Host:

@@ -161,7 +161,7 @@ def test_with_a_demand_no_more_workers_than_it_needs():
 
 
 def test_a_budget_that_loading_has_spent_gives_the_safe_answer():
-    fake = Fake(budget_s=1.0)
+    fake = Fake(DATASET, budget_s=1.0)
     found = tuned(fake)
     assert found.recommended == Setting(3, prefetch=2)
     assert found.stopped == "budget"
@@ -180,7 +180,7 @@ def test_a_small_budget_is_kept():
 
 
 def test_ctrl_c_gives_the_best_so_far():
-    early = tuned(Fake(interrupt_at=1))
+    early = tuned(Fake(DATASET, interrupt_at=1))
     assert early.stopped == "interrupted"
     assert early.recommended == Setting(3, prefetch=2)
     assert "interrupted" in early.verdict
@@ -191,11 +191,19 @@ def test_ctrl_c_gives_the_best_so_far():
 
 
 def test_samples_that_all_raise_end_in_a_safe_answer():
-    found = tuned(Fake(work=[Lost("no batch could be made: sample 0: ValueError: boom")]))
+    found = tuned(Fake(DATASET, work=[Lost("no batch could be made: sample 0: ValueError: boom")]))
     assert found.stopped == "failed"
     assert "boom" in found.failure
     assert "boom" in found.verdict
     assert found.recommended == Setting(3, prefetch=2)
+
+
+def test_without_measurements_a_loader_keeps_what_the_machine_does_not_speak_against():
+    sane = tuned(Fake(work=[Lost("x")]))
+    assert sane.recommended == TORCH
+    assert not sane.changed
+    much = Target("data.py:train", True, Setting(40, prefetch=4, engine="torch"), 32, 300, False)
+    assert tuned(Fake(much, work=[Lost("x")])).recommended == Setting(3, prefetch=4, engine="torch")
 
 
 def test_a_sample_that_ends_the_process_is_left_out():
@@ -209,7 +217,7 @@ def test_a_sample_that_ends_the_process_is_left_out():
 
 def test_a_sample_that_hangs_twice_ends_it():
     hang = Lost("it hung at sample 3: no answer for 15 s", Mishap("hung", 3, "no answer for 15 s"))
-    found = tuned(Fake(work=[hang, hang, COMPUTE]))
+    found = tuned(Fake(DATASET, work=[hang, hang, COMPUTE]))
     assert "hung" in found.failure
     assert found.recommended == Setting(3, prefetch=2)
 
@@ -230,7 +238,7 @@ def test_when_every_setting_fails_the_answer_is_safe():
         def __missing__(self, setting: Setting) -> str:
             return "RuntimeError: no shared memory"
 
-    found = tuned(Fake(plant=Plant(Law(), failures=All())))
+    found = tuned(Fake(DATASET, plant=Plant(Law(), failures=All())))
     assert found.stopped == "failed"
     assert "no shared memory" in found.failure
     assert found.recommended == Setting(3, prefetch=2)

@@ -115,14 +115,14 @@ class Race:
         """The blocks of the next round, in the order to run them in; None when it is over, or there is no time for one."""
         if self._again:
             again = [each for each in self._again if each in self.alive]
-            if again and self._cost_s(again) <= left_s:
+            if again and self.cost_s(again) <= left_s:
                 return self._entries(again, left_s)
             self._close_round()
         if not self._decide():
             return None
-        if self.rounds and self._cost_s(self.alive) > left_s:
+        if self.rounds and self.cost_s(self.alive) > left_s:
             self._squeeze(left_s)
-            if len(self.alive) < 2 or self._cost_s(self.alive) > left_s:
+            if len(self.alive) < 2 or self.cost_s(self.alive) > left_s:
                 self.stopped = "budget"
                 return None
         order = self.alive.copy()
@@ -195,7 +195,7 @@ class Race:
             _SHORTEST_S,
         )
 
-    def _cost_s(self, settings: Iterable[Setting]) -> float:
+    def cost_s(self, settings: Iterable[Setting]) -> float:
         """A round of these; the first block of a setting, which starts workers, is told of others by what theirs took."""
         firsts = [costs[0] for costs in self._costs.values()] or [_SHORTEST_S + _START_S]
         total = 0.0
@@ -277,9 +277,9 @@ class Race:
         ranked = sorted(
             self.alive, key=lambda each: standing.ratio(each, best).middle if standing.rounds(each) else 9.0
         )
-        while len(ranked) > 2 and self._cost_s(ranked) > left_s:
+        while len(ranked) > 2 and self.cost_s(ranked) > left_s:
             ranked.pop()
-        if self._cost_s(ranked) <= left_s:
+        if self.cost_s(ranked) <= left_s:
             for each in set(self.alive).difference(ranked):
                 self._leave(each, "no time was left for it")
 

@@ -110,7 +110,7 @@ class Standing:
 
     def tied(self, among: Iterable[Setting] | None = None) -> tuple[Setting, ...]:
         """The leader, and those that are within 3 % of it."""
-        candidates = tuple(each for each in (among or self.settings) if each in self._blocks)
+        candidates = self._proven(each for each in (among or self.settings) if each in self._blocks)
         leader = self.leader(candidates)
         return tuple(each for each in candidates if self.likely(each, leader) <= 1 + TIE)
 
@@ -125,6 +125,12 @@ class Standing:
         memory = {each: self.memory_bytes(each) for each in left}
         left = _least(left, {each: told for each, told in memory.items() if told is not None}, MEMORY_TIE)
         return self._plainer(min(left, key=lambda each: (each.workers, effort(each), order(each))))
+
+    def _proven(self, settings: Iterable[Setting]) -> tuple[Setting, ...]:
+        """Without those that had one block where others had more: one may be anything."""
+        found = tuple(settings)
+        least = min(2, max((self.rounds(each) for each in found), default=0))
+        return tuple(each for each in found if self.rounds(each) >= least)
 
     def _plainer(self, chosen: Setting) -> Setting:
         """The same workers with less to write, unless that is surely slower: a refinement has to earn its place."""

@@ -134,8 +134,7 @@ def _verdict(case: Case, gain: Interval | None) -> str:
         instead = "" if case.baseline == case.chosen else f" rather than {base}"
     if gain.middle < TIE:
         return f"Take {chosen}{instead}: {_cheaper(case)}{doubt}."
-    share = f"{gain.middle:.0%} less time a step (90 %: {gain.low:.0%} to {gain.high:.0%})"
-    return f"Take {chosen}{instead}: {share}{doubt}."
+    return f"Take {chosen}{instead}: {gain.middle:.0%} less time a step{doubt}."
 
 
 def _cheaper(case: Case) -> str:
@@ -189,7 +188,9 @@ def _tie(case: Case) -> Iterator[str]:
     alike = [
         each
         for each in case.points
-        if each.blocks and each is not chosen and each.ratio.middle <= chosen.ratio.middle * (1 + TIE)
+        if each.blocks
+        and described(each.setting) != described(case.chosen)
+        and each.ratio.middle <= chosen.ratio.middle * (1 + TIE)
     ]
     if not alike or case.fine:
         return
@@ -214,8 +215,6 @@ def _warnings(case: Case) -> Iterator[str]:
         yield "The dataset is iterable: another number of workers reads its items in another order."
     if case.crowded:
         yield "Other programs left no CPU idle: on an idle machine the answer may be another one."
-    if case.measured and not case.demand.step_ns and not case.fine:
-        yield "Nothing is known of the training step, so the fastest setting wins; with --step-ms fewer workers may do."
     if case.batches is not None and 0 < case.batches < _FEW_BATCHES:
         yield f"An epoch has {counted(case.batches, 'batch', 'batches')}: it was gone through again and again, from caches."
     if (

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import os
+import types
 from typing import Any
 
 from stoker._core.tuning.setting import Setting
 from stoker._metrics.identity import dataset_key
 from stoker._patients.subject import Subject
+from stoker._patients.target import is_library
 from stoker._tune.facts.target import Target
 
 _KEYS = (
@@ -31,7 +33,7 @@ def probe(subject: Subject) -> Target:
         batch_size=_plain(subject.arguments.get("batch_size")),
         batches=_batches(subject),
         stream=subject.is_stream,
-        asks_worker=not subject.is_stream or _asks_worker(dataset),
+        asks_worker=not subject.is_stream or _asks_worker(subject),
         in_order=bool(getattr(loader, "in_order", True)),
         own_collate=loader is not None and not _torchs(loader),
         own_seeds=getattr(loader, "rng", "batch") == "torch",
@@ -96,17 +98,45 @@ def _batches(subject: Subject) -> int | None:
     return samples if size is None else -(-samples // size)
 
 
-def _asks_worker(dataset: Any) -> bool:
-    """Whether some class of the dataset's mentions ``get_worker_info``; True too where its source cannot be read."""
-    for kind in type(dataset).__mro__[:-1]:
-        if kind.__module__.startswith("torch.utils.data"):
+def _asks_worker(subject: Subject) -> bool:
+    """Whether the dataset's code asks which worker it is in, or may for all that can be seen: a library's is not looked into.
+
+    A ``worker_init_fn`` may give each worker its share as well.
+    """
+    if subject.arguments.get("worker_init_fn") is not None:
+        return True
+    dataset = subject.dataset
+    if is_library(getattr(inspect.getmodule(type(dataset)), "__file__", None) or ""):
+        return True
+    parts = [
+        each
+        for each in vars(dataset).values()
+        if hasattr(type(each), "__iter__") and hasattr(each, "__dict__")
+    ]
+    functions = [
+        each
+        for kind in {type(each) for each in (dataset, *parts)}
+        for base in kind.__mro__
+        for each in vars(base).values()
+        if isinstance(each, types.FunctionType)
+    ]
+    seen: set[types.FunctionType] = set()
+    while functions:
+        function = functions.pop()
+        if function in seen or is_library(function.__code__.co_filename):
             continue
-        try:
-            if "worker_info" in inspect.getsource(inspect.getmodule(kind) or kind):
-                return True
-        except (OSError, TypeError):
+        seen.add(function)
+        names = _names(function.__code__)
+        if any("worker_info" in name for name in names):
             return True
+        found = (function.__globals__.get(name) for name in names)
+        functions += [each for each in found if isinstance(each, types.FunctionType)]
     return False
+
+
+def _names(code: types.CodeType) -> set[str]:
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return {*code.co_names, *(name for each in inner for name in _names(each))}
 
 
 def _place(loader: Any) -> tuple[str, int] | None:
