@@ -43,6 +43,15 @@ if TYPE_CHECKING:
     help="With --trace: a trace of torch.profiler that was made in the run, to be in the same file.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the file of --trace.")
+@click.option(
+    "--what-if",
+    "questions",
+    multiple=True,
+    is_flag=False,
+    flag_value="usual",
+    metavar="CHANGES",
+    help="Replay the run otherwise: workers=8,window=32,cpus=+4,step=/2,order=any. Without CHANGES: the usual cases.",
+)
 def command(
     paths: tuple[Path, ...],
     as_json: bool,
@@ -51,6 +60,7 @@ def command(
     trace: Path | None,
     merge: Path | None,
     force: bool,
+    questions: tuple[str, ...],
 ) -> None:
     """Say what a run record shows: files, or folders of them (processes and loaders of one run).
 
@@ -63,6 +73,11 @@ def command(
             raise click.UsageError("--merge needs --trace: where to write both to")
         if profiled and trace is not None:
             raise click.UsageError("--trace writes a run record as a trace, and these are traces already")
+        if profiled and questions:
+            raise click.UsageError("--what-if replays a run record, and these are traces of a profiler")
+        if questions:
+            _what_if(paths, questions, as_json)
+            return
         shown = _traces(paths, **prices) if profiled else _records(paths, trace, merge, force, **prices)
     except (RecordError, TraceError) as error:
         click.echo(f"stoker report: {error}", err=True)
@@ -86,6 +101,22 @@ def _records(
     if trace is not None:
         _write_trace(record, trace, merge, force)
     return screen, judge(record, **prices)
+
+
+def _what_if(paths: tuple[Path, ...], questions: tuple[str, ...], as_json: bool) -> None:
+    """Replays a record under other circumstances. Raises RecordError."""
+    from stoker._metrics import journal
+    from stoker.report import what_if
+
+    try:
+        asked = [what_if.parse(each) for each in questions]
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--what-if") from None
+    answered = what_if.answer(journal.merged([journal.read(path) for path in paths]), asked)
+    if as_json:
+        click.echo(json.dumps(answered))
+    else:
+        what_if.show(answered)
 
 
 def _profiled(paths: tuple[Path, ...]) -> bool:

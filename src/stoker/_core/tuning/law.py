@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from stoker._core.tuning.point import Point
-from stoker._core.tuning.setting import Setting
-
 KNEE = 0.05
 """The knee is the least number of workers within this share of the law's best."""
 
@@ -100,22 +97,6 @@ def curve(points: Iterable[tuple[int, float]]) -> dict[str, Any]:
         told["knee"] = law.knee(most)
         told["peak"] = law.peak
     return told | _loss(best)
-
-
-def curve_of(points: Iterable[Point], setting: Setting) -> dict[str, Any]:
-    """The curve of points that differ from a setting in workers and window alone; those without workers belong to every curve."""
-    kind = (setting.executor, setting.threads, setting.engine)
-    chosen = [
-        (each.setting.workers, each.interval_ns.middle)
-        for each in points
-        if not each.failure
-        and each.blocks
-        and (
-            not each.setting.workers
-            or kind == (each.setting.executor, each.setting.threads, each.setting.engine)
-        )
-    ]
-    return curve(chosen)
 
 
 def _loss(best: Sequence[tuple[int, float]]) -> dict[str, Any]:

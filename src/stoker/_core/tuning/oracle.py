@@ -98,11 +98,6 @@ def what_if(case: Case, work: Work) -> list[dict[str, Any]]:
     return [each.plain(work) for each in cases]
 
 
-def told(case: Case, work: Work, points: Iterable[Point]) -> dict[str, Any]:
-    """All that a tuning keeps of the oracle, as plain values: its error where things were measured, and what else would be."""
-    return {"error": error(points), "cases": what_if(case, work)}
-
-
 def table(
     work: Work,
     demand: Demand,
