@@ -9,6 +9,10 @@ from typing import cast
 import click
 
 _COMMANDS = {
+    "bench": (
+        "stoker.cli.bench",
+        "Run torch's DataLoader and stoker, tuned, side by side on your own dataset.",
+    ),
     "doctor": (
         "stoker.cli.doctor",
         "Say what is wrong with a dataset, a loader or this machine, before the run.",

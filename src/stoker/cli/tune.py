@@ -2,61 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from stoker.cli.asking import about_the_run, progress, run_arguments
 from stoker.cli.ending import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
 
 if TYPE_CHECKING:
     from stoker._tune.result import Tuning
-    from stoker._tune.tuning import Progress
 
 _FAILED = 1
-_PAUSE_S = 2.0
-"""Between two lines where standard error is no terminal."""
 
 
 @click.command()
 @click.argument("target", required=False)
-@click.option(
-    "--batch-size", type=click.IntRange(min=1), help="In place of the loader's own; a dataset has none."
-)
-@click.option(
-    "--step-ms",
-    type=click.FloatRange(min=0, min_open=True),
-    callback=seconds,
-    metavar="MS",
-    help="What a training step takes on data that is there.",
-)
-@click.option(
-    "--step", metavar="MODULE:FUNCTION", help="Your training step, a function of a batch: it is measured."
-)
-@click.option(
-    "--record",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="FILE",
-    help="The record of a run, which knows what a step takes.",
-)
-@click.option(
-    "--accumulate",
-    type=click.IntRange(min=1),
-    default=1,
-    metavar="N",
-    help="Batches that a step pulls back to back (gradient accumulation).",
-)
-@click.option(
-    "--ranks",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Training processes on this machine. As the environment says, by default.",
-)
+@about_the_run
 @click.option(
     "--budget",
     type=click.FloatRange(min=1),
@@ -102,9 +65,7 @@ def command(
     Exit code: 0, 1 when TARGET could not be tuned (the answer is then a safe one), 2 when it cannot be loaded or an option is
     wrong, 130 after Ctrl-C.
     """
-    given = [name for name in ("step_ms", "step", "record") if options[name] is not None]
-    names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-    require(len(given) > 1, f"{names} contradict each other: a step takes what it takes")
+    arguments = run_arguments(options)
     require(
         as_json and (fix or write),
         f"--json and {'--write' if write else '--fix'} contradict each other: one is printed",
@@ -119,7 +80,7 @@ def command(
     )
     try:
         with tidy_ends():
-            tuning = _tuned(str(target), options) if shown is None else _read(shown)
+            tuning = _tuned(str(target), arguments, options) if shown is None else _read(shown)
             if output is not None:
                 from stoker._tune.forms import data
 
@@ -132,25 +93,19 @@ def command(
     sys.exit(INTERRUPTED if tuning.stopped == "interrupted" else _FAILED if tuning.failure else 0)
 
 
-def _tuned(target: str, options: dict[str, Any]) -> Tuning:
+def _tuned(target: str, arguments: dict[str, Any], options: dict[str, Any]) -> Tuning:
     """What the tuner says. Ends with code 2 when the target cannot be loaded, or options contradict it."""
     from stoker._tune import tuning
     from stoker.errors import RecordError, TargetError
 
-    step_ms, record = options["step_ms"], options["record"]
-    with _progress() as progress:
+    with progress("Tuning") as tell:
         try:
             return tuning.tune(
                 target,
-                batch_size=options["batch_size"],
-                step=options["step"],
-                step_s=None if step_ms is None else step_ms / 1000,
-                record=None if record is None else str(record),
-                accumulate=options["accumulate"],
-                ranks=options["ranks"],
+                **arguments,
                 budget_s=options["budget"],
                 save=not options["no_save"],
-                progress=progress,
+                progress=lambda what, share, best: tell(_told(what, best), share),
             )
         except (TargetError, RecordError, ValueError) as error:
             refused = error
@@ -220,46 +175,6 @@ def _fix(tuning: Tuning, write: bool) -> None:
         click.echo(f"stoker tune: {error}", err=True)
         sys.exit(MISUSED)
     click.echo(f"Changed {patch.file}", err=True)
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar on standard error that goes when it is done, with the best so far; lines where that is no terminal."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield _Lines().tell
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    bar = Progress(
-        TextColumn("Tuning"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.description}", markup=False),
-        TimeElapsedColumn(),
-        console=Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR"))),
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task("", total=1.0)
-
-        def tell(what: str, share: float, best: Tuning | None) -> None:
-            bar.update(task, description=_told(what, best), completed=max(0.0, min(1.0, share)))
-
-        yield tell
-
-
-class _Lines:
-    """What is being done, a line when that changes, but not more often than somebody could read."""
-
-    def __init__(self) -> None:
-        self._last = ""
-        self._at = float("-inf")
-
-    def tell(self, what: str, share: float, best: Tuning | None) -> None:
-        line, now = _told(what, best), time.monotonic()
-        if line and line != self._last and now - self._at >= _PAUSE_S:
-            self._last, self._at = line, now
-            click.echo(f"[{max(0.0, min(1.0, share)):4.0%}] {line}", err=True)
 
 
 def _told(what: str, best: Tuning | None) -> str:

@@ -16,7 +16,7 @@ from stoker._tune import tuning as tuner
 from stoker._tune.edits import edits
 from stoker._tune.forms import data
 from stoker._tune.result import Tuning
-from stoker.cli import tune
+from stoker.cli import asking, tune
 from stoker.cli.main import main
 from stoker.errors import RecordError, TargetError
 from tests.unit.tuning.tunings import BEST, NOW, OTHER, target, tuning
@@ -231,14 +231,14 @@ def test_lines_come_when_something_changes_and_not_too_often(
 ) -> None:
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    lines = tune._Lines()
-    lines.tell("one worker", 0.0, None)
-    lines.tell("two workers", 0.1, None)
+    lines = asking.Lines()
+    lines.tell("one worker", 0.0)
+    lines.tell("two workers", 0.1)
     now = 5.0
-    lines.tell("one worker", 0.1, None)
-    lines.tell("3 workers", 1.7, tuning(OTHER))
+    lines.tell("one worker", 0.1)
+    lines.tell(tune._told("3 workers", tuning(OTHER)), 1.7)
     now = 10.0
-    lines.tell("3 workers", 1.8, tuning(OTHER))
+    lines.tell(tune._told("3 workers", tuning(OTHER)), 1.8)
     assert capsys.readouterr().err.splitlines() == [
         "[  0%] one worker",
         "[100%] 3 workers · best so far: 8 threads × 2, 4 threads each, spawn, split, pinned (−41%)",
@@ -254,8 +254,8 @@ def test_a_bar_on_a_terminal_goes_when_it_is_done(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("COLUMNS", "140")
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    with tune._progress() as tell:
-        tell("racing [5] settings", 0.5, tuning())
+    with asking.progress("Tuning") as tell:
+        tell(tune._told("racing [5] settings", tuning()), 0.5)
     shown = stream.getvalue()
     assert "Tuning" in shown
     assert "racing [5] settings · best so far: 3 workers × 4" in shown

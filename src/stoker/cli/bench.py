@@ -1,0 +1,102 @@
+"""``stoker bench``: torch's loader and ours side by side, on the user's own dataset."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stoker.cli.asking import about_the_run, progress, run_arguments
+from stoker.cli.ending import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
+
+if TYPE_CHECKING:
+    from stoker._tune.comparison import Comparison
+
+_FAILED = 1
+
+
+@click.command()
+@click.argument("target")
+@about_the_run
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=1),
+    callback=seconds,
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For the comparison.",
+)
+@click.option(
+    "--tune-budget",
+    type=click.FloatRange(min=1),
+    callback=seconds,
+    default=45.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For tuning, where no profile is there.",
+)
+@click.option("--fresh", is_flag=True, help="Tune again, although a profile is there.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the screen.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write JSON to a file as well.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the file of --output.")
+def command(target: str, as_json: bool, output: Path | None, force: bool, **options: Any) -> None:
+    """Race TARGET (as for stoker tune): torch's DataLoader by default and by the usual advice, yours as it is, stoker tuned.
+
+    stoker's setting is that of the profile that stoker tune left, else it is tuned first. Ctrl-C gives what there is.
+
+    Exit code: 0, 1 when nothing could be compared, 2 when TARGET cannot be loaded or an option is wrong, 130 after Ctrl-C.
+    """
+    arguments = run_arguments(options)
+    require(
+        output is not None and output.exists() and not force,
+        f"{output} exists: pass --force to write over it",
+    )
+    try:
+        with tidy_ends():
+            found = _raced(target, arguments, options)
+            _tell(found, as_json, output)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    sys.exit(INTERRUPTED if found.stopped == "interrupted" else _FAILED if found.failure else 0)
+
+
+def _raced(target: str, arguments: dict[str, Any], options: dict[str, Any]) -> Comparison:
+    """What came of it. Ends with code 2 when the target cannot be loaded, or options contradict it."""
+    from stoker._tune import bench
+    from stoker.errors import RecordError, TargetError
+
+    with progress("Racing") as tell:
+        try:
+            return bench.bench(
+                target,
+                **arguments,
+                budget_s=options["budget"],
+                tune_s=options["tune_budget"],
+                fresh=options["fresh"],
+                progress=tell,
+            )
+        except (TargetError, RecordError, ValueError) as error:
+            refused = error
+    if isinstance(refused, TargetError):
+        refuse("bench", refused)
+    click.echo(f"stoker bench: {refused}", err=True)
+    sys.exit(MISUSED)
+
+
+def _tell(found: Comparison, as_json: bool, output: Path | None) -> None:
+    from stoker._tune.forms import comparison
+
+    if output is not None:
+        deliver("bench", comparison.as_json(found), output)
+    if as_json:
+        deliver("bench", comparison.as_json(found), None)
+    else:
+        comparison.show(found)
