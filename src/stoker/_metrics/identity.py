@@ -166,9 +166,12 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
         for name in (slots,) if isinstance(slots, str) else slots:
             if isinstance(each.__dict__.get(name), types.MemberDescriptorType) and name not in found:
                 found[name] = getattr(value, name, None)
+    library = f"-packages{os.sep}" in _file(type(value).__module__)
     for name, inner in sorted(found.items()):
         if name.strip("_") in _PASSING:
             continue
+        if library and isinstance(inner, dict) and name != "_modules":
+            continue  # what a transform remembers of its last sample
         private = name.startswith("_") and name not in ("_modules", "_buffers")
         if not private or (inner is not None and _plain(inner)):
             yield name, inner
@@ -199,6 +202,8 @@ def _mentioned(functions: list[types.FunctionType]) -> list[tuple[str, Any]]:
     found: dict[str, Any] = {}
     for function in functions:
         for name in _names(function.__code__):
+            if name.startswith("__"):  # a script's own name is another one when it is loaded
+                continue
             value = function.__globals__.get(name)
             own = isinstance(value, types.FunctionType) and value.__module__ == function.__module__
             if own or (value is not None and name.strip("_").lower() not in _PASSING and _plain(value)):

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import runpy
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,19 @@ def test_what_differs_between_ranks_and_moments_does_not_count() -> None:
     assert dataset_key(pictures(names={"b", "a"})) == dataset_key(pictures(names={"a", "b"}))
 
 
+def test_what_a_transform_remembers_of_a_sample_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As albumentations' do."""
+    library = types.ModuleType("somebodys")
+    library.__file__ = "/lib/site-packages/somebodys.py"
+    monkeypatch.setitem(sys.modules, "somebodys", library)
+    monkeypatch.setattr(Resize, "__module__", "somebodys")
+    one = pictures()
+    key = dataset_key(one)
+    one.transform.transforms[0].params = {"shape": (9, 9, 3)}
+    assert dataset_key(one) == key
+    assert dataset_key(pictures(256)) != key
+
+
 def test_sharing_changes_no_key() -> None:
     long = pictures(count=1000)
     key = dataset_key(long)
@@ -136,7 +150,7 @@ def test_a_script_is_the_same_whether_it_runs_or_is_loaded(tmp_path: Path) -> No
         "        self.transform = lambda row: row + 1\n"
         "        self.size = (32, 32)\n"
         "    def __len__(self):\n        return 4\n"
-        "    def __getitem__(self, index):\n        return index in {'a', 'b'}\n"
+        "    def __getitem__(self, index):\n        return index in {'a', 'b'}, __name__\n"
         "rows = Rows()\n"
         "import sys\n"
         f"sys.path.insert(0, {str(Path(stoker.__file__).parent.parent)!r})\n"
