@@ -18,6 +18,9 @@ VARIED = 0.5
 MEMORY_SHARE = 2
 """New workers and their batches may take half of the memory that is left."""
 
+FULL = 0.9
+"""CPUs that are used to this share are full."""
+
 _ALMOST = 0.1
 """A worker that would have nine tenths of a CPU for itself is still worth one."""
 
@@ -59,13 +62,19 @@ def ceiling(window: Window, bounds: Bounds) -> Ceiling:
 
 
 def knee(window: Window, bounds: Bounds) -> Ceiling:
-    """Workers that fill the CPUs the training process leaves them. Those that mostly wait for something else fill them late."""
-    share = 1.0
-    if window.own_cpu_ns is not None and window.wall_ns > 0:
-        share = min(1.0, window.own_cpu_ns / window.wall_ns)
+    """Workers that fill the CPUs the training process leaves them. Those that mostly wait for something else fill them late.
+
+    By their times, or by what they were seen to use: workers that get into each other's way leave CPUs idle at times.
+    """
+    wall_ns = max(1, window.wall_ns)
+    share = 1.0 if window.own_cpu_ns is None else min(1.0, window.own_cpu_ns / wall_ns)
     free = max(1.0, bounds.cpus - share)
     own_ns = window.cpu_ns + window.off_ns
     fill = free * own_ns / window.cpu_ns if window.cpu_ns > 0 else math.inf if own_ns else free
+    used = window.cpu_ns * window.steps / wall_ns
+    left = free - (window.foreign_cpus or 0.0)
+    if 0 < used < FULL * left and (window.busy is None or window.busy >= AIM):
+        fill = max(fill, window.workers * left / used)
     count = min(bounds.most, math.ceil(fill - _ALMOST)) if math.isfinite(fill) else bounds.most
     where = f" ({bounds.cpus_reason})" if bounds.cpus_reason else ""
     on_cpu = f"{1 - window.off_share:.0%} of their time" if own_ns else "all the time"

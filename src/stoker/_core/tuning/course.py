@@ -32,8 +32,9 @@ STRIDE = 2
 """By how many it grows later on, at most."""
 
 OVERFULL = 1.5
+OVER = 2
 QUEUED = 0.3
-"""Workers beyond the CPUs by half that wait for one a third of the time are in each other's way."""
+"""Workers beyond the CPUs by half, and by two at least, that wait for one a third of the time are in each other's way."""
 
 THROTTLED = 0.05
 """Share of throttled periods from which on the quota is what to name."""
@@ -114,7 +115,7 @@ class Course(NamedTuple):
         queued = seen.runq_ns / max(1.0, seen.making_ns + seen.runq_ns)
         refuted = self.refuted.get("shrink")
         known = refuted is not None and fill <= refuted.workers
-        if seen.workers < OVERFULL * fill or queued < QUEUED or known:
+        if seen.workers < max(OVERFULL * fill, fill + OVER) or queued < QUEUED or known:
             return None
         text = f"{seen.workers} workers wait {queued:.0%} of their time for a CPU, and {fill} would fill those that there are"
         return self._action("shrink", fill, text, "crowded")
@@ -132,7 +133,7 @@ class Course(NamedTuple):
         if crew > have:
             text += ": more workers and more batches in the making"
             return self._action("grow", crew, text, "blocked", window=depth)
-        if depth > seen.window and "deepen" not in self.refuted:
+        if depth > seen.window and (blocked or "deepen" not in self.refuted):
             return self._action("deepen", have, f"{text}: room for more batches", "blocked", window=depth)
         if blocked:
             return self._hold(f"{text}: more workers would not help", "blocked")
@@ -143,11 +144,14 @@ class Course(NamedTuple):
         """Workers and window with which batches that take long hold up others least, by the replay."""
         have, window = self.seen.workers, self.seen.window
         goal, _ = self._goal()
-        crews = [have, goal] if goal > have and needed(self.seen) > have else [have]
-        options = []
-        for crew in crews:
+        more = goal > have and needed(self.seen) > have
+        options = [(have, window)]
+        for crew in [have, goal] if more else [have]:
             depth = max(1, round(window * crew / have))
-            options.append((crew, depth))
+            if crew > have:
+                options.append((crew, depth))
+            elif "deepen" in self.refuted:
+                continue
             while depth < self.bounds.window_most:
                 depth = min(self.bounds.window_most, 2 * depth)
                 options.append((crew, depth))

@@ -67,7 +67,7 @@ class Pilot:
         self._quiet = 0
         self._calm = 0
         self._absent = 0
-        self._said = ""
+        self._said: set[str] = set()
         self._refuted: dict[str, Refuted] = {}
 
     @property
@@ -98,8 +98,7 @@ class Pilot:
                 return None
             if not verdict.keep:
                 return self._revert(verdict.reason, refute=True, harmful=verdict.harmful)
-            self.trial = None
-            self._reference = Context.of(seen)
+            self._keep(self.trial, seen)
         self._seen = None
         return self._choose(seen)
 
@@ -132,7 +131,6 @@ class Pilot:
             return None
         self._reference, self._elsewhere = now, None
         self.opening, self._stretch, self._quiet, self._calm, self._seen = True, 1, 0, 0, None
-        self._said = ""
         trial = self.trial
         if trial is None:
             return None
@@ -158,6 +156,14 @@ class Pilot:
         if self._absent >= NEVER_CAME and self.trial is not None:
             self._refute(self.trial, harmful=False)
             self.trial, self._absent = None, 0
+
+    def _keep(self, trial: Trial, seen: Window) -> None:
+        """It stays. What it came from is thereby known not to pay: nothing is tried that leads back there."""
+        self.trial = None
+        self._reference = now = Context.of(seen)
+        back = {"grow": "shrink", "shrink": "grow"}.get(trial.action.kind)
+        if back == "shrink" or trial.action.code == "crowded":
+            self._refuted[str(back)] = Refuted(trial.before.workers, now, 1, harmful=False)
 
     def _refute(self, trial: Trial, *, harmful: bool) -> None:
         kind = trial.action.kind
@@ -191,19 +197,18 @@ class Pilot:
         elif seen.stall >= CALM:
             self._calm = 0
         else:
-            self._said = ""
             self._calm += 1
             if self._calm >= CALM_WINDOWS and not self.opening:
                 self._calm, action = 0, course.spare()
         if action is not None and action.kind != "hold":
             self.trial = Trial(action, seen)
             self._quiet = self._calm = 0
-            self._said = ""
+            self._said.clear()
             return action
         self._quiet += 1
         if self.opening and self._quiet >= QUIET_WINDOWS:
             self.opening, self._calm = False, 0
-        if action is None or action.code == self._said:  # said once, until something else is to be said
+        if action is None or action.code in self._said:  # once is enough, until something has changed
             return None
-        self._said = action.code
+        self._said.add(action.code)
         return action

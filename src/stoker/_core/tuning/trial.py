@@ -26,9 +26,23 @@ MOST_LOOKS = 8
 
 
 def uncertainty(window: Window) -> float:
-    """How far the interval may be off because batches take as different times as they do. Where nobody waits it shows nothing."""
-    spread = variation(window.batch_ns) / max(1, window.steps) ** 0.5
-    return float(spread * min(1.0, 2 * window.stall))
+    """By how much the mean of so many batch times may be off, as a share of it."""
+    return float(variation(window.batch_ns) / max(1, window.steps) ** 0.5)
+
+
+def lengthening(before: Window, after: Window) -> float:
+    """By which share the interval became longer, beyond what follows from the batches that chance put into the two windows.
+
+    Where the loop waits for workers, batches that happen to take longer make the interval longer. That is taken out, but not
+    more than chance explains: batches that take longer because there are more workers are what a trial is to find out.
+    """
+    weight = min(1.0, 2 * before.stall)
+    ratio = 1.0
+    if before.making_ns > 0 and after.making_ns > 0:
+        chance = 2 * (uncertainty(before) ** 2 + uncertainty(after) ** 2) ** 0.5
+        ratio = min(1 + chance, max(1 - min(0.5, chance), after.making_ns / before.making_ns))
+    expected_ns = before.interval_ns * (1 + weight * (ratio - 1))
+    return after.interval_ns / max(1.0, expected_ns) - 1
 
 
 class Verdict(NamedTuple):
@@ -50,10 +64,10 @@ class Trial:
     def judge(self, after: Window) -> Verdict | None:
         """With all that was seen since the action; None: look on."""
         self.looks += 1
-        longer = after.interval_ns / max(1.0, self.before.interval_ns) - 1
+        longer = lengthening(self.before, after)
         if self.action.kind == "shrink":
             return self._judge_shrink(after, longer)
-        noise = uncertainty(after)
+        noise = self._noise(after)
         last = self.looks >= (NOISY_LOOKS if noise > MARGIN else LOOKS)
         margin = 0.0 if last else max(MARGIN / self.looks, noise)
         gain = -longer
@@ -64,15 +78,24 @@ class Trial:
         return Verdict(False, gain < -GAIN, self._told(after))
 
     def _judge_shrink(self, after: Window, longer: float) -> Verdict | None:
-        waits_more = after.stall - self.before.stall >= STALL_RISE
-        if (waits_more and after.stall >= GAIN) or longer >= GAIN + MARGIN:
+        noise = self._noise(after)
+        waits_more = after.stall - self.before.stall >= STALL_RISE + noise
+        if (waits_more and after.stall >= GAIN) or longer >= GAIN + max(MARGIN, noise):
             return Verdict(False, True, self._told(after))
         drained = after.steps >= DRAINS * max(self.before.window, self.action.window)
-        if self.looks < MOST_LOOKS and (self.looks < LOOKS or not drained):
+        certain = drained and noise < MARGIN and self.looks >= LOOKS
+        if not certain and self.looks < MOST_LOOKS:
             return None
         if waits_more or longer >= GAIN:
             return Verdict(False, True, self._told(after))
         return Verdict(True, False, "")
+
+    def _noise(self, after: Window) -> float:
+        """How much of a difference chance explains: batch times that differ, and bursts of as many batches as workers."""
+        both = [
+            uncertainty(each) / 2 + each.workers / (4 * max(1, each.steps)) for each in (self.before, after)
+        ]
+        return min(1.0, 2 * max(self.before.stall, after.stall)) * max(both)
 
     def _told(self, after: Window) -> str:
         what = f"{self.action.workers} workers"
