@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker._core.tuning.rehearsal import Making, Rehearsal
-from stoker._core.tuning.replay import Replayed, replay, threads_speed
+from stoker._core.tuning.replay import LANE_ROW_NS, Replayed, replay, threads_speed
 from stoker._core.tuning.work import Demand, Work
 
 MS = 1_000_000
@@ -124,9 +124,10 @@ def test_threads_overlap_waits_and_not_the_gil() -> None:
     slept = replay(sleeping(32, rows=32), ENDLESS, workers=1, window=2, cpus=2, threads=8)
     computed = replay(computing(32, rows=32), ENDLESS, workers=1, window=2, cpus=2, threads=8)
     few_rows = replay(sleeping(32, rows=4), ENDLESS, workers=1, window=2, cpus=2, threads=8)
-    assert interval_ms(slept) == pytest.approx(4.0)
-    assert interval_ms(computed) == pytest.approx(32.0)
-    assert interval_ms(few_rows) == pytest.approx(8.0)
+    lanes_ms = LANE_ROW_NS / MS
+    assert interval_ms(slept) == pytest.approx(4.0 + 32 * lanes_ms)
+    assert interval_ms(computed) == pytest.approx(32.0 + 32 * lanes_ms)
+    assert interval_ms(few_rows) == pytest.approx(8.0 + 4 * lanes_ms)
 
 
 def test_threads_compute_as_far_as_they_were_seen_to() -> None:
@@ -134,7 +135,7 @@ def test_threads_compute_as_far_as_they_were_seen_to() -> None:
     inside = replay(work, ENDLESS, workers=1, window=2, cpus=4, threads=4)
     as_workers = replay(work, ENDLESS, workers=4, window=8, cpus=4, executor="thread")
     locked = replay(computing(32), ENDLESS, workers=4, window=8, cpus=4, executor="thread")
-    assert interval_ms(inside) == pytest.approx(8.0)
+    assert interval_ms(inside) == pytest.approx(8.0 + 8 * LANE_ROW_NS / MS)
     assert interval_ms(as_workers) == pytest.approx(8.0)
     assert interval_ms(locked) == pytest.approx(32.0)
     assert threads_speed(work, 3) == pytest.approx(3.0)

@@ -10,12 +10,21 @@ from event to event; a replay costs some microseconds per batch, whatever the le
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from stoker._core.policy import DEEPEN_LIMIT
 from stoker._core.tuning.rehearsal import Making, Rehearsal
 from stoker._core.tuning.setting import Setting
 from stoker._core.tuning.work import Demand, Work
+
+LANE_ROW_NS = 30_000
+"""CPU time that a row costs when it goes through one of a worker's threads."""
+
+TORCH_PARENT_NS = 600_000
+TORCH_SEND_NS = 300_000
+"""What a batch takes torch's loader beyond ours, in the training process and in the worker: a file of shared memory for each
+tensor, a descriptor, two more threads. Of small batches; large ones take it longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,10 @@ def replay_setting(
 ) -> Replayed:
     """The same for a setting, with its engine's habits. ``window``: in batches, where it is not the setting's."""
     ours = setting.engine == "stoker"
+    if not ours and setting.workers:
+        work = dataclasses.replace(
+            work, parent_ns=work.parent_ns + TORCH_PARENT_NS, handover_ns=work.handover_ns + TORCH_SEND_NS
+        )
     return replay(
         work,
         demand,
@@ -154,4 +167,8 @@ def _making(work: Work, cpu_ns: float, off_ns: float, threads: int) -> Making:
     rounds = -(-work.rows // lanes) / work.rows
     # What is still to be seen of the waits; at least the first row's, before there is anything to compute.
     exposed_ns = max(off_ns / work.rows, (fetch_ns + off_ns) * rounds - fetch_ns / speed)
-    return Making(sent_ns, min(off_ns, exposed_ns), speed if fetch_ns > work.collate_ns else 1.0)
+    return Making(
+        sent_ns + LANE_ROW_NS * work.rows,
+        min(off_ns, exposed_ns),
+        speed if fetch_ns > work.collate_ns else 1.0,
+    )
