@@ -250,17 +250,23 @@ class Search:
         assert race is not None
         while (entries := race.ask(self._visit.left_s - until_s)) is not None:
             told: list[tuple[Block, float]] = []
-            for entry in entries:
-                if self._visit.left_s < _LEAST_S:
-                    break
-                self._told(verdict.described(entry.setting))
-                began = self._clock()
-                block = self._block(entry)
-                told.append((block, self._clock() - began))
+            try:
+                self._heat(entries, told)
+            finally:  # what was measured before Ctrl-C counts
+                if told:
+                    race.tell(told)
             if not told:
                 return
-            race.tell(told)
             self._close_losers()
+
+    def _heat(self, entries: Iterable[Entry], told: list[tuple[Block, float]]) -> None:
+        for entry in entries:
+            if self._visit.left_s < _LEAST_S:
+                return
+            self._told(verdict.described(entry.setting))
+            began = self._clock()
+            block = self._block(entry)
+            told.append((block, self._clock() - began))
 
     def _block(self, entry: Entry) -> Block:
         """A block that ended its patient is told as a failure: whoever comes next gets a new one."""
@@ -273,7 +279,7 @@ class Search:
             "step_ns": self.demand.step_ns // burst,
             "step_cpu_ns": self.demand.cpu_ns // burst,
             "burst": burst,
-            "step": self._has_step,
+            "step": self._step or self._has_step,
             "limit_s": left_s,
         }
         try:

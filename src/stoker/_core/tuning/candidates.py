@@ -95,7 +95,7 @@ def _other_executors(
     sleepy = work.off_share > SLEEPY
     gain = work.threads_gain or 1.0
     if sleepy or gain > _THREADS_DO or not host.gil:
-        counts = [count for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if count <= max(most, 2)]
+        counts = [count for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if count <= max(2 * most, 2)]
         predicted = {
             count: predict(Setting(count, prefetch=2, executor="thread"), host, work, demand).interval_ns
             for count in counts

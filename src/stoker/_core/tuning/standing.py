@@ -142,7 +142,7 @@ class Standing:
         return chosen
 
     def rivals(self, chosen: Setting) -> tuple[Setting, ...]:
-        """Settings with other workers or another executor that may be as good as the chosen one: a repetition might take them."""
+        """Settings with other workers, executor or threads that may be as good as the chosen one: a repetition might take them."""
         leader = self.leader()
         found = []
         for each in self.settings:
@@ -244,8 +244,8 @@ def _kin(setting: Setting) -> tuple[int, str, int, str]:
     return setting.workers, setting.executor, setting.threads, setting.engine
 
 
-def _kind(setting: Setting) -> tuple[int, str]:
-    return setting.workers, setting.executor if setting.workers else "inline"
+def _kind(setting: Setting) -> tuple[int, str, int]:
+    return setting.workers, setting.executor if setting.workers else "inline", setting.threads
 
 
 def _least(settings: Sequence[Setting], costs: Mapping[Setting, float], tie: float) -> tuple[Setting, ...]:
