@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,17 +18,32 @@ class Late(Refused):
 
 
 @contextmanager
-def limit(seconds: float, what: str = "no batch came") -> Iterator[int]:
+def limit(
+    seconds: float,
+    what: str = "no batch came",
+    *,
+    look_s: float | None = None,
+    look: Callable[[], None] = lambda: None,
+) -> Iterator[int]:
     """Raise Late in whatever waits once the time is up. Main thread only; does not nest.
 
-    Yields until when, on ``perf_counter_ns``, something may be begun: a little before.
+    Yields until when, on ``perf_counter_ns``, something may be begun: a little before. ``look`` is called every ``look_s`` in
+    between, whatever is waited for.
     """
+    ends = time.monotonic() + seconds
+
+    def wind() -> None:
+        left_s = max(1e-3, ends - time.monotonic())
+        signal.setitimer(signal.ITIMER_REAL, left_s if look_s is None else min(look_s, left_s))
 
     def ring(number: int, frame: Any) -> None:
-        raise Late(f"{what} within {seconds:.3g} s")
+        if time.monotonic() >= ends:
+            raise Late(f"{what} within {seconds:.3g} s")
+        look()
+        wind()
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    wind()
     try:
         yield time.perf_counter_ns() + int(seconds * _EARLY * 1e9)
     finally:

@@ -67,22 +67,25 @@ def _shares(readings: list[tuple[int, ...]]) -> list[tuple[float, float]]:
 
 
 def made_since(
-    steps: dict[str, list[int]], since_ns: int, workers: int
+    steps: dict[str, list[int]], since_ns: int, workers: int, *, resumed_ns: int = 0
 ) -> tuple[tuple[int, ...], float | None]:
-    """From a record's table: a sample of batch times, parts of a batch together, and the busy share of so many workers."""
-    made: dict[tuple[int, int], int] = {}
+    """From a record's table: a sample of batch times, parts of a batch together, and the busy share of so many workers.
+
+    Of the batches that were asked for since then; those that workers had begun before ``resumed_ns`` lay still in between.
+    """
+    found: dict[tuple[int, int], int] = {}
     began_ns = ended_ns = 0
     names = ("epoch", "seq", "asked_ns", "given_ns", "received_ns", "sent_ns")
     for epoch, seq, asked, given, received, sent in zip(
         *(steps.get(name, ()) for name in names), strict=True
     ):
-        if asked < since_ns or not received or not sent:
+        if asked < since_ns or received < resumed_ns or not received or not sent:
             continue
-        made[epoch, seq] = made.get((epoch, seq), 0) + sent - received
+        found[epoch, seq] = found.get((epoch, seq), 0) + sent - received
         began_ns, ended_ns = began_ns or asked, given
-    if not made:
+    if not found:
         return (), None
-    each = tuple(made.values())
+    each = tuple(found.values())
     every = -(-len(each) // _SAMPLE)
     wall_ns = ended_ns - began_ns
     return each[::every], min(1.0, sum(each) / (workers * wall_ns)) if wall_ns > 0 else None

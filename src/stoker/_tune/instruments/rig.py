@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import multiprocessing.connection
 import os
+import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -20,6 +22,8 @@ from stoker._worker.hygiene import single_thread
 
 _FRESH = "stoker._patients.patient"
 """What runs in a patient that is an interpreter of its own."""
+_FAREWELL_S = 0.5
+_COURSE, _AVOID = "order", "order_avoid"
 _OURS = ("rng", "on_bad_sample", "memory_budget")
 """Arguments of stoker's own loader that change what a batch is or how much of it may wait: the target's are kept."""
 
@@ -29,25 +33,45 @@ class NoBatch(Refused):
 
 
 class Order:
-    """The batches of indices that the target's loader would ask for, again and again; single indices where it does not batch."""
+    """The batches of indices that the target's loader would ask for, again and again; single indices where it does not batch.
 
-    def __init__(self, subject: Subject) -> None:
+    All that are ``shared`` go on where the last one stopped: what one rig has read from storage is not another one's good luck.
+    """
+
+    def __init__(self, subject: Subject, *, shared: bool = True) -> None:
         self._subject = subject
+        self._shared = shared
 
     def __iter__(self) -> Iterator[Any]:
-        given = self._subject.arguments
-        whole = 0
-        if given.get("drop_last") and given.get("batch_sampler") is None:
-            whole = given.get("batch_size") or 0
+        if not self._shared:
+            yield from _endless(self._subject)
+            return
+        kept = self._subject.kept
         while True:
-            none = True
-            for batch in self._subject.batches():
-                if whole and len(batch) < whole:
-                    continue
-                none = False
-                yield batch
-            if none:
-                raise NoBatch("its sampler gives no batch")
+            if kept.get(_AVOID) != self._subject.avoid or _COURSE not in kept:
+                kept[_COURSE], kept[_AVOID] = _endless(self._subject), self._subject.avoid
+            try:
+                batch = next(kept[_COURSE])
+            except BaseException:  # of the user's sampler: it is not to be asked again
+                del kept[_COURSE]
+                raise
+            yield batch
+
+
+def _endless(subject: Subject) -> Iterator[Any]:
+    given = subject.arguments
+    whole = 0
+    if given.get("drop_last") and given.get("batch_sampler") is None:
+        whole = given.get("batch_size") or 0
+    while True:
+        none = True
+        for batch in subject.batches():
+            if whole and len(batch) < whole:
+                continue
+            none = False
+            yield batch
+        if none:
+            raise NoBatch("its sampler gives no batch")
 
 
 class Rig:
@@ -70,6 +94,10 @@ class Rig:
         self.batch_bytes = 0
         self.memory_bytes: int | None = None
         self.opened = False
+        self.filled = True
+        """Whether batches may be ready that were made while nobody took any."""
+        self.taken = 0
+        """Batches that came."""
         self._stream = subject.is_stream
         may_have_children()
         os.environ.pop(ENVIRONMENT, None)  # what is tried here is not the user's run
@@ -99,6 +127,7 @@ class Rig:
             self.open()
             return self.take()
         self._came = True
+        self.taken += 1
         return batch
 
     @property
@@ -115,7 +144,7 @@ class Rig:
         return max(self.setting.window, (ask() or 0) if ask is not None else 0)
 
     def pids(self) -> list[int]:
-        """Of its worker processes."""
+        """Of its worker processes that live."""
         workers = getattr(self._pool(), "_workers", None) or ()
         return [pid for pid in (getattr(each, "pid", None) for each in workers) if pid is not None]
 
@@ -124,8 +153,22 @@ class Rig:
         ask = getattr(getattr(self._pool(), "executor", None), "starting", None)
         return bool(ask()) if ask is not None else False
 
+    def pause(self) -> None:
+        """Stop its worker processes where they are: filling the window, they would take CPUs from the next rig's block."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let them go on, as if nothing had been."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self.pids():
+            with suppress(OSError):
+                os.kill(pid, number)
+
     def close(self) -> None:
         """Nothing is waited for: a worker may be in the middle of a sample that takes a minute."""
+        self.resume()
         iterator, self._iterator = self._iterator, None
         if self.setting.engine == "torch":
             if iterator is not None:
@@ -189,21 +232,34 @@ def _loader(subject: Subject, setting: Setting, order: Iterable[Any], on_bad_sam
 
 
 def _end_torch(iterator: Any) -> None:
-    """torch's own end waits 5 s for every worker that is at work. So they are killed, unknown to its handler of SIGCHLD, before."""
+    """torch's own end waits 5 s for every worker that is at work. Here all have the same moment, and are killed after it.
+
+    Its handler of SIGCHLD must not hear of that.
+    """
     from torch._C import _remove_worker_pids
 
     if getattr(iterator, "_worker_pids_set", False):
         _remove_worker_pids(id(iterator))
         iterator._worker_pids_set = False
+    workers = getattr(iterator, "_workers", ())
     done = getattr(iterator, "_workers_done_event", None)
     if done is not None:
         done.set()
-        iterator._workers_done_event = (
-            threading.Event()
-        )  # a worker that is killed may hold the lock of the real one
-    for worker in getattr(iterator, "_workers", ()):
+        for queue in iterator._index_queues:
+            with suppress(Exception):
+                queue.put(None)
+        _await(workers, _FAREWELL_S)  # one that is killed may hold a lock of the dataset's, for ever
+        iterator._workers_done_event = threading.Event()  # or that of the real one
+    for worker in workers:
         worker.kill()
     shut_down = getattr(iterator, "_shutdown_workers", None)
     if shut_down is not None:
         with suppress(Exception):
             shut_down()
+
+
+def _await(workers: Iterable[Any], seconds: float) -> None:
+    left = {worker.sentinel for worker in workers}
+    deadline = time.monotonic() + seconds
+    while left and (patience_s := deadline - time.monotonic()) > 0:
+        left -= set(multiprocessing.connection.wait(left, patience_s))

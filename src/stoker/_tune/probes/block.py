@@ -24,10 +24,13 @@ from stoker._tune.instruments.made import made_since
 from stoker._tune.instruments.memory import batch_bytes, taken_bytes
 from stoker._tune.instruments.rig import Rig, calm_fork
 from stoker._tune.instruments.step import step_of
-from stoker._tune.instruments.toll import Reading, Tolls, between
+from stoker._tune.instruments.toll import Toll, Tolls, between
 
-_RIGS = "rigs"
+_RIGS, _AVOID = "rigs", "rigs_avoid"
+_FREE = "free"
+"""Kept once pausing has been given up."""
 _LIMIT_S = 3600.0
+_LOOK_S = 1.5
 _WARM_SHARE = 0.15
 
 
@@ -48,7 +51,8 @@ def probe(subject: Subject) -> Block:
         rig = rigs.get(setting)
         if rig is None:
             rig = rigs[setting] = Rig(subject, setting)
-        with limit(float(trial.get("limit_s", _LIMIT_S))) as deadline_ns:
+        look = _Look(subject, rig)
+        with limit(float(trial.get("limit_s", _LIMIT_S)), look_s=_LOOK_S, look=look) as deadline_ns:
             block = _run(subject, rig, deadline_ns)
     except Exception as error:
         _drop(rigs, setting)
@@ -61,6 +65,26 @@ def probe(subject: Subject) -> Block:
     return block
 
 
+class _Look:
+    """Called when some time has passed. Where no batch has come since, a lock that a paused worker holds may be why: all go on.
+
+    If that happens to workers that have delivered before, nobody is paused any more; workers may just take long to start.
+    """
+
+    def __init__(self, subject: Subject, rig: Rig) -> None:
+        self._subject, self._rig = subject, rig
+        self._taken = -1
+
+    def __call__(self) -> None:
+        if self._taken == self._rig.taken and not self._subject.kept.get(_FREE):
+            self._subject.kept[_FREE] = self._taken > 0
+            for each in _rigs(self._subject).values():
+                if each is not self._rig:
+                    each.resume()
+                    each.filled = True
+        self._taken = self._rig.taken
+
+
 def close_all(subject: Subject) -> None:
     """End all loaders that blocks have left."""
     rigs = _rigs(subject)
@@ -70,11 +94,10 @@ def close_all(subject: Subject) -> None:
 
 def _rigs(subject: Subject) -> dict[Setting, Rig]:
     found: dict[Setting, Rig] = subject.kept.setdefault(_RIGS, {})
-    avoid = subject.kept.setdefault("rigs_avoid", subject.avoid)
-    if avoid != subject.avoid:  # they go by other indices
+    if subject.kept.setdefault(_AVOID, subject.avoid) != subject.avoid:  # they go by other indices
         for setting in list(found):
             _drop(found, setting)
-        subject.kept["rigs_avoid"] = subject.avoid
+        subject.kept[_AVOID] = subject.avoid
     return found
 
 
@@ -92,6 +115,8 @@ def _run(subject: Subject, rig: Rig, deadline_ns: int) -> Block:
     def alive() -> None:
         subject.touch(None)
 
+    resumed_ns = time.monotonic_ns()
+    rig.resume()
     first_ns = _first(rig)
     _level(rig, step, seconds, burst, deadline_ns, alive)
     tolls: Tolls = subject.kept.setdefault("tolls", Tolls())
@@ -105,9 +130,14 @@ def _run(subject: Subject, rig: Rig, deadline_ns: int) -> Block:
     )  # fmt: skip
     settle()
     after = tolls.read(rig.pids(), threads=threads)
+    rig.filled = bool(subject.kept.get(_FREE)) or not rig.pids()
+    if not rig.filled:
+        rig.pause()
     if rig.memory_bytes is None:
         rig.memory_bytes = taken_bytes(rig)
-    return _block(rig, laps, before, after, first_ns, began_ns)
+    return _block(
+        rig, laps, between(before, after, setting.concurrency), first_ns, _told(rig, began_ns, resumed_ns)
+    )
 
 
 def _first(rig: Rig) -> int | None:
@@ -125,25 +155,28 @@ def _first(rig: Rig) -> int | None:
 def _level(
     rig: Rig, step: Callable[[Any], Any] | None, seconds: float, burst: int, deadline_ns: int, alive: Callable[[], None]
 ) -> None:  # fmt: skip
-    """Take what was made while nobody looked, as fast as it comes, and then a few steps as they will be.
+    """Come to where blocks are alike, for ``seconds`` at most: batches may take long.
 
-    With a full window a loader that is too slow would look fast enough until it is used up; an empty one fills up at once
-    where the loader is faster than the loop. For ``seconds`` at most: batches may take long.
+    The window may have been filled while nobody looked. Then a loader that is too slow would look fast enough until it is used
+    up, so it is emptied, as fast as it goes; it fills up again at once where the loader is faster than the loop. A rig that was
+    paused is as it was: only what was on its way then does not count.
     """
-    last_ns = min(deadline_ns, time.perf_counter_ns() + int(seconds * 1e9))
-    left = rig.window
+    full = rig.filled
+    now_ns = time.perf_counter_ns()
+    last_ns = min(deadline_ns, now_ns + int(seconds * 1e9))
+    warm_ns = min(deadline_ns, now_ns + int(_WARM_SHARE * seconds * 1e9))
+    left = rig.window if full else 0
     while (left > 0 or rig.starting()) and time.perf_counter_ns() < last_ns:
         rig.take()
         left -= 1
     alive()
-    if step is not None:
+    if full and step is None:
+        return
+    for number in range(max(1, rig.setting.workers)):
+        if number and time.perf_counter_ns() >= warm_ns:
+            break
         consume(rig.take, step, seconds=0, least=1, limit_ns=deadline_ns, burst=burst)
-        warm_ns = min(deadline_ns, time.perf_counter_ns() + int(_WARM_SHARE * seconds * 1e9))
-        for _ in range(rig.setting.workers):
-            if time.perf_counter_ns() >= warm_ns:
-                break
-            consume(rig.take, step, seconds=0, least=1, limit_ns=deadline_ns, burst=burst)
-        alive()
+    alive()
 
 
 def _step(subject: Subject) -> Callable[[Any], Any] | None:
@@ -159,15 +192,13 @@ def _step(subject: Subject) -> Callable[[Any], Any] | None:
 
 
 def _block(
-    rig: Rig, laps: Laps, before: Reading, after: Reading, first_ns: int | None, began_ns: int
+    rig: Rig, laps: Laps, toll: Toll, first_ns: int | None, told: tuple[tuple[int, ...], float | None]
 ) -> Block:
-    setting = rig.setting
-    batches, wall_ns, wait_ns = laps.counted(max(1, setting.workers))
-    toll = between(before, after, max(1, setting.workers))
+    batches, wall_ns, wait_ns = laps.counted(max(1, rig.setting.workers))
     share = batches / len(laps.asked_ns)
-    batch_ns, busy = _told(rig, began_ns)
+    batch_ns, busy = told
     return Block(
-        setting=setting,
+        setting=rig.setting,
         batches=batches,
         wall_ns=wall_ns,
         wait_ns=wait_ns,
@@ -183,10 +214,15 @@ def _block(
     )
 
 
-def _told(rig: Rig, began_ns: int) -> tuple[tuple[int, ...], float | None]:
+def _told(rig: Rig, began_ns: int, resumed_ns: int) -> tuple[tuple[int, ...], float | None]:
     """What the engine's record says of the batches that were handed over since: their times, and how busy the workers were."""
     if rig.recorder is None:
         return (), None
     record = rig.recorder.record(weigh=False)
-    steps, since_ns = record.loaders[0].steps, began_ns - record.run.began_ns
-    return made_since(steps, since_ns, max(1, rig.setting.workers))
+    base_ns = record.run.began_ns
+    return made_since(
+        record.loaders[0].steps,
+        began_ns - base_ns,
+        max(1, rig.setting.workers),
+        resumed_ns=resumed_ns - base_ns,
+    )

@@ -32,7 +32,7 @@ def probe(subject: Subject) -> Likeness:
     count = max(1, int(subject.trial.get("batches", _BATCHES)))
     try:
         with limit(float(subject.trial.get("limit_s", _LIMIT_S))):
-            order = None if subject.is_stream else list(islice(Order(subject), count))
+            order = None if subject.is_stream else list(islice(Order(subject, shared=False), count))
             first, again = (_taken(subject, plain, order, count, seed) for seed in (1, 2))
             if first != again:
                 return Likeness(
