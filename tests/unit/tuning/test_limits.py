@@ -84,7 +84,7 @@ def test_a_very_large_host_is_capped_with_the_reason() -> None:
     assert "nothing is known" in most(SLEEP, GIANT, NONE).reason
     parent = most(replace(COMPUTE, parent_ns=MS), GIANT, NONE)
     assert (parent.workers, parent.name) == (14, "parent")
-    memory = most(replace(COMPUTE, batch_bytes=40 << 20), replace(GIANT, copy_bytes_per_s=10e9), NONE)
+    memory = most(replace(COMPUTE, batch_bytes=240 << 20), replace(GIANT, copy_bytes_per_s=10e9), NONE)
     assert (memory.workers, memory.name) == (7, "memory")
     room = most(replace(COMPUTE, worker_bytes=1 << 30), replace(GIANT, room_bytes=16 << 30), NONE)
     assert (room.workers, room.name) == (8, "room")

@@ -26,7 +26,9 @@ COPIES = 3
 """How often a batch crosses memory: samples are made, collated, and read."""
 
 FILLERS = 8
-"""So many cores that copy fill the memory of a machine: measured is one, and 8 to 16 is what servers take per socket."""
+FILLERS_SHARE = 4
+"""How many cores that copy fill the memory of a machine, where only one was measured: 8, or a quarter of a large one's. Rather too
+many than too few: what is guessed must not bind where it is not sure to."""
 
 LAST_RESORT = 32
 """Where nothing that was measured binds earlier, and no step asks for more: sockets, caches and SMT then bind unmeasured."""
@@ -118,19 +120,20 @@ def _shared_limits(work: Work, host: Host, demand: Demand, disk_bytes_per_s: flo
             Limit(
                 "memory",
                 memory_ns,
-                f"{size(work.batch_bytes)} per batch cross memory {COPIES} times: {_span(memory_ns)} at the rate that {FILLERS} "
-                "cores would copy at",
+                f"{size(work.batch_bytes)} per batch cross memory {COPIES} times: {_span(memory_ns)} at the rate that "
+                f"{_fillers(host):.3g} cores would copy at",
             )
         )
     return found
 
 
 def need(work: Work, demand: Demand) -> int | None:
-    """Workers that keep up with the step with some to spare. None: the demand is not known."""
+    """Workers that keep up with the training loop with some to spare. None: the demand is not known."""
     if demand.batch_ns <= 0:
         return None
     headroom = HEADROOM_UNEVEN if work.variation > UNEVEN else HEADROOM
-    return max(1, math.ceil(work.whole_ns / (headroom * demand.batch_ns) - 1e-9))
+    loop_ns = demand.batch_ns + work.handling_ns
+    return max(1, math.ceil(work.whole_ns / (headroom * loop_ns) - 1e-9))
 
 
 def knee(work: Work, host: Host, demand: Demand) -> int | None:
@@ -152,33 +155,36 @@ def most(work: Work, host: Host, demand: Demand, *, disk_bytes_per_s: float | No
     batch_ns = work.whole_ns
     found: list[Most] = []
     wanted, full = need(work, demand), knee(work, host, demand)
-    if wanted is not None:
+    if full is not None:
+        found.append(Most(full, "cpus", _knee_reason(work, host, full)))
+    handled = f"the training process, at work for {_span(work.handling_ns)} per batch,"
+    if wanted is not None and demand.batch_ns >= work.handling_ns:
         found.append(
             Most(wanted, "step", f"{_workers(wanted)} keep up with a step of {_span(demand.batch_ns)}")
         )
-    if full is not None:
-        found.append(Most(full, "cpus", _knee_reason(work, host, full)))
-    if work.handling_ns:
-        count = math.ceil(batch_ns / (work.handling_ns + demand.batch_ns))
-        reason = f"the training process, at work for {_span(work.handling_ns)} per batch, takes no more than {_workers(count)} make"
-        found.append(Most(max(1, count), "parent", reason))
+    elif wanted is not None:
+        found.append(Most(wanted, "parent", f"{handled} takes no more than {_workers(wanted)} make"))
+    elif work.handling_ns:
+        count = max(1, math.ceil(batch_ns / work.handling_ns))
+        found.append(Most(count, "parent", f"{handled} takes no more than {_workers(count)} make"))
     for limit in _shared_limits(work, host, demand, disk_bytes_per_s):
         if limit.name != "cpus":
             count = max(1, math.ceil(batch_ns / limit.interval_ns))
             found.append(Most(count, limit.name, f"{limit.sentence}; {_workers(count)} do that"))
     found.extend(_room(work, host))
     tightest = min(found, key=lambda each: each.workers, default=None)
-    if tightest is None or (tightest.workers > LAST_RESORT and tightest.name != "step"):
+    if wanted is None and (tightest is None or tightest.workers > LAST_RESORT):
         binds = (
             f"what binds first does so at {_workers(tightest.workers)} ({tightest.name})"
             if tightest
             else "nothing is known to bind"
         )
         reason = (
-            f"{binds}; without a step that asks for more it ends at {LAST_RESORT}: sockets, caches and memory that cores "
-            "share bind before that many cores do"
+            f"{binds}; without a step that asks for more it ends at {LAST_RESORT}: sockets, caches and memory that cores share "
+            "bind before that many cores do"
         )
         return Most(LAST_RESORT, "last resort", reason)
+    assert tightest is not None
     return tightest
 
 
@@ -209,8 +215,13 @@ def _memory_ns(work: Work, host: Host) -> float:
     """What memory needs for a batch when all cores copy; 0: not known."""
     if not host.copy_bytes_per_s or not work.batch_bytes:
         return 0.0
-    fillers = max(1.0, min(FILLERS, host.machine_cpus) / max(1, host.ranks))
-    return COPIES * work.batch_bytes / (host.copy_bytes_per_s * fillers) * 1e9
+    return COPIES * work.batch_bytes / (host.copy_bytes_per_s * _fillers(host)) * 1e9
+
+
+def _fillers(host: Host) -> float:
+    """Cores that this rank's share of the memory is as fast as."""
+    cores = host.machine_cpus
+    return max(1.0, max(min(FILLERS, cores), cores / FILLERS_SHARE) / max(1, host.ranks))
 
 
 def _step_cpu_ns(demand: Demand) -> float:

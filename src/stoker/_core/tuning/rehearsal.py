@@ -41,6 +41,8 @@ class Seen(NamedTuple):
     stalled_ns: float
     busy_ns: float
     """Of all workers together."""
+    events: int = 0
+    """What it took to come here: waits and computations that were begun."""
 
 
 class _Job:
@@ -123,7 +125,7 @@ class Rehearsal:
         self._pull()
 
     def seen(self) -> Seen:
-        return Seen(self._now, self._stepped, self._stalled_ns, self._busy_ns)
+        return Seen(self._now, self._stepped, self._stalled_ns, self._busy_ns, self._order)
 
     def go(self, batches: int) -> None:
         """On to the moment when the step of so many batches is over."""
