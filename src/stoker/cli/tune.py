@@ -27,7 +27,7 @@ _FAILED = 1
     default=45.0,
     show_default=True,
     metavar="SECONDS",
-    help="For all of it, but the import of TARGET.",
+    help="For all of it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the screen.")
 @click.option(
@@ -143,6 +143,9 @@ def _fix(tuning: Tuning, write: bool) -> None:
     from stoker._doctor.patches.fixes import FixError, patch_of
     from stoker._doctor.patches.patch import Refusal, Wanted
 
+    if tuning.failure:
+        click.echo("No patch: what was not measured is not written into a file.", err=True)
+        return
     wanted = [Wanted("tune", each, tuning.line) for each in tuning.edits if each.kind != "shown"]
     refused = [
         Refusal("tune", each, "there is no call that could be changed")

@@ -215,6 +215,8 @@ def test_without_a_file_or_a_call_the_edit_is_told_in_words(said: type[Said]) ->
     assert "nobody knows in which file" in run("a:b", "--fix").stderr
     said.answer = tuning(file="train.py", edits=edits(target(loader=False), BEST))
     assert "there is no call that could be changed" in run("a:b", "--fix").stderr
+    said.answer = tuning(failure="sample 3 raised", file=__file__)
+    assert "No patch: what was not measured" in run("a:b", "--write").stderr
     said.answer = tuning(NOW, edits=(), edit=None)
     assert "Nothing to change in a file." in run("a:b", "--fix").stderr
 

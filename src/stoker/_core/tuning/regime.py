@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from stoker._core.finding import duration
+from stoker._core.finding import counted, duration
 from stoker._core.tuning.limits import LAST_RESORT, knee, limits, need
 from stoker._core.tuning.point import Point
 from stoker._core.tuning.work import Demand, Host, Work
@@ -153,7 +153,8 @@ def _warnings(name: str, work: Work, demand: Demand, runq_share: float | None) -
             "it with --step module:function."
         )
     if 0 < len(work.batch_ns) < FEW_BATCHES:
-        yield f"Only {len(work.batch_ns)} batches were looked at: slow ones may be missing."
+        few = counted(len(work.batch_ns), "batch", "batches")
+        yield f"No more than {few} could be looked at: slow ones may be missing."
     if runq_share is not None and runq_share > STARVED:
         yield (
             f"Workers had no CPU for {runq_share:.0%} of the time they could have run: other programs are at work here, and "

@@ -14,7 +14,7 @@ def render(tuning: Tuning) -> str:
     """The verdict, why, a table of points and the edit, without a newline at its end."""
     gain = words.gained(tuning)
     blocks = [f"**{_escaped(tuning.verdict)}**" + (f" {gain}." if gain else "")]
-    if tuning.failure:
+    if tuning.failure and tuning.failure not in tuning.verdict:
         blocks.append(_escaped(tuning.failure))
     if tuning.why:
         blocks.append("\n".join(f"- {_escaped(each)}" for each in tuning.why))

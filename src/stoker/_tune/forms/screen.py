@@ -29,7 +29,7 @@ def _lines(tuning: Tuning, width: int, target: str | None) -> list[Line]:
     verdict = [Line(tuning.verdict, style=_colour(tuning))]
     if gain := words.gained(tuning):
         verdict.append(Line(gain, 1))
-    if tuning.failure:
+    if tuning.failure and tuning.failure not in tuning.verdict:
         verdict.append(Line(tuning.failure))
     lines += section("Verdict", verdict, width)
     lines += section("Why", [Line(each, place and 2 + place) for place, each in enumerate(tuning.why)], width)
@@ -91,7 +91,8 @@ def _next(tuning: Tuning, target: str | None) -> list[Line]:
     if not lines:
         lines.append(Line("Nothing to change." if not tuning.failure else "Nothing was changed."))
     commands = []
-    if target is not None and tuning.file is not None and any(each.kind != "shown" for each in tuning.edits):
+    made = any(each.kind != "shown" for each in tuning.edits) and not tuning.failure
+    if target is not None and tuning.file is not None and made:
         commands.append((f"stoker tune {target} --fix", "tunes again and prints the patch; --write makes it"))
     if target is not None and not tuning.demand.step_ns and not tuning.failure:
         commands.append((f"stoker tune {target} --step-ms N", "tunes to what a step needs, not to the most"))
