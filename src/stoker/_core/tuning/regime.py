@@ -154,7 +154,7 @@ def _warnings(name: str, work: Work, demand: Demand, runq_share: float | None) -
         )
     if 0 < len(work.batch_ns) < FEW_BATCHES:
         few = counted(len(work.batch_ns), "batch", "batches")
-        yield f"No more than {few} could be looked at: slow ones may be missing."
+        yield f"Only {few} could be looked at: slow ones may be missing."
     if runq_share is not None and runq_share > STARVED:
         yield (
             f"Workers had no CPU for {runq_share:.0%} of the time they could have run: other programs are at work here, and "
