@@ -170,7 +170,7 @@ class _Run:
             left_s = until - time.monotonic()
             if self._rounds >= _LEAST_ROUNDS and left_s < longest_s:
                 break
-            if self._rounds and left_s <= 0:
+            if self._rounds and left_s < -2 * self._budget_s:
                 break
             began = time.monotonic()
             lanes = self._alive()

@@ -42,6 +42,8 @@ def limit(
         look()
         wind()
 
+    began = time.monotonic()
+    left_s, again_s = signal.getitimer(signal.ITIMER_REAL)
     before = signal.signal(signal.SIGALRM, ring)
     wind()
     try:
@@ -49,3 +51,5 @@ def limit(
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if left_s:  # somebody else's, which is put back
+            signal.setitimer(signal.ITIMER_REAL, max(1e-3, left_s - (time.monotonic() - began)), again_s)

@@ -1,0 +1,198 @@
+"""The tuner's probes in a patient: what they tell of targets that work, and of those that do not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
+
+import psutil
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from stoker._core.tuning.setting import Setting
+from stoker._core.tuning.work import Demand
+from stoker._patients.kin import is_tracker
+from stoker._patients.target import subject_of
+from stoker._patients.ward import Answer, Patient
+from stoker._tune.bench import bench
+from stoker._tune.facts.block import Block
+
+TORCH, INLINE, PAIR, TORCH_PAIR = (
+    Setting(0, engine="torch"), Setting(0), Setting(2), Setting(2, engine="torch"),
+)  # fmt: skip
+
+
+class Rows(Dataset[Any]):
+    """Some of its samples may raise."""
+
+    def __init__(self, length: int = 40, bad: tuple[int, ...] = ()) -> None:
+        self.length, self.bad = length, bad
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        if index in self.bad:
+            raise ValueError(f"row {index} is gone")
+        return torch.full((16,), index)
+
+
+class Stream(IterableDataset[Any]):
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __iter__(self) -> Iterator[Any]:
+        return (torch.full((4,), each) for each in range(self.length))
+
+
+class Endless(Rows):
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(60)
+
+
+class Ward:
+    """A patient, asked as the tuner asks."""
+
+    def __init__(self, patient: Patient) -> None:
+        self.patient = patient
+        self.avoid: tuple[int, ...] = ()
+
+    def ask(self, probe: str, **trial: Any) -> Answer:
+        return self.patient.probe(
+            f"stoker._tune.probes.{probe}", limit_s=60, in_fork=False, trial=trial, avoid=self.avoid
+        )
+
+    def block(self, setting: Setting, **trial: Any) -> Block:
+        found = self.ask("block", setting=asdict(setting), **{"seconds": 0.02, "least": 4, **trial}).fact
+        assert isinstance(found, Block)
+        return found
+
+    def workers(self) -> list[psutil.Process]:
+        found = psutil.Process(self.patient.pid).children(recursive=True)
+        return [each for each in found if not is_tracker(each)]
+
+
+@contextmanager
+def ward(target: Any, step: Any = None) -> Iterator[Ward]:
+    subject = subject_of(target)
+    if step is not None:
+        subject = replace(subject, kept={"step": step})
+    patient = Patient(subject, memory_limit_bytes=None)
+    try:
+        yield Ward(patient)
+    finally:
+        patient.close()
+
+
+def step(batch: Any) -> None:
+    assert batch.shape[1] == 16
+
+
+def test_a_target_is_looked_at_and_run_with_settings_whose_workers_stay():
+    with ward(DataLoader(Rows(), batch_size=8, shuffle=True, drop_last=True), step) as here:
+        host = here.ask("host", ranks=2).fact
+        assert (host.ranks, host.start_method) == (2, "fork")
+        assert 0 < host.shipment_bytes < 1000
+        work = here.ask("work", seconds=0.3).fact
+        assert (work.rows, work.batch_bytes, work.bad) == (8, 8 * 16 * 8, ())
+        assert len(work.batch_ns) == len(work.cpu_ns) > 0
+        assert all(0 <= cpu <= whole for cpu, whole in zip(work.cpu_ns, work.batch_ns, strict=True))
+        assert work.cold_ns is not None
+        assert work.warm_ns is not None
+        assert not here.workers()
+        demand = here.ask("demand", seconds=0.05, burst=2).fact
+        assert isinstance(demand, Demand)
+        assert (demand.source, demand.burst) == ("step", 2)
+        assert demand.step_ns > 0
+        for setting in (TORCH, INLINE, PAIR, TORCH_PAIR, PAIR):
+            first = setting != PAIR or len(here.workers()) < 4
+            found = here.block(setting, step=True, burst=2)
+            assert found.failure == ""
+            assert found.batches >= 4
+            assert 0 < found.wait_ns <= found.wall_ns
+            assert (found.first_ns is not None) == first
+            assert 0 < found.parent_cpu_ns <= found.job_cpu_ns
+        assert found.batch_ns
+        assert found.memory_bytes
+        crew = here.workers()
+        assert len(crew) == 4
+        assert {each.status() for each in crew} == {psutil.STATUS_STOPPED}
+        here.ask("block", setting=asdict(TORCH_PAIR), close=True)
+        assert len(here.workers()) == 2
+        here.ask("block", close=True)
+        assert not here.workers()
+
+
+def test_samples_that_raise_are_told_and_can_be_left_out():
+    with ward(DataLoader(Rows(bad=(3, 9)), batch_size=8)) as here:
+        for setting in (TORCH, PAIR, TORCH_PAIR):
+            found = here.block(setting)
+            assert found.failure in ("ValueError: row 3 is gone", "ValueError: row 9 is gone")
+            assert found.batches == 0
+        assert not here.workers()
+        work = here.ask("work", seconds=0.3).fact
+        assert set(work.bad) <= {3, 9}
+        assert work.bad
+        assert work.bad_text.startswith("ValueError: row")
+        here.avoid = work.bad
+        for setting in (TORCH, PAIR):
+            found = here.block(setting, least=12)
+            assert (found.failure, found.batches) == ("", 12)
+
+
+def test_targets_without_a_batch_are_no_end_of_the_patient():
+    with ward(Rows(10, bad=tuple(range(10)))) as here:
+        raised = here.ask("work", seconds=0.1).failure
+        assert raised == "no batch could be made: sample 0: ValueError: row 0 is gone"
+        assert here.ask("demand", step="json:dumps").failure.startswith(
+            "there is no batch for the step function"
+        )
+    for empty, said in ((Rows(0), "its sampler gives no batch"), (Stream(0), "it gives no batch")):
+        with ward(empty) as here:
+            assert here.block(TORCH).failure == here.block(PAIR).failure == said
+            assert not here.workers()
+    with ward(Endless()) as here:
+        assert here.ask("work", seconds=0.1, limit_s=0.1).failure == "no sample was made within 0.1 s"
+        assert here.block(TORCH_PAIR, limit_s=0.1).failure == "no batch came within 0.1 s"
+        assert not here.workers()
+
+
+def test_streams_go_round_and_settings_that_cannot_be_are_refused():
+    with ward(DataLoader(Stream(20), batch_size=8)) as here:
+        work = here.ask("work", seconds=0.1).fact
+        assert work.rows == 8
+        assert work.threads_gain is None
+        for setting in (TORCH, PAIR):
+            assert here.block(setting, least=10).batches >= 10
+        assert "ValueError" in here.block(replace(PAIR, executor="nonsense")).failure
+        failed = here.block(INLINE, step="json:loads")
+        assert failed.failure.startswith("TypeError")
+        told = here.ask("demand", step="json:loads", seconds=0.1)
+        assert told.failure.startswith("the step function raised TypeError")
+
+
+def test_a_bench_runs_both_engines_side_by_side_on_equal_batches():
+    told: list[str] = []
+    found = bench(
+        DataLoader(Rows(), batch_size=8),
+        setting=Setting(2, 2),
+        budget_s=1.5,
+        progress=lambda what, share: told.append(what),
+    )
+    assert found.lanes[0].names == ("torch's default", "yours")
+    assert [each.setting.engine for each in found.lanes] == ["torch", "torch", "stoker"]
+    assert (found.alike, found.failure, found.tuned_by) == (True, "", "given")
+    assert found.rounds >= 2
+    assert all(each.point.blocks >= 2 and each.per_second > 0 for each in found.lanes)
+    assert told[0] == "loading"
+    random = bench(DataLoader(Noisy(), batch_size=8), setting=Setting(0), budget_s=0.3)
+    assert random.alike is None
+    assert "random" in random.alike_text
+
+
+class Noisy(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return torch.rand(4)

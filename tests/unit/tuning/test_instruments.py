@@ -1,0 +1,293 @@
+"""What the tuner's probes measure with: orders that never end, a consumer, counters, and what is made of a record's table."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import signal
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker._core.tuning.work import Demand
+from stoker._metrics.machine import Counters
+from stoker._patients.mishap import NotTold
+from stoker._patients.subject import Subject
+from stoker._tune.instruments import consumer, shipping, toll
+from stoker._tune.instruments.consumer import Laps, Stand, consume
+from stoker._tune.instruments.digest import NotComparable, digest
+from stoker._tune.instruments.failure import Refused, failure_of
+from stoker._tune.instruments.lenient import lenient
+from stoker._tune.instruments.limit import Late, limit
+from stoker._tune.instruments.made import Made, made, made_since
+from stoker._tune.instruments.rig import NoBatch, Order
+from stoker._tune.instruments.script import Script
+from stoker._tune.instruments.step import call, step_of
+from stoker._tune.instruments.stint import Stint, work_of
+
+
+def subject(length: int = 10, **arguments: Any) -> Subject:
+    return Subject(list(range(length)), arguments={"batch_size": 4, **arguments})
+
+
+def test_an_order_goes_round_and_all_that_share_it_go_on_where_one_stopped():
+    of = subject()
+    assert list(islice(Order(of, shared=False), 5)) == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [8, 9],
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+    ]
+    one, other = iter(Order(of)), iter(Order(of))
+    assert [next(one), next(other), next(one), next(other)] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [8, 9],
+        [0, 1, 2, 3],
+    ]
+    without = replace(of, avoid=frozenset({0, 5}))
+    assert next(iter(Order(without))) == [1, 2, 3, 4]
+
+
+def test_an_order_drops_short_batches_where_the_loader_does_and_says_when_there_are_none():
+    assert list(islice(Order(subject(drop_last=True)), 3)) == [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3]]
+    assert list(islice(Order(subject(2, batch_size=None)), 3)) == [0, 1, 0]
+    assert list(islice(Order(subject(batch_size=None, batch_sampler=[[3], [1, 2]])), 3)) == [[3], [1, 2], [3]]
+    for empty in (subject(0), subject(3, drop_last=True)):
+        with pytest.raises(NoBatch, match="gives no batch"):
+            next(iter(Order(empty)))
+
+
+def test_a_sampler_that_raises_is_asked_anew_the_next_time():
+    class Sampler:
+        times = 0
+
+        def __iter__(self):
+            self.times += 1
+            if self.times == 1:
+                raise RuntimeError("not yet")
+            return iter(range(4))
+
+    of = subject(sampler=Sampler())
+    with pytest.raises(RuntimeError, match="not yet"):
+        next(iter(Order(of)))
+    assert next(iter(Order(of))) == [0, 1, 2, 3]
+
+
+def test_a_script_begins_with_one_row_settles_on_more_and_gives_the_same_again():
+    script = Script(subject(12), rows=1)
+    asked = iter(script)
+    assert [next(asked), next(asked)] == [[0], [4]]
+    script.taken = 1
+    script.settle(2)
+    assert [next(asked), next(asked)] == [[8, 9], [0, 1]]
+    assert script.first_whole == 2
+    script.again()
+    assert [next(asked) for _ in range(3)] == [[8, 9], [0, 1], [8, 9]]
+    assert script.first_again == 4
+
+
+def test_a_script_of_which_nothing_comes_ends():
+    assert len(list(Script(subject(8), rows=None))) == 64
+
+
+@given(count=st.integers(1, 40), group=st.integers(1, 12))
+def test_only_whole_groups_of_batches_count_once_there_are_two(count: int, group: int):
+    laps = Laps([10 * each for each in range(count)], [10 * each + 4 for each in range(count)], 10 * count)
+    batches, wall_ns, wait_ns = laps.counted(group)
+    assert batches == (count - count % group if count >= 2 * group else count)
+    assert (wall_ns, wait_ns) == (10 * batches, 4 * batches)
+
+
+def test_a_consumer_takes_what_is_the_least_and_bursts_whole():
+    came = iter(range(100))
+    stepped: list[int] = []
+    laps = consume(lambda: next(came), stepped.append, seconds=0, least=5, limit_ns=1 << 62, burst=3)
+    assert stepped == [0, 1, 2, 3, 4, 5]
+    assert len(laps.asked_ns) == len(laps.given_ns) == 6
+    assert laps.asked_ns[0] <= laps.given_ns[0] <= laps.asked_ns[1] <= laps.ended_ns
+    one = consume(lambda: next(came), None, seconds=1e9, least=1 << 60, limit_ns=0)
+    assert len(one.given_ns) == 1
+
+
+def test_a_stand_spends_its_cpu_time_and_sleeps_the_rest(monkeypatch: pytest.MonkeyPatch):
+    now, slept = [0], []
+
+    def clock() -> int:
+        now[0] += 1000
+        return now[0]
+
+    monkeypatch.setattr(consumer, "_clock", clock)
+    monkeypatch.setattr(consumer.time, "sleep", slept.append)
+    Stand(Demand(1_000_000, 400_000), late_ns=50_000)(None)
+    assert 0.4e-3 < slept[0] < 0.6e-3
+    assert now[0] >= 400_000
+    Stand(Demand(1000, 5000))(None)
+    assert len(slept) == 1
+
+
+TABLE = {
+    "epoch": [1, 1, 1, 1],
+    "seq": [0, 1, 1, 2],
+    "rows": [4, 2, 2, 4],
+    "asked_ns": [0, 100, 100, 200],
+    "given_ns": [90, 190, 190, 290],
+    "received_ns": [10, 110, 120, 210],
+    "fetched_ns": [50, 150, 160, 250],
+    "collated_ns": [60, 160, 170, 260],
+    "sent_ns": [70, 170, 180, 270],
+    "cpu_ns": [0, 60, 0, 0],
+    "runq_ns": [0, 30, 0, 0],
+    "metered_ns": [0, 120, 0, 0],
+}
+
+
+def test_batches_that_share_a_reading_have_its_shares_and_the_run_queue_is_left_out():
+    first, second, third, last = made(TABLE)
+    assert (first.seq, first.rows) == (0, 4)
+    assert first.batch_ns == int(50 * 0.75)
+    assert first.collate_ns == int(10 * 0.75)
+    assert first.cpu_ns == 25
+    assert second.cpu_ns == third.cpu_ns == last.cpu_ns == 25
+    assert made({}) == []
+    (alone,) = made({name: column[:1] for name, column in TABLE.items()})
+    assert (alone.batch_ns, alone.cpu_ns) == (50, 50)
+
+
+def test_parts_of_a_batch_are_one_and_what_was_begun_before_a_pause_is_left_out():
+    batches, busy = made_since(TABLE, 100, 1)
+    assert batches == (120, 60)
+    assert busy == pytest.approx(180 / 190)
+    assert made_since(TABLE, 100, 2, resumed_ns=115) == ((60, 60), pytest.approx(120 / (2 * 190)))
+    assert made_since(TABLE, 1000, 1) == ((), None)
+
+
+def one(seq: int, fetch_ns: int = 80, cpu_ns: int = 50, rows: int = 2) -> Made:
+    return Made(seq, rows, fetch_ns, 20, 5, cpu_ns)
+
+
+def test_work_leaves_the_first_batch_out_and_scales_what_was_made_smaller():
+    batches = [one(0, 1000), one(1), one(2), one(3)]
+    stint = Stint(
+        9, batches, [(batches[0], one(4)), (batches[1], one(5, 40))], scale=4.0, parent_ns=7, batch_bytes=10
+    )
+    work = work_of(stint)
+    assert work.rows == 8
+    assert work.batch_ns == (400, 400, 400)
+    assert work.cpu_ns == (200, 200, 200)
+    assert (work.collate_ns, work.handover_ns, work.parent_ns, work.batch_bytes) == (80, 20, 7, 40)
+    assert (work.cold_ns, work.warm_ns) == (400, 240)
+    assert work_of(Stint(9, [one(0, 1000)])).batch_ns == (1020,)
+    assert work_of(Stint(9)).batch_ns == ()
+
+
+def counters(at_ns: int, parent: int, busy: int, pressure: int) -> Counters:
+    return Counters(at_ns, parent, None, None, busy, 0, 0, None, None, None, pressure)
+
+
+def test_a_toll_is_what_lies_between_two_readings():
+    before = toll.Reading(counters(0, 0, 0, 0), {1: 100}, {"1/1": 10})
+    after = toll.Reading(counters(1000, 200, 1500, 250), {1: 400, 2: 100}, {"1/1": 110, "2/2": 100})
+    found = toll.between(before, after, 2)
+    assert (found.wall_ns, found.parent_cpu_ns, found.workers_cpu_ns) == (1000, 200, 400)
+    assert found.runq_share == 0.1
+    assert found.foreign_cpus == 0.9
+    assert found.pressure == 0.25
+
+
+def test_a_dataset_is_weighed_without_a_copy_of_what_it_holds():
+    held = {"rows": torch.zeros(1000), "more": np.zeros(500), "names": ["a", "b"]}
+    found = shipping.shipped(held, 1e9)
+    assert found is not None
+    assert 8000 < found.bytes < 9000
+    assert shipping.shipped(lambda: 0, None) is None
+
+
+def test_failures_are_one_line():
+    assert failure_of(ValueError("first\nsecond")) == "ValueError: first"
+    assert failure_of(KeyError()) == "KeyError"
+    assert failure_of(Refused("as it is")) == "as it is"
+    wrapped = "Caught ValueError in a worker.\nOriginal Traceback (most recent call last):\n  x\nValueError: bad 7\n"
+    assert failure_of(ValueError(wrapped)) == "ValueError: bad 7"
+    assert len(failure_of(ValueError("x" * 1000))) == 300
+
+
+class Some:
+    def __init__(self) -> None:
+        self.label = "mine"
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        if index in (3, 4):
+            raise ValueError(index)
+        return index
+
+
+class Together(Some):
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        return [self[index] for index in indices]
+
+
+def test_neighbours_stand_in_for_samples_that_raise():
+    kind = lenient(Some())
+    assert [kind[3], kind[7], len(kind), kind.label] == [5, 7, 8, "mine"]
+    assert not hasattr(kind, "__getitems__")
+    assert lenient(Together()).__getitems__([2, 3]) == [2, 5]  # type: ignore[attr-defined]
+    assert pickle.loads(pickle.dumps(kind))[4] == 5
+
+
+def test_equal_batches_have_equal_digests():
+    batch = {"x": torch.arange(6).view(2, 3), "y": [np.ones(2), "text", None, 1.5], "z": torch.tensor(True)}
+    again = {
+        "x": torch.arange(6).view(2, 3).t().contiguous().t(),
+        "y": [np.ones(2), "text", None, 1.5],
+        "z": torch.tensor(True),
+    }
+    assert digest(batch) == digest(again)
+    for other in ({**batch, "z": torch.tensor(False)}, {**batch, "y": 3}, list(batch.values())):
+        assert digest(other) != digest(batch)
+    assert digest(torch.zeros(2, dtype=torch.bfloat16)) != digest(torch.zeros(2, dtype=torch.float16))
+    with pytest.raises(NotComparable, match="function"):
+        digest([lambda: 0])
+
+
+def test_a_limit_looks_first_and_then_raises_and_puts_back_what_was_there():
+    before, timer = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    looks: list[int] = []
+    with (
+        pytest.raises(Late, match="nothing within"),
+        limit(0.02, "nothing", look_s=0.005, look=lambda: looks.append(1)),
+    ):
+        while True:
+            signal.pause()
+    assert looks
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) == (timer[0] > 0)
+
+
+def test_a_step_function_is_found_once_and_its_failure_has_the_users_stack():
+    of = replace(subject(), trial={"step": "json:dumps"})
+    assert step_of(of) is json.dumps
+    assert step_of(replace(of, trial={"step": True})) is json.dumps
+    with pytest.raises(NotTold, match="cannot be had"):
+        step_of(replace(of, trial={"step": "json:nothing"}))
+    with pytest.raises(NotTold, match="no function"):
+        step_of(replace(of, trial={"step": "json:__name__"}))
+    with pytest.raises(NotTold, match="there is no step"):
+        step_of(subject())
+
+    def step(batch: Any) -> None:
+        raise RuntimeError("boom\nmore")
+
+    with pytest.raises(NotTold, match=r"^the step function raised RuntimeError: boom$") as caught:
+        call(step, None)
+    assert "test_instruments.py" in caught.value.stack
