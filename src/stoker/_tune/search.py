@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from stoker._core.tuning import candidates, verdict
 from stoker._core.tuning.block import Block
 from stoker._core.tuning.candidates import Bounds
-from stoker._core.tuning.prior import Prior, predict, prior, safe_workers
+from stoker._core.tuning.prior import NEAR, Prior, predict, prior, safe_workers, window_for
 from stoker._core.tuning.race import Entry, Race
 from stoker._core.tuning.setting import Setting
 from stoker._core.tuning.verdict import CEILING
@@ -314,19 +314,37 @@ class Search:
 
     @property
     def safe(self) -> Setting:
-        """The answer where nothing was measured: what there is, as far as the machine alone does not speak against it."""
+        """The answer where nothing was compared: what one worker's batches say, replayed; without these what there is, as far as
+        the machine alone does not speak against it."""
         own = self.target.setting if self.target is not None else Setting()
         bounds = self.bounds
-        if not bounds.workers:
+        known = self._replayed()
+        if not bounds.workers or known == 0:
             return replace(
                 own, workers=0, prefetch=None, start_method=None, split=None, threads=1, executor="process"
             )
+        if known == own.workers:
+            return own
+        if known is not None and self.work is not None:
+            count = known if bounds.most is None else min(known, bounds.most)
+            return window_for(replace(own, workers=count), self.host, self.work, self.demand)
         count = safe_workers(self.host)
         if bounds.most is not None:
             count = min(count, bounds.most)
         if 1 <= own.workers <= max(count, bounds.most or math.floor(self.host.cpus)):
             return own
         return replace(own, workers=count, prefetch=own.prefetch or 2)
+
+    def _replayed(self) -> int | None:
+        """Workers that the replay would have; None when there is nothing to replay, or workers have failed."""
+        work = self.work
+        if work is None or not work.batch_ns or self.stopped == "failed":
+            return None
+        known = self.prior
+        if known is None:
+            batches = self.target.batches if self.target is not None else None
+            known = prior(self.host, work, self.demand, batches=batches)
+        return 0 if known.predicted[0] <= NEAR * min(known.predicted.values()) else known.first
 
 
 def this_host(ranks: int | None) -> Host:

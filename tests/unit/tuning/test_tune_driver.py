@@ -190,6 +190,14 @@ def test_ctrl_c_gives_the_best_so_far():
     assert late.gain is not None
 
 
+def test_ctrl_c_before_the_race_gives_what_the_replay_says():
+    found = tuned(Fake(DATASET, interrupt_at=2))
+    assert not found.points
+    assert "replayed, take 4 workers" in found.verdict
+    assert found.recommended.workers == 4
+    assert not found.separated
+
+
 def test_samples_that_all_raise_end_in_a_safe_answer():
     found = tuned(Fake(DATASET, work=[Lost("no batch could be made: sample 0: ValueError: boom")]))
     assert found.stopped == "failed"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from stoker._core.tuning.point import Interval, Point
 from stoker._core.tuning.setting import Setting
 from stoker._core.tuning.verdict import Case, described, gain_of, say
-from stoker._core.tuning.work import Demand, Host
+from stoker._core.tuning.work import Demand, Host, Work
 
 TORCH = Setting(2, prefetch=2, engine="torch")
 FOUR = Setting(4, prefetch=2)
@@ -92,6 +92,21 @@ def test_nothing_measured():
     assert said.gain is None
     assert "By the machine alone: this machine has 4 CPUs" in said.why[0]
     assert "interrupted" in say(Case(TORCH, TORCH, stopped="interrupted")).verdict
+
+
+def test_what_one_worker_showed_is_an_answer_where_nothing_was_compared():
+    case = replace(CASE, points=(), work=Work(8, (30_000_000,), (1_000_000,)), stopped="interrupted")
+    said = say(case)
+    assert said.verdict == (
+        "Nothing was compared (it was interrupted); by one worker's batches, replayed, take 4 workers."
+    )
+    assert said.why == (
+        "A batch takes 16 ms of CPU time in all, and there are 4 CPUs.",
+        "Batches compute for 98% of their time.",
+    )
+    assert said.gain is None
+    failed = say(replace(case, stopped="failed", failure="workers die"))
+    assert "a safe setting for this machine" in failed.verdict
 
 
 def test_keeping_is_told_as_such():

@@ -58,6 +58,16 @@ class Case:
         return self.point(self.chosen) is not None
 
     @property
+    def replayed(self) -> bool:
+        """Whether it rests on one worker's batches alone."""
+        return (
+            not self.measured
+            and self.stopped != "failed"
+            and self.work is not None
+            and bool(self.work.batch_ns)
+        )
+
+    @property
     def fine(self) -> bool:
         """Whether data is not the bottleneck."""
         return self.stopped == "not the bottleneck"
@@ -115,6 +125,8 @@ def _verdict(case: Case, gain: Interval | None) -> str:
         reason = case.failure or (
             "it was interrupted" if case.stopped == "interrupted" else "there was no time"
         )
+        if case.replayed:
+            return f"Nothing was compared ({reason.rstrip('.')}); by one worker's batches, replayed, take {chosen}."
         return f"Nothing was measured ({reason.rstrip('.')}); a safe setting for this machine is {chosen}."
     doubt = _doubt(case)
     if case.chosen == case.baseline:
@@ -161,7 +173,9 @@ def _doubt(case: Case) -> str:
 def _why(case: Case) -> Iterator[str]:
     if not case.measured:
         host = case.host
-        if host is not None:
+        if case.replayed:
+            yield from (_sentence(each) for each in (*case.limits[:1], case.regime) if each)
+        elif host is not None:
             yield f"By the machine alone: {host.reason or f'{host.cpus:g} CPUs'}; one is left to the training process."
         return
     if case.fine and case.demand.step_ns:
