@@ -30,7 +30,9 @@ class Answers:
         best = race.best if race is not None else None
         fine = search.stopped == "not the bottleneck"
         chosen = baseline if fine else best if best is not None else search.safe
-        rivals = race.standing.rivals(chosen) if race is not None and best is not None and not fine else ()
+        rivals: tuple[Setting, ...] = ()
+        if race is not None and best is not None and not fine:
+            rivals = (*race.standing.rivals(chosen), *search.untried)
         points = self._points()
         known = search.prior
         kind = self._regime(points, chosen)

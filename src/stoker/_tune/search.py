@@ -95,6 +95,8 @@ class Search:
         self.ceiling: float | None = None
         self.stopped = ""
         self.failure = ""
+        self.untried: tuple[Setting, ...] = ()
+        """Settings that may be better, and that there was no time for."""
         self.notes: list[str] = []
         self._closed: set[Setting] = set()
 
@@ -233,9 +235,28 @@ class Search:
             self._expect(new)
             self._heats(until_s=0.0)
         self.stopped = self.race.stopped or "budget"
+        self._look_beyond()
         if self.race.best is None:
             reasons = list(dict.fromkeys(self.race.failed.values()))
             self._give_up(self.stopped, reasons[0] if reasons else "there was no time for a single block")
+
+    def _look_beyond(self) -> None:
+        """What there was no time for, and what by the replay would have been better than the best."""
+        assert self.race is not None
+        assert self.work is not None
+        assert self.prior is not None
+        best = self.race.best
+        if best is None:
+            return
+        near = candidates.around(
+            best, self.race.tried, self.host, self.work, self.demand, self.prior, self.bounds
+        )
+        best_ns = predict(best, self.host, self.work, self.demand).interval_ns
+        self.untried = tuple(
+            each
+            for each in near
+            if predict(each, self.host, self.work, self.demand).interval_ns < (1 - CEILING) * best_ns
+        )
 
     def _expect(self, settings: Iterable[Setting]) -> None:
         """Tell the race what the replay says of settings."""

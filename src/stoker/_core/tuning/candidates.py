@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from stoker._core.tuning.prior import SLEEPY, Prior, predict, window_for
+from stoker._core.tuning.prior import COUNTS, SLEEPY, Prior, predict, window_for
 from stoker._core.tuning.setting import Setting
 from stoker._core.tuning.work import Demand, Host, Work
 
@@ -18,6 +18,7 @@ _NEAR = 1.6
 _THREADS_DO = 1.6
 """Two threads that make samples this much faster than one: the GIL is no matter."""
 _MOST_THREADS = 16
+_GAINS = 0.97
 _LONG_NS = 30_000_000
 
 
@@ -80,7 +81,9 @@ def around(
             window_for(replace(best, workers=count, engine="stoker"), host, work, demand)
             for count in _outwards(best.workers, counts, most, sleepy=work.off_share > SLEEPY)
         ]
-        found += _refined(best, host, work, demand)
+        if bounds.threads and work.off_share > SLEEPY:
+            found += _more_hands(best, host, work, demand, most)
+        found += _refined(best, host, work)
     new = [each for each in _distinct(best, found)[1:] if not any(_same(each, other) for other in tried)]
     return tuple(new[:3])
 
@@ -113,7 +116,14 @@ def _other_executors(
 def _around(middle: int, most: int) -> list[int]:
     """The middle, then one below and one above: as far apart as can be measured."""
     step = max(1, round(middle * 0.35))
-    counts = [middle, max(1, middle - step), min(most, middle + step)]
+    counts = [
+        middle,
+        *(
+            min(COUNTS, key=lambda count: (abs(count - each), count))
+            for each in (middle - step, middle + step)
+        ),
+    ]
+    counts = [min(most, each) for each in counts]
     if middle == 1:
         counts += [min(most, 3)]
     return list(dict.fromkeys(counts))
@@ -135,10 +145,28 @@ def _outwards(count: int, tried: Iterable[int], most: int, *, sleepy: bool) -> l
         below = max(each for each in known if each < count)
         if count - below > max(1, count // 4):
             found.append((count + below + 1) // 2)
-    return [each for each in dict.fromkeys(found) if each not in known]
+    rounded = [
+        each if each <= 2 else min(COUNTS, key=lambda count: (abs(count - each), count)) for each in found
+    ]
+    return [each for each in dict.fromkeys(rounded) if each not in known and each <= most]
 
 
-def _refined(best: Setting, host: Host, work: Work, demand: Demand) -> list[Setting]:
+def _more_hands(best: Setting, host: Host, work: Work, demand: Demand, most: int) -> list[Setting]:
+    """Where samples are waited for and threads may do it: processes with threads, of which more wait at once than of the best."""
+    lanes = min(_MOST_THREADS, work.rows)
+    plain = replace(best, executor="process", threads=lanes, engine="stoker", split=None)
+    few = max(1, math.floor(host.cpus))
+    wider = [replace(plain, workers=count) for count in (few, 2 * few, 4 * few) if count <= max(most, few)]
+    found = [each for each in wider if each.concurrency > best.concurrency][:1]
+    best_ns = predict(best, host, work, demand).interval_ns
+    return [
+        window_for(each, host, work, demand)
+        for each in found
+        if predict(each, host, work, demand).interval_ns < _GAINS * best_ns
+    ]
+
+
+def _refined(best: Setting, host: Host, work: Work) -> list[Setting]:
     found = []
     if best.threads > 1:
         more = min(2 * best.threads, work.rows, 2 * _MOST_THREADS)

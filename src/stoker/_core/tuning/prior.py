@@ -27,6 +27,7 @@ BEYOND = 1.5
 """How far past what is said to be of use a race may look: what was measured of one worker is not all there is."""
 SAFE = 16
 NEAR = 1.02
+_DEEPER = 0.03
 _BATCHES = 192
 
 
@@ -100,13 +101,22 @@ def window_for(setting: Setting, host: Host, work: Work, demand: Demand) -> Sett
     """The setting with the window that the replay asks for, within a quarter of the memory.
 
     Not below the usual two batches a worker, though it may say so: what was measured of one worker knows nothing of bad moments.
+    Nor above, where nobody waits for a step and a deeper one gains little: throughput has no moments.
     """
     if not setting.workers:
         return replace(setting, prefetch=None)
     wanted = prefetch_for(Case(setting, host.cpus, demand), work, room_bytes=host.room_bytes)
+    usual = replace(setting, prefetch=2)
     if wanted < 2 and (host.room_bytes is None or 8 * setting.workers * work.batch_bytes <= host.room_bytes):
-        wanted = 2
-    return replace(setting, prefetch=wanted)
+        return usual
+    deeper = replace(setting, prefetch=wanted)
+    if wanted > 2 and not demand.step_ns and demand.burst < 2:
+        gained = (
+            predict(deeper, host, work, demand).interval_ns / predict(usual, host, work, demand).interval_ns
+        )
+        if gained > 1 - _DEEPER:
+            return usual
+    return deeper
 
 
 def _is_flat(predicted: dict[int, float], count: int) -> bool:

@@ -19,7 +19,7 @@ from stoker._core.tuning import statistics
 from stoker._core.tuning.block import Block
 from stoker._core.tuning.point import Point
 from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.standing import TIE, Counted, Standing, order
+from stoker._core.tuning.standing import RIVAL, TIE, Counted, Standing, order
 
 LEAST_ROUNDS = 3
 """Before anything is concluded from what is not obvious."""
@@ -250,7 +250,7 @@ class Race:
             return
         best = standing.leader(measured)
         for each in measured:
-            ratio = standing.ratio(each, best)
+            ratio = statistics.wider(standing.ratio(each, best), RIVAL)
             rounds = standing.rounds(each)
             obvious = rounds >= 2 and ratio.middle > OBVIOUS and ratio.low > 1 + TIE
             if obvious or (rounds >= LEAST_ROUNDS and statistics.slower(ratio, 1 + TIE)):

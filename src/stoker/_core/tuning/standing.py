@@ -19,6 +19,8 @@ CPU_TIE = 0.05
 MEMORY_TIE = 0.10
 KEEP = 0.20
 """A baseline among the best is kept unless another one takes this much less CPU: a change needs a reason."""
+RIVAL = 1.4
+"""Intervals are taken this much wider when it is asked whether a repetition would end the same: it is asked often."""
 DOUBT = 0.25
 """How far a replay may be off, as a logarithm. While blocks scatter by more than that, it is the better guess."""
 
@@ -148,7 +150,7 @@ class Standing:
         for each in self.settings:
             if _kind(each) == _kind(chosen):
                 continue
-            ratio = self.ratio(each, leader)
+            ratio = statistics.wider(self.ratio(each, leader), RIVAL)
             if statistics.slower(ratio, 1 + TIE):
                 continue
             dearer = self.cpu_ns(each) > self.cpu_ns(chosen) * (1 + CPU_TIE)

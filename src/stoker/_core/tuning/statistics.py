@@ -86,6 +86,17 @@ def inverse(one: Interval) -> Interval:
     return Interval(1 / one.middle, 1 / one.high, 1 / one.low if one.low > 0 else math.inf)
 
 
+def wider(one: Interval, times: float) -> Interval:
+    """The same middle, so many times as far to either side."""
+    if one.low <= 0 or not math.isfinite(one.high):
+        return one
+    return Interval(
+        one.middle,
+        one.middle * (one.low / one.middle) ** times,
+        one.middle * (one.high / one.middle) ** times,
+    )
+
+
 def slower(ratio: Interval, by: float = 1.0) -> bool:
     """Whether a ratio of times is surely above ``by``."""
     return ratio.low > by
