@@ -127,6 +127,7 @@ def _work(loader: LoaderRecord, rows: list[Batch], notes: list[str]) -> Work:
         parent_ns=parent_ns,
         collate_ns=int(median(collating_ns)) if collating_ns else 0,
         batch_bytes=int(median(each.batch_bytes for each in made)),
+        slow_ns=tuple(max(part.slow_ns for part in each.parts) for each in made),
     )
 
 

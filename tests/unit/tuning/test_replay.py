@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -128,6 +129,16 @@ def test_threads_overlap_waits_and_not_the_gil() -> None:
     assert interval_ms(slept) == pytest.approx(4.0 + 32 * lanes_ms)
     assert interval_ms(computed) == pytest.approx(32.0 + 32 * lanes_ms)
     assert interval_ms(few_rows) == pytest.approx(8.0 + 4 * lanes_ms)
+
+
+def test_a_slow_row_is_divided_by_nobody() -> None:
+    one_row = replace(sleeping(32, rows=32), slow_ns=(24 * MS,))
+    threads = replay(one_row, ENDLESS, workers=1, window=2, cpus=2, threads=8)
+    split = replay(one_row, Demand(MS), workers=4, window=1, cpus=8, split=True)
+    even = replay(sleeping(32, rows=32), Demand(MS), workers=4, window=1, cpus=8, split=True)
+    assert interval_ms(threads) == pytest.approx(24.0 + 32 * LANE_ROW_NS / MS)
+    assert interval_ms(split) == pytest.approx(24.0 + 4.0)
+    assert interval_ms(even) == pytest.approx(16.0), "of 32 rows two halves"
 
 
 def test_threads_compute_as_far_as_they_were_seen_to() -> None:

@@ -25,11 +25,12 @@ _HANDLING, _STEP_CPU, _STEP_OFF = -1, -2, -3
 
 
 class Making(NamedTuple):
-    """A batch in one worker: its CPU time, what it waits for, and how many CPUs it computes on at once."""
+    """A batch in one worker: its CPU time, what it waits for, how many CPUs it computes on at once, and its slowest row's wait."""
 
     cpu_ns: float
     off_ns: float
     width: float = 1.0
+    slow_ns: float = 0.0
 
 
 class Seen(NamedTuple):
@@ -199,7 +200,7 @@ class Rehearsal:
         while self._planned - self._taken < self._window:
             number = self._planned
             self._planned += 1
-            cpu_ns, off_ns, width = next(self._source)
+            cpu_ns, off_ns, width, slow_ns = next(self._source)
             parts = 1
             if len(self._ranges) > 1:
                 idle = max(0, self._workers - self._parts_out)
@@ -210,9 +211,12 @@ class Rehearsal:
             self._parts_out += parts
             turns = SLICES if cpu_ns > 0.0 and off_ns > 0.0 else 1
             spans = share_ranges(self._ranges, parts) if parts > 1 else ((0, self._rows),)
-            for start, stop in spans:
+            for place, (start, stop) in enumerate(spans):
                 share = (stop - start) / self._rows
-                job = _Job(number, cpu_ns * share, off_ns * share, width, turns)
+                # The slowest row is in one part, and nobody can divide it.
+                alone_ns = slow_ns if place == number % parts else 0.0
+                wait_ns = (off_ns - slow_ns) * share + alone_ns
+                job = _Job(number, cpu_ns * share, wait_ns, width, turns)
                 if turns > 1:
                     job.shift(number * _GOLDEN % 1.0)
                 self._lines[number % len(self._lines)].append(job)

@@ -69,7 +69,7 @@ def replay(
     if executor == "thread":
         capacity = min(capacity, threads_speed(work, workers + 1))
     rehearsal = Rehearsal(
-        [_making(work, cpu, off, threads) for cpu, off in _parts(work)],
+        _makings(work, threads),
         workers=workers,
         window=window,
         capacity=capacity,
@@ -156,19 +156,29 @@ def _alone(work: Work, demand: Demand, cpus: float) -> Replayed:
     return Replayed(interval_ns, share, share)
 
 
-def _making(work: Work, cpu_ns: float, off_ns: float, threads: int) -> Making:
+def _makings(work: Work, threads: int) -> list[Making]:
+    """All batches, their rows fetched by so many threads."""
+    slow_ns = work.slow_ns if len(work.slow_ns) == len(work.batch_ns) else (0,) * len(work.batch_ns)
+    return [
+        _making(work, cpu, off, threads, min(off, slow))
+        for (cpu, off), slow in zip(_parts(work), slow_ns, strict=True)
+    ]
+
+
+def _making(work: Work, cpu_ns: float, off_ns: float, threads: int, slow_ns: float) -> Making:
     """A batch whose rows are fetched by ``threads`` threads: waits overlap, with each other and with computing."""
     lanes = min(threads, work.rows)
     sent_ns = cpu_ns + work.handover_ns
     if lanes < 2:
-        return Making(sent_ns, off_ns)
+        return Making(sent_ns, off_ns, slow_ns=slow_ns)
     fetch_ns = max(0.0, cpu_ns - work.collate_ns)
     speed = threads_speed(work, lanes)
     rounds = -(-work.rows // lanes) / work.rows
     # What is still to be seen of the waits; at least the first row's, before there is anything to compute.
-    exposed_ns = max(off_ns / work.rows, (fetch_ns + off_ns) * rounds - fetch_ns / speed)
+    exposed_ns = max(off_ns / work.rows, (fetch_ns + off_ns) * rounds - fetch_ns / speed, slow_ns)
     return Making(
         sent_ns + LANE_ROW_NS * work.rows,
         min(off_ns, exposed_ns),
         speed if fetch_ns > work.collate_ns else 1.0,
+        slow_ns,
     )

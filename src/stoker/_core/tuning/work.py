@@ -40,6 +40,8 @@ class Work:
     """How much faster two threads made the samples than one (g): 2 the GIL is no matter, 1 it is all."""
     start_ns: int | None = None
     """From the start of a worker to its first batch, beyond that batch."""
+    slow_ns: tuple[int, ...] = ()
+    """The slowest row of each batch: what neither threads nor other workers can divide. Empty: rows were not timed."""
     bad: tuple[int, ...] = ()
     """Indices of samples that raise, as far as they were met; they are left out of all the rest."""
     bad_text: str = ""

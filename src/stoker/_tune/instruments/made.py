@@ -19,6 +19,8 @@ class Made:
     handover_ns: int
     cpu_ns: int
     """Of fetch and collation."""
+    slow_ns: int = 0
+    """Of the slowest row; 0: rows were not timed."""
 
     @property
     def batch_ns(self) -> int:
@@ -29,11 +31,14 @@ def made(steps: dict[str, list[int]]) -> list[Made]:
     """From a record's table. Quick batches share a reading of the CPU: each has the part that its time is of theirs all."""
     names = (
         "seq", "rows", "received_ns", "fetched_ns", "collated_ns", "sent_ns", "cpu_ns", "runq_ns", "metered_ns",
+        "slow_ns",
     )  # fmt: skip
     table = list(zip(*(steps.get(name, ()) for name in names), strict=True))
     shares = _shares([row[6:9] for row in table])
     found = []
-    for (seq, rows, received, fetched, collated, sent, *_), (cpu, runq) in zip(table, shares, strict=True):
+    for (seq, rows, received, fetched, collated, sent, *_, slow), (cpu, runq) in zip(
+        table, shares, strict=True
+    ):
         if not received or not sent:
             continue
         fetched = fetched or sent
@@ -48,6 +53,7 @@ def made(steps: dict[str, list[int]]) -> list[Made]:
                 collate_ns=int((collated - fetched) * own),
                 handover_ns=int((sent - collated) * own),
                 cpu_ns=min(making_ns, int((collated - received) * cpu)),
+                slow_ns=min(making_ns, slow),
             )
         )
     return found
