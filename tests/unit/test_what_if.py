@@ -26,10 +26,12 @@ def told(**changed: Any) -> LoaderRecord:
     """Two workers that take 30 ms for a batch, and steps of 10 ms: a batch every 15 ms."""
     table = steps(64, workers=2, make_ms=30, step_ms=10)
     totals = {"steps": 64, "step_ns": 64 * 10 * MS, "wait_ns": 64 * 5 * MS, "open_ns": 0, "window": 4}
-    return loader(
-        {("fetch", 0, "io"): 0.32},
-        **({"steps": table, "totals": totals, "load": {"busy_cpu_ns": None, "loop_cpu_ns": None}} | changed),
-    )
+    usual: dict[str, Any] = {
+        "steps": table,
+        "totals": totals,
+        "load": {"busy_cpu_ns": None, "loop_cpu_ns": None},
+    }
+    return loader({("fetch", 0, "io"): 0.32}, **(usual | changed))
 
 
 def asked(path: Path, *arguments: str) -> Result:

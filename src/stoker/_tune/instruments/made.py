@@ -31,9 +31,9 @@ def made(steps: dict[str, list[int]]) -> list[Made]:
     """From a record's table. Quick batches share a reading of the CPU: each has the part that its time is of theirs all."""
     names = (
         "seq", "rows", "received_ns", "fetched_ns", "collated_ns", "sent_ns", "cpu_ns", "runq_ns", "metered_ns",
-        "slow_ns",
     )  # fmt: skip
     table = list(zip(*(steps.get(name, ()) for name in names), strict=True))
+    slowest = steps.get("slow_ns") or [0] * len(table)
     shares = _shares([row[6:9] for row in table])
     found = []
     for (seq, rows, received, fetched, collated, sent, *_, slow), (cpu, runq) in zip(
