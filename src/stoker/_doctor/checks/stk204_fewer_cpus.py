@@ -22,7 +22,7 @@ Fix
 ---
 Write the number that can be used, which `stoker doctor` shows: `num_workers=4` there. With several ranks on one machine, divide
 by their number. Or ask for more CPUs (`--cpus`, `resources.limits.cpu`, `--cpus-per-task`). stoker's warning about too many
-workers goes by all three.
+workers goes by all three, and so does `stoker tune TARGET`, which measures how many to take.
 """
 
 from __future__ import annotations

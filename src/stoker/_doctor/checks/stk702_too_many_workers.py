@@ -19,7 +19,7 @@ loader = DataLoader(ds, num_workers=16)      # 4 CPUs; a sample takes 8 ms, of w
 Fix
 ---
 `num_workers` at the number of usable CPUs, or that divided by the share of a sample's time in which it computes: with 4 CPUs
-and samples that compute a quarter of their time, 16.
+and samples that compute a quarter of their time, 16. `stoker tune TARGET` measures it instead.
 """
 
 from __future__ import annotations
