@@ -140,7 +140,8 @@ def test_samples_that_raise_are_told_and_can_be_left_out():
         here.avoid = work.bad
         for setting in (TORCH, PAIR):
             found = here.block(setting, least=12)
-            assert (found.failure, found.batches) == ("", 12)
+            assert found.failure == ""
+            assert found.batches >= 12
 
 
 def test_targets_without_a_batch_are_no_end_of_the_patient():
