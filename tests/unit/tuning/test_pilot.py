@@ -253,6 +253,22 @@ def test_what_gains_nothing_is_taken_back_for_good_until_the_demand_is_another()
     assert [each.kind for each in faster if each is not None] == ["grow"]
 
 
+def test_the_more_was_taken_back_the_longer_it_waits_before_it_tries_again() -> None:
+    rng = random.Random(5)
+    pilot = Pilot(bounds())
+    have, tried = 2, 0
+    for _ in range(300):  # ten minutes on a machine on which nothing stays as it is
+        step_ms = rng.choice([2.0, 4.0, 8.0])
+        seen = window(
+            0.3, have, rng.uniform(10, 14) * (1 + 0.2 * (have > 2)), foreign_cpus=rng.choice([0.0, 2.0])
+        )
+        action = pilot.decide(replace(seen, wait_ns=int(seen.wall_ns - seen.steps * step_ms * MS)))
+        if action is not None:
+            tried += action.kind == "grow"
+            have = action.workers
+    assert tried <= 15
+
+
 def test_fewer_after_three_calm_periods_and_only_if_the_replay_agrees() -> None:
     said = [0.5]
     pilot = Pilot(bounds(), oracle=lambda *args, **kwargs: Replayed(1.0, said[0], 0.5))

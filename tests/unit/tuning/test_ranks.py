@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+from stoker._core.tuning.pilot import Pilot
 from stoker._core.tuning.ranks import Report, gathered
-from stoker._core.tuning.window import Window
+from stoker._core.tuning.window import Bounds, Window
+from tests.unit.tuning.plant import Plant, Times
 
 MINE = Window(
     steps=100,
@@ -61,3 +63,31 @@ def test_nothing_to_go_by_while_a_rank_warms_up() -> None:
 def test_a_report_survives_being_written_as_numbers() -> None:
     report = Report.of(replace(MINE, busy=None, room_bytes=None))
     assert Report.from_numbers([float(each) for each in report]) == report
+
+
+def test_one_pilot_flies_eight_ranks() -> None:
+    """192 CPUs, 24 for each rank; the last rank's samples take twice as long, and all wait for it."""
+
+    def times(rank: int) -> Times:
+        return lambda rng, number: (0.06 * (1 + (rank == 7)), 0.02)
+
+    plants = [
+        Plant(24.0, times(rank), lambda now_s: (0.001, 0.019), workers=4, seed=rank) for rank in range(8)
+    ]
+    pilot = Pilot(Bounds(64, "the limit of this test", cpus=24.0, window_most=512))
+    stalls = []
+    for _ in range(14):
+        windows = [plant.run(pilot.period.seconds, pilot.period.steps) for plant in plants]
+        slowest_ns = max(each.interval_ns for each in windows)  # whose step everybody's takes as long as
+        windows = [replace(each, wall_ns=int(each.steps * slowest_ns)) for each in windows]
+        reports = [Report.of(each) for each in windows]
+        stalls.append(max(each.stall for each in reports))
+        action = pilot.decide(gathered(windows[0], reports[1:]))
+        for plant in plants if action is not None and action.kind != "hold" else []:
+            assert action is not None
+            plant.apply(action)
+            plant.run(0.2, 1)
+    assert stalls[0] > 0.3
+    assert max(stalls[-3:]) < 0.02
+    assert len({plant.workers for plant in plants}) == 1
+    assert 7 <= plants[0].workers <= 12

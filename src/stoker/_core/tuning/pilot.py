@@ -30,6 +30,10 @@ LONG_STEPS = 50
 STRETCH_LIMIT = 8
 """How much longer than that it may become by doubling after changes that were taken back."""
 
+PATIENCE_LIMIT = 30
+"""Short windows without a new trial, at most, after several that were taken back one after the other. It doubles from one to the
+next: where nothing that is tried pays, the machine may just be restless."""
+
 GAP_NS = 10_000_000_000
 """A longest step beyond this is no step: a validation, a checkpoint, somebody at a breakpoint."""
 
@@ -67,6 +71,8 @@ class Pilot:
         self._quiet = 0
         self._calm = 0
         self._absent = 0
+        self._reverts = 0
+        self._patience = 0
         self._said: set[str] = set()
         self._refuted: dict[str, Refuted] = {}
 
@@ -84,6 +90,7 @@ class Pilot:
             self._never_came()
             return None
         self._absent = 0
+        self._patience = max(0, self._patience - 1)
         if self._seen is not None and self._seen.workers != window.workers:
             self._seen, self._calm = None, 0
         action = self._notice(window)
@@ -160,6 +167,7 @@ class Pilot:
     def _keep(self, trial: Trial, seen: Window) -> None:
         """It stays. What it came from is thereby known not to pay: nothing is tried that leads back there."""
         self.trial = None
+        self._reverts = max(0, self._reverts - 1)
         self._reference = now = Context.of(seen)
         back = {"grow": "shrink", "shrink": "grow"}.get(trial.action.kind)
         if back == "shrink" or trial.action.code == "crowded":
@@ -181,6 +189,8 @@ class Pilot:
         if refute:
             self._refute(trial, harmful=harmful)
             self._stretch = min(STRETCH_LIMIT, 2 * self._stretch)
+            self._reverts += 1
+            self._patience = min(PATIENCE_LIMIT, 2**self._reverts - 2)
         self.trial = self._seen = None
         self._reference = Context.of(before)
         self._quiet = 0
@@ -201,6 +211,8 @@ class Pilot:
             if self._calm >= CALM_WINDOWS and not self.opening:
                 self._calm, action = 0, course.spare()
         if action is not None and action.kind != "hold":
+            if self._patience:
+                return None
             self.trial = Trial(action, seen)
             self._quiet = self._calm = 0
             self._said.clear()
