@@ -36,8 +36,8 @@ def made(steps: dict[str, list[int]]) -> list[Made]:
     slowest = steps.get("slow_ns") or [0] * len(table)
     shares = _shares([row[6:9] for row in table])
     found = []
-    for (seq, rows, received, fetched, collated, sent, *_, slow), (cpu, runq) in zip(
-        table, shares, strict=True
+    for (seq, rows, received, fetched, collated, sent, *_), (cpu, runq), slow in zip(
+        table, shares, slowest, strict=True
     ):
         if not received or not sent:
             continue
