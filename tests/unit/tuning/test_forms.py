@@ -112,6 +112,31 @@ def test_a_crowd_of_points_still_fits_one_screen() -> None:
     assert "persistent_workers=True" in text
 
 
+def test_the_curve_and_the_replay_are_told_in_a_line_each() -> None:
+    told = tuning(
+        curve={"knee": 3, "loss": 0.12, "loss_at": 8, "best": 4},
+        oracle={
+            "error": {"points": 4, "median": 0.061},
+            "what_if": [
+                {"name": "as it is", "interval_ns": 9e6},
+                {"name": "4 more cores and workers", "interval_ns": 7.5e6},
+                {"name": "an accelerator twice as fast", "interval_ns": None},
+            ],
+        },
+    )
+    assert words.scaled(told) == "More than 3 workers gain little; 8 give away 12% of the throughput of 4."
+    assert words.foretold(told) == (
+        "The replay was off by 6% (the median of 4 points); it says: 4 more cores and workers 7.5 ms."
+    )
+    for nothing in (
+        None,
+        {},
+        {"error": {"points": 0, "median": None}, "what_if": []},
+        {"knee": None, "loss": 0.01},
+    ):
+        assert words.scaled(tuning(curve=nothing)) == words.foretold(tuning(oracle=nothing)) == ""
+
+
 def test_settings_in_words() -> None:
     assert words.named(Setting()) == "no workers"
     assert words.named(Setting(1, engine="torch")) == "torch's: 1 worker"

@@ -78,6 +78,7 @@ def _measured(tuning: Tuning) -> list[Line]:
         )
     if tuning.limit:
         lines.append(Line(f"What limits next: {tuning.limit}", 3))
+    lines += [Line(each, 6) for each in (words.scaled(tuning), words.foretold(tuning)) if each]
     disturbed = sum(each.disturbed for each in tuning.points)
     blocks = sum(each.blocks for each in tuning.points)
     counts = f", {blocks} blocks" + (f", {disturbed} set aside as disturbed" if disturbed else "")

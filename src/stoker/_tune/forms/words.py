@@ -9,7 +9,10 @@ from stoker._tune.result import Tuning
 
 HEADS = ("setting", "a batch every", "to now", "stall", "CPU", "memory", "replayed")
 """Of the table of points."""
-_MOST_POINTS = 8
+_MOST_POINTS = 6
+_LEAST_LOSS = 0.03
+_ASKED = ("4 more cores and workers", "an accelerator twice as fast")
+"""What the replay is asked on a screen; the record has more."""
 
 
 def named(setting: Setting) -> str:
@@ -115,6 +118,33 @@ def hosted(tuning: Tuning) -> str:
     return f"{'is 1 CPU' if host.cpus == 1 else f'are {host.cpus:g} CPUs'}{ranks}" + (
         f" ({host.reason})" if host.reason else ""
     )
+
+
+def scaled(tuning: Tuning) -> str:
+    """Where more workers stop to pay, by the curve that was measured; "" when there is none."""
+    curve = tuning.curve or {}
+    knee, loss, at = curve.get("knee"), curve.get("loss"), curve.get("loss_at")
+    parts = [f"more than {counted(knee, 'worker')} gain little" if isinstance(knee, int) and knee > 0 else ""]
+    if isinstance(loss, float) and loss >= _LEAST_LOSS:
+        parts.append(f"{at} give away {loss:.0%} of the throughput of {curve.get('best')}")
+    text = "; ".join(each for each in parts if each)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def foretold(tuning: Tuning) -> str:
+    """What the replay says of machines and loops that are not there, and how far it was off; "" when it said nothing."""
+    oracle = tuning.oracle or {}
+    error, cases = oracle.get("error"), oracle.get("what_if")
+    if not isinstance(error, dict) or not error.get("points") or not isinstance(cases, list):
+        return ""
+    told = [
+        f"{each['name']} {duration(each['interval_ns'] / 1e9)}"
+        for each in cases
+        if each.get("name") in _ASKED and isinstance(each.get("interval_ns"), int | float)
+    ]
+    points = counted(error["points"], "point")
+    said = f"; it says: {', '.join(told)}" if told else ""
+    return f"The replay was off by {error['median']:.0%} (the median of {points}){said}."
 
 
 def _ratio(ratio: Interval) -> str:
