@@ -106,7 +106,7 @@ def test_a_crowd_of_points_still_fits_one_screen() -> None:
         point(BEST, 98, 98),
     )
     text = screen.render(tuning(points=points, why=("long " * 60,) * 5, warnings=("more " * 50,) * 5))
-    assert len(text.splitlines()) == MOST_LINES
+    assert len(text.splitlines()) <= MOST_LINES
     assert "(take)" in text
     assert "(now)" in text
     assert "persistent_workers=True" in text
