@@ -14,14 +14,18 @@ import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 
 from stoker import options as opts
+from stoker._core.resume import parse
 from stoker._core.roster import Roster
 from stoker._engine import figures
 from stoker._engine.ahead import Ahead
+from stoker._engine.autopilot import Autopilot, begun
 from stoker._engine.bookmark import Bookmark
 from stoker._engine.iterator import StokerIter
 from stoker._engine.ledger import Ledger
+from stoker._engine.opening import stream_count
+from stoker._engine.outset import Outset, outset
 from stoker._engine.pool import Pool
-from stoker._engine.recording import attach, recorder_of
+from stoker._engine.recording import attach, quiet_recorder, recorder_of
 from stoker._engine.relay import Lap, Relay
 from stoker._metrics.cpus import cpus
 from stoker._metrics.recorder import Recorder
@@ -33,6 +37,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 class DataLoader(torch.utils.data.DataLoader[T_co]):
     """Drop-in replacement for ``torch.utils.data.DataLoader``: same arguments, same meaning.
+
+    ``num_workers="auto"``: the loader chooses how many, begins with a saved profile or what the machine has, and adds and removes
+    workers as it goes; not one bit of what it delivers depends on it. ``loader.num_workers`` is the number at any time, and
+    ``stats()["tuning"]`` has every change with its reason (docs/auto.md).
 
     Beyond torch's arguments, all optional and keyword-only:
 
@@ -80,6 +88,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     _ahead: Ahead | None = None
     _recorder: Recorder | None = None
     _site: str | None = None
+    _autopilot: Autopilot | None = None
+    _outset: Outset | None = None
 
     def __init__(
         self,
@@ -88,7 +98,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         shuffle: bool | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
-        num_workers: int = 0,
+        num_workers: int | str = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -114,6 +124,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         record: bool | str | os.PathLike[str] | None = None,
     ) -> None:
         prefetch_open = prefetch_factor is None or isinstance(prefetch_factor, opts.LeftOpen)
+        chosen: Outset | None = None
+        if opts.is_auto(num_workers):
+            chosen = outset(dataset, batch_size if batch_sampler is None else None, executor=executor)
+            # What torch refuses without workers is no contradiction here: there may be some tomorrow.
+            num_workers = opts.Auto(max(1, chosen.workers))
+        assert not isinstance(num_workers, str)
         super().__init__(
             dataset,
             batch_size,
@@ -133,6 +149,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        if chosen is not None:
+            self._outset = chosen
+            num_workers = self.num_workers = opts.Auto(chosen.workers)
         opts.check(
             executor=executor,
             rng=rng,
@@ -142,7 +161,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             split_batches=split_batches,
             snapshot_every_n_steps=snapshot_every_n_steps,
             prefetch_epochs=prefetch_epochs,
-            lasting=persistent_workers or num_workers == 0,
+            lasting=persistent_workers or (num_workers == 0 and chosen is None),
             iterable=self._dataset_kind == torch.utils.data.dataloader._DatasetKind.Iterable,
             batched=self._auto_collation,
             threads_per_worker=threads_per_worker,
@@ -163,7 +182,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.record = record
         self._site = site()
         if prefetch_open and self.prefetch_factor is not None:
-            self.prefetch_factor = opts.LeftOpen(self.prefetch_factor)
+            profiled = chosen.prefetch if chosen is not None else None
+            self.prefetch_factor = opts.LeftOpen(profiled or self.prefetch_factor)
 
     def _get_iterator(self) -> Any:
         """A new iterator, independent of all others. Subclasses of torch's loader override this, and may override it here."""
@@ -178,6 +198,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return iterator
 
     def _new_iterator(self) -> StokerIter:
+        autopilot = self._pilot()
+        if autopilot is not None and autopilot.pending is not None and not self._place().takes_up_streams:
+            self._recount(autopilot.at_edge())
+        recorder = self._recorder or (None if autopilot is None else autopilot.recorder)
         opened = self._ahead
         if opened is not None:
             if opened.wanted(self):
@@ -203,7 +227,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
                         self._place(),
                         pool,
                         self._keep,
-                        recorder=self._recorder,
+                        recorder=recorder,
+                        autopilot=autopilot,
                     )
                 except BaseException:
                     pool.busy = False
@@ -215,8 +240,30 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             self.check_worker_number_rationality()
         keep = self._keep if persistent else None
         return StokerIter(
-            self, self._resolved(), self._accounts(), self._place(), None, keep, recorder=self._recorder
-        )
+            self, self._resolved(), self._accounts(), self._place(), None, keep, recorder=recorder, autopilot=autopilot,
+        )  # fmt: skip
+
+    def _pilot(self) -> Autopilot | None:
+        """Who chooses the number of workers; None where the user did."""
+        if not isinstance(self.num_workers, opts.Auto) or self.executor == "inline":
+            return None
+        if self._autopilot is None:
+            first = self._outset or Outset(self.num_workers, "as it was set")
+            recorder = self._recorder or quiet_recorder(self.name or "loader")
+            self._autopilot = Autopilot(self, first, self._accounts(), recorder)
+        return self._autopilot
+
+    def _recount(self, workers: int | None) -> None:
+        """The next epoch is to have so many workers, and those there are cannot become as many."""
+        if workers is not None and workers != self.num_workers:
+            self.refresh()
+            self.num_workers = opts.Auto(workers)
+
+    def __setattr__(self, attr: str, value: Any) -> None:
+        if attr == "num_workers" and isinstance(value, str) and opts.is_auto(value):
+            self._outset = outset(self.dataset, self.batch_size, executor=self.executor)
+            value = opts.Auto(self._outset.workers)
+        super().__setattr__(attr, value)
 
     def __iter__(self) -> Any:
         return self._get_iterator()
@@ -235,11 +282,19 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         ``bad_samples`` holds a count and, by dataset index, how often a sample was bad and why (``on_bad_sample``). ``memory``
         tells the budget and how it came about, the arena, and for each worker process its proportional share, what it has for
         itself, and how much that grew since its first batches. Reading a worker takes about 10 ms; figures of workers may be a
-        second old. ``record`` is the live run record (docs/record.md), None with ``record=False``.
+        second old. ``record`` is the live run record (docs/record.md), None with ``record=False``. ``tuning`` tells how
+        ``num_workers="auto"`` began, what it changed and why (docs/auto.md); None without it.
         """
         recorder = self._observer()
         record = None if recorder is None else recorder.record().as_dict()
-        return {**self._accounts().stats(), "memory": figures.memory(self._pools()), "record": record}
+        memory = figures.memory(self._pools())
+        return {**self._accounts().stats(), "memory": memory, "record": record, "tuning": self._tuning()}
+
+    def _tuning(self) -> dict[str, Any] | None:
+        if not isinstance(self.num_workers, opts.Auto):
+            return None
+        workers = int(self.num_workers)
+        return begun(self._outset, workers) if self._autopilot is None else self._autopilot.told(workers)
 
     def state_dict(self) -> dict[str, Any]:
         """Where this loader is in its data: a small fresh dict, for ``load_state_dict`` of a loader like it, here or elsewhere.
@@ -256,10 +311,18 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         Raises ValueError, and changes nothing, when the state is damaged or of another loader: the message says what differs.
         """
         try:
+            if isinstance(self.num_workers, opts.Auto):
+                self._adopt(state_dict)
             self._place().load(self, state_dict)
         except ValueError as error:
             coded(error, "STK909")
             raise
+
+    def _adopt(self, state: Any) -> None:
+        """Streams that are to be taken up settle how many workers the next epoch has."""
+        streams = parse(state).streams if isinstance(state, dict) and state else None
+        if streams is not None and len(streams) != stream_count(self):
+            self._recount(len(streams))
 
     def trim(self) -> None:
         """Make an idle loader with persistent workers small: its arena gives free memory back and its workers let go of caches.
@@ -297,7 +360,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def check_worker_number_rationality(self) -> None:
         """Warn, in torch's words, about more workers than this process has CPUs for: quota and other local ranks count here."""
-        if not self.num_workers or self.num_workers <= 1:
+        if not self.num_workers or self.num_workers <= 1 or isinstance(self.num_workers, opts.Auto):
             return
         found = cpus()
         if self.num_workers > found.usable:
@@ -312,7 +375,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def __getstate__(self) -> dict[str, Any]:
         """Without the workers: a copy starts its own."""
         place = copy.copy(self._bookmark)
-        kept = {key: value for key, value in self.__dict__.items() if key not in ("_ledger", "_recorder")}
+        kept = {
+            key: value
+            for key, value in self.__dict__.items()
+            if key not in ("_ledger", "_recorder", "_autopilot")
+        }
         return {**kept, "_iterator": None, "_live": None, "_ahead": None, "_bookmark": place}
 
     def _pools(self) -> list[Pool]:
@@ -374,15 +441,17 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._iterator = pool  # type: ignore[assignment]
 
     def _resolved(self) -> opts.Options:
+        chosen = self._outset if isinstance(self.num_workers, opts.Auto) else None
         return opts.resolve(
             executor=self.executor,
             rng=self.rng,
             restarts=self.restarts,
             on_bad_sample=self.on_bad_sample,
             memory_budget=self.memory_budget,
-            split_batches=self.split_batches,
+            split_batches=chosen.split if chosen and self.split_batches is None else self.split_batches,
             threads_per_worker=self.threads_per_worker,
             name=self.name,
             num_workers=self.num_workers,
             prefetch_given=not isinstance(self.prefetch_factor, opts.LeftOpen),
+            chosen_because=chosen.reason if chosen else None,
         )

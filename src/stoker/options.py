@@ -23,6 +23,29 @@ _UNITS = {
 }
 
 
+AUTO = "auto"
+
+
+class Auto(int):
+    """A number of workers that the loader chose itself. It counts as an int, and a constructor takes it as "auto" again.
+
+    It is what ``loader.num_workers`` is then, at any time: frameworks compare it with numbers, and rebuild loaders from it.
+    """
+
+    def __repr__(self) -> str:
+        return f"Auto({int(self)})"
+
+    def __str__(self) -> str:
+        return int.__repr__(self)
+
+
+def is_auto(num_workers: Any) -> bool:
+    """Whether the loader is to choose the number itself. Raises ValueError for another text."""
+    if isinstance(num_workers, str) and num_workers != AUTO:
+        raise ValueError(f"num_workers should be a number or {AUTO!r}, but got num_workers={num_workers!r}")
+    return isinstance(num_workers, str | Auto)
+
+
 class LeftOpen(int):
     """A number that the user did not give. It compares and counts as an int, and a constructor takes it as "not given" again.
 
@@ -147,9 +170,12 @@ def resolve(
     num_workers: int,
     prefetch_given: bool,
     threads_per_worker: int = 1,
+    chosen_because: str | None = None,
 ) -> Options:
-    """Fill in what the user left open."""
+    """Fill in what the user left open. ``chosen_because`` is why there are so many workers, where the user did not say."""
     reasons: dict[str, str] = {}
+    if chosen_because is not None:
+        reasons["num_workers"] = f"auto: {chosen_because}"
 
     def chosen(key: str, given: bool, rule: str) -> None:
         reasons[key] = "given" if given else rule

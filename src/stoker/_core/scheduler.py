@@ -419,7 +419,7 @@ class Scheduler(Recovery):
         return commands
 
     def _refit(self, before: int, window: int) -> None:
-        """The window for so many workers, no less deepened than it was. What is planned beyond a smaller one is made all the same."""
+        """The window for so many workers, no less deepened than it was. What is planned beyond a smaller one is still made."""
         more = self._target - before
         if self.policy.prefetch:
             self.max_window += self._deepest * more

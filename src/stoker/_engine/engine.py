@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker._core import messages as m
 from stoker._core.place import place
@@ -30,6 +30,9 @@ from stoker._metrics.page import ASKED_NS, STEPS
 from stoker._metrics.recorder import Recorder
 from stoker._plan.planner import Planner
 from stoker.errors import Interrupted, LoaderClosed, NoGoodSample, WorkerDied, coded
+
+if TYPE_CHECKING:
+    from stoker._engine.autopilot import Autopilot
 
 _STARVED = m.Starved()
 _clock = time.monotonic_ns
@@ -77,6 +80,8 @@ class Iteration:
         self._cut_off: m.Deliver | None = None
         self.pen: Pen | None = None
         """Writes down where the consumer's time goes; None: nobody wants to know."""
+        self.autopilot: Autopilot | None = None
+        """Changes the number of workers as it goes; None: it stays."""
         if recorder is not None:
             inline = pool.plan.kind == "inline"
             tape = recorder.tape(pool.folder)
@@ -96,6 +101,37 @@ class Iteration:
         """What it runs on."""
         return self._pool
 
+    @property
+    def workers(self) -> int:
+        """How many there are to be; 0 where batches are made here."""
+        return self._scheduler.target if self._pool.executor.eager else 0
+
+    @property
+    def window(self) -> int:
+        """How many batches may be planned and not taken."""
+        return self._scheduler.window
+
+    @property
+    def deepest(self) -> int:
+        """How many that may become."""
+        return self._scheduler.max_window
+
+    @property
+    def splits(self) -> bool:
+        """Whether several workers may make one batch."""
+        return self._scheduler.splitting
+
+    @property
+    def settled(self) -> bool:
+        """Whether all workers that there are to be are up, and no others are there."""
+        there = len(self._scheduler.workers) == self._scheduler.target
+        return there and not self._pool.executor.starting()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be had of it."""
+        return self._closed or self._pool.closed
+
     def start(self, planner: Planner) -> None:
         """Begin planning, then start workers: the first of them works while the others come up."""
         self._planner = planner
@@ -106,6 +142,9 @@ class Iteration:
 
     def next(self) -> Any:
         """The next batch. Raises StopIteration at the end, or what the dataset, sampler or a worker's death led to."""
+        autopilot = self.autopilot
+        if autopilot is not None and _clock() >= autopilot.due_ns and not self._torn:
+            autopilot.look(self)
         empty = 0
         while (batch := self._next()) is NOTHING:
             self._ledger.empty_batches += 1
@@ -201,6 +240,8 @@ class Iteration:
         """Let go of the pool. Tickets still on their way are dropped as they come."""
         if not self._closed:
             self._closed = True
+            if self.autopilot is not None:
+                self.autopilot.detach(self)
             self._ready.clear()
             if self.pen is not None:
                 self.pen.close()
@@ -249,17 +290,29 @@ class Iteration:
                     self._refuse()
                 raise
             self._torn = True
-            for arrival in arrivals:
-                if type(arrival.event) is m.WorkerLost:
-                    self._mourn(arrival, arrival.event)
-                else:
-                    self._carry_out(pool.route(arrival))
-            executor.torn = False
+            self._hear(arrivals)
             if not self._ready:
                 self._torn = False
                 if vigil.check():
                     self._ledger.note_stall(vigil.told)
         self._torn = False
+
+    def _hear(self, arrivals: list[Arrival]) -> None:
+        for arrival in arrivals:
+            if type(arrival.event) is m.WorkerLost:
+                self._mourn(arrival, arrival.event)
+            else:
+                self._carry_out(self._pool.route(arrival))
+        self._pool.executor.torn = False
+
+    def listen(self) -> None:
+        """Hear what has come in, without waiting. A consumer whose batches are always there hears of nothing else by itself."""
+        executor = self._pool.executor
+        while executor.eager and not self.over and (arrivals := executor.wait(0)):
+            self._torn = True
+            self._hear(arrivals)
+            self._torn = False
+        executor.torn = False
 
     def _fill(self) -> None:
         pool, scheduler = self._pool, self._scheduler

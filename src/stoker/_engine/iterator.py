@@ -17,6 +17,7 @@ from torch.utils.data import dataloader as torch_loader
 
 from stoker._core.policy import DEEPEN_LIMIT, Policy
 from stoker._device import pinning
+from stoker._engine.autopilot import Autopilot
 from stoker._engine.bookmark import Bookmark
 from stoker._engine.engine import Iteration
 from stoker._engine.ledger import Ledger
@@ -55,8 +56,11 @@ class StokerIter(_Base):  # type: ignore[misc]
         keep: Callable[[Pool], None] | None,
         relay: Relay | None = None,
         recorder: Recorder | None = None,
+        autopilot: Autopilot | None = None,
     ) -> None:
         self._recorder = recorder
+        self._grows = autopilot is not None
+        """Whether there may be other workers before this iteration is over."""
         self._iteration: Iteration | None = None
         self._pool: Pool | None = None
         self._owner_pid = os.getpid()
@@ -116,6 +120,9 @@ class StokerIter(_Base):  # type: ignore[misc]
             seq=relay.planned if relay is not None else 0,
         )
         if relay is None:
+            fixed = bound or pool.plan.kind == "inline"
+            if autopilot is not None and autopilot.attach(self._iteration, fixed=fixed):
+                self._iteration.autopilot = autopilot
             self._start(loader, bookmark)
 
     def _take_pool(
@@ -299,7 +306,7 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
         stride=ranks.places(it._index_sampler)[1],
         stored=() if iterable or options.rng == "torch" else stored.find(dataset),
         snapshot_every=snapshot_every(loader),
-        metered=loader.record is not False,
+        metered=loader.record is not False or it._grows,
         threads=options.threads,
         tells_draws=options.threads > 1 and not getattr(loader, "_draws_told", False),
     )
@@ -312,7 +319,16 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
         choice = hazards.choose(loader.multiprocessing_context, spec, name=options.name)
         hazards.tell_once(choice, loader)
     budget_bytes = options.memory_budget_bytes
-    plan = PoolPlan(spec, options.executor, workers, bound, choice.context, budget_bytes, choice.shipment)  # type: ignore[arg-type]
+    plan = PoolPlan(
+        spec,
+        options.executor,  # type: ignore[arg-type]
+        workers,
+        bound,
+        choice.context,
+        budget_bytes,
+        choice.shipment,
+        grows=it._grows and not bound,
+    )
     return plan, choice.reason
 
 

@@ -56,6 +56,11 @@ def recorder_of(loader: Any, options: opts.Options, site: str | None) -> Recorde
     )
 
 
+def quiet_recorder(name: str) -> Recorder:
+    """For who has to look at what a loader does that keeps no record."""
+    return Recorder(name=name, engine="stoker", executor="", dataset="", quiet=True)
+
+
 def attach(recorder: Recorder, loader: Any, ledger: Ledger) -> None:
     """Let the two of them tell each other, without one keeping the other."""
     reference = weakref.ref(loader)
@@ -93,6 +98,7 @@ def _options(loader: Any, options: opts.Options) -> dict[str, Option]:
     factor = loader.prefetch_factor
     found["prefetch_factor"] = Option(None if factor is None else int(factor), why)
     found["executor"] = Option(options.executor, options.reasons.get("executor", "given"))
+    found["num_workers"].why = options.reasons.get("num_workers", found["num_workers"].why)
     sampler = type(loader.sampler).__name__
     usual = sampler in ("SequentialSampler", "RandomSampler", "_InfiniteConstantSampler")
     found["sampler"] = Option(sampler, "torch's, by shuffle and the dataset" if usual else "given")

@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from stoker._core.roster import Roster
 from stoker._metrics import machine, page
 from stoker._metrics.accounts import Accounts, named, table
@@ -77,7 +79,10 @@ def sink_from_environment() -> Path | None:
 
 
 class Recorder:
-    """Keeps the record of one loader. An instrument that fails is unplugged, with its reason: the loader goes on."""
+    """Keeps the record of one loader. An instrument that fails is unplugged, with its reason: the loader goes on.
+
+    A ``quiet`` one shows it to nobody: it is for those who look at ``since``.
+    """
 
     def __init__(
         self,
@@ -89,6 +94,7 @@ class Recorder:
         site: str | None = None,
         options: dict[str, Option] | None = None,
         sink: Path | None = None,
+        quiet: bool = False,
     ) -> None:
         self.name = name.encode(errors="replace").decode()  # whoever shows it may know no half characters
         self.engine, self.executor, self.dataset, self.site = engine, executor, dataset, site
@@ -109,8 +115,10 @@ class Recorder:
         self._sink = sink
         self._lock = threading.RLock()
         self._tapes: list[Tape] = []
+        self._quiet = quiet
         self._born()
-        _live.add(self)
+        if not quiet:
+            _live.add(self)
 
     def _born(self) -> None:
         """Begin with nothing, in this process."""
@@ -182,7 +190,7 @@ class Recorder:
         if not self._asked_for_journal:  # not before: forked workers have recorders that nobody uses
             self._asked_for_journal = True
             self._guarded(self._open_journal)
-        if self.page is None and not self._begun:
+        if self.page is None and not self._begun and not self._quiet:
             self._begun = True
             self._guarded(self._begin)
         with self._lock:
@@ -293,6 +301,17 @@ class Recorder:
                 loader.steps = table(accounts.rows(), accounts.began_ns)
                 loader.steps_dropped = accounts.dropped
             return RunRecord(self.run, _machine(), [loader])
+
+    def since(self, at_ns: int) -> Array | None:
+        """Rows of batches that were asked for from then on, in the order of delivery, as far as they are kept.
+
+        None while several iterators write, or when nothing is written any more.
+        """
+        with self._lock:
+            if self.unplugged is not None or sum(not tape.closed for tape in self._tapes) > 1:
+                return None
+            rows = np.concatenate([self._accounts.rows(), *(tape.pending() for tape in self._tapes)])
+        return rows[rows[:, 0] >= at_ns]
 
     def _ahead(self) -> Accounts:
         """The sums as they will be when the rows are added that are held back."""
