@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import weakref
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 import stoker
 from stoker._core.tuning.window import Action, Bounds, Period, Window
+from stoker._engine.concord import Target
+from stoker._executors.hazards import HAZARDS
 from stoker._metrics import journal
 from stoker.cli.main import main
 from stoker.options import Auto
@@ -209,3 +212,65 @@ def test_it_does_not_keep_the_loader(scripted: Any) -> None:
     gone = weakref.ref(loader)
     del loader
     assert gone() is None  # without a garbage collection
+
+
+class Seat:
+    """A rank among others whose leader is it or not, and which hears of this target."""
+
+    def __init__(self, *, leads: bool, target: Target | None = None) -> None:
+        self.leads = leads
+        self.published: list[int] = []
+        self.reports = 0
+        self._target = target
+
+    def report(self, window: Window) -> None:
+        self.reports += 1
+
+    def gathered(self, window: Window) -> Window:
+        return window
+
+    def publish(self, workers: int, window: int = 0, *, split: bool = False) -> None:
+        self.published.append(workers)
+        self._target = Target(len(self.published), workers, window, split)
+
+    def target(self) -> Target | None:
+        return self._target
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_local_ranks_have_what_the_leading_one_chose(
+    leads: bool, scripted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pilot = scripted(3)
+    seat = Seat(leads=leads, target=None if leads else Target(7, 4))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr("stoker._engine.autopilot._seat", lambda loader: seat)
+    with auto(Mixture(ROWS, noise=False), persistent_workers=True) as loader:
+        while not loader.stats()["tuning"]["actions"]:
+            list(loader)
+        list(loader)
+        [action] = loader.stats()["tuning"]["actions"]
+        assert action["kind"] == ("grow" if leads else "follow")
+        assert action["workers"] == ([2, 3] if leads else [2, 4])
+        assert seat.published == ([3] if leads else [])
+        assert seat.reports > 0
+        assert bool(pilot.seen) == leads
+
+
+def test_no_worker_is_forked_beside_threads_that_do_not_survive_it(
+    scripted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(4)
+    monkeypatch.setattr("torch.multiprocessing.get_context", lambda *_: multiprocessing.get_context("fork"))
+    with auto(Mixture(ROWS, noise=False), persistent_workers=True) as loader:
+        iterator = iter(loader)
+        monkeypatch.setattr("stoker._executors.hazards.live_hazards", lambda: HAZARDS[:1])
+        list(iterator)
+        told = loader.stats()["tuning"]
+        assert told["actions"] == []
+        assert "threads of polars" in told["held"]
+        assert loader.num_workers == 2
+        del iterator

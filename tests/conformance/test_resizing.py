@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import RandomSampler, get_worker_info
 
 import stoker
+from stoker._worker.status import PID
 from tests.compat.compare import assert_same, seed_everything
 from tests.conformance.datasets import Mixture
 
@@ -118,6 +119,7 @@ def test_who_left_is_no_loss_and_ids_are_given_again(executor: str) -> None:
         assert sum(1 for _ in iterator) == 99
         while len(pool._workers) > 1:  # an epoch hears of those who left, as soon as they have
             assert sum(1 for _ in loader) == 200
+        assert sum(pool.executor._status.row(worker)[PID] != 0 for worker in range(4)) == 1
         stats = loader.stats()
         assert stats["worker_deaths"] == 0
         assert not [each for each in stats["record"]["loaders"][0]["events"] if each["kind"] == "worker_died"]

@@ -83,6 +83,7 @@ class Autopilot:
         self._windows = self._crew = 0
         self._actions: list[dict[str, Any]] = []
         self._held: str | None = None
+        self._last = begun.reason
         self.unplugged: str | None = None
 
     # Iterations
@@ -119,6 +120,8 @@ class Autopilot:
     def at_edge(self) -> int | None:
         """Before an epoch begins: how many workers it is to have, if that has to be another pool's."""
         pending, self.pending = self.pending, None
+        if pending is not None:
+            self.recorder.options["num_workers"] = Option(pending, f"auto: {self._last}")
         return pending
 
     # Watching
@@ -240,18 +243,19 @@ class Autopilot:
         if wanted > before[0] and (why := self._dangerous(iteration)):
             self._hold(why)
             return
-        deepest = max(iteration.deepest, action.window) if wanted >= before[0] else iteration.deepest
+        deepest = iteration.deepest * wanted // before[0]
         iteration.resize(wanted, min(action.window, deepest) if self._open_window else 0)
         self._settling_ns = _clock()
         self._due(self._settling_ns, again=True)
         self._count(iteration.workers)
         self._note(action, before, (iteration.workers, iteration.window))
 
-    @staticmethod
-    def _dangerous(iteration: Iteration) -> str:
-        """Why no worker may be forked now; threads have come since the first ones were that do not survive it."""
-        plan = iteration.pool.plan
+    def _dangerous(self, iteration: Iteration) -> str:
+        """Why no worker may be forked now; threads may have come since that do not survive it. Who asked for fork has it."""
+        plan, loader = iteration.pool.plan, self._loader()
         if plan.kind != "process" or plan.context.get_start_method() != "fork":
+            return ""
+        if loader is not None and loader.multiprocessing_context is not None:
             return ""
         found = hazards.live_hazards()
         names = ", ".join(hazard.module for hazard in found)
@@ -284,7 +288,9 @@ class Autopilot:
             }
         )
         del self._actions[:-_KEPT]
-        self.recorder.options["num_workers"] = Option(after[0], f"auto: {text}")
+        self._last = text
+        if self.pending is None:
+            self.recorder.options["num_workers"] = Option(after[0], f"auto: {text}")
         self._say(text)
 
     def _hold(self, reason: str) -> None:

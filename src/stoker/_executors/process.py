@@ -438,6 +438,8 @@ class ProcessExecutor:
         arrivals.append(Arrival(-1, loss))
         if member.leaving:
             self._all.pop(worker, None)
+        if member.left:
+            self._status.clear(worker)  # tools that look on see who is there
         return arrivals
 
     def _inquire(self, worker: int, member: Member) -> tuple[str, bool, int, str, bool]:

@@ -74,7 +74,7 @@ def test_a_pause_of_the_training_loop_is_no_step() -> None:
 
 def test_segments_are_joined_without_what_lies_between() -> None:
     stretch = Stretch()
-    anchor = stretch.add(rows(step(110, 120, made=(100, 119))), 100 * MS)
+    stretch.add(rows(step(110, 120, made=(100, 119))), 100 * MS)
     stretch.add(rows(step(5010, 5020, made=(5000, 5019))), 5000 * MS)
     assert (stretch.steps, stretch.wall_ns) == (2, 40 * MS)
 
