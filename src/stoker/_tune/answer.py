@@ -141,7 +141,10 @@ class Answers:
             and (not each.setting.workers or each.setting.executor == "process")
             and each.setting.threads == 1
         ]
-        return law.curve(of) if of else None
+        search = self._search
+        own_ns = search.work.handling_ns if search.work is not None else 0.0
+        floor_ns = search.demand.batch_ns + own_ns if search.demand.step_ns else 0.0
+        return law.curve(of, floor_ns=floor_ns) if of else None
 
     def _oracle(self, points: tuple[Point, ...], chosen: Setting) -> dict[str, Any] | None:
         search = self._search

@@ -62,6 +62,15 @@ def test_times_that_do_not_change_are_no_law() -> None:
     assert "something else" in str(fit([(1, 10.0 * MS), (2, 10.1 * MS), (8, 10.05 * MS)]))
 
 
+def test_the_step_is_a_roof_and_no_contention() -> None:
+    law = fit([(2, 9.1 * MS), (3, 8.3 * MS)], floor_ns=8.2 * MS)
+    assert isinstance(law, Law)
+    assert (law.name, law.peak) == ("roof", None)
+    assert law.interval_ns(1) == pytest.approx(18.2 * MS)
+    assert law.knee(8) == 3
+    assert curve([(1, 20.0 * MS), (4, 8.3 * MS)], floor_ns=8.2 * MS)["law"]["roof_ns"] == 8.3 * MS
+
+
 def test_faster_than_linear_still_gives_a_law() -> None:
     assert fitted([(1, 10.0 * MS), (2, 4.0 * MS), (4, 1.5 * MS)]).batch_ns > 0
 

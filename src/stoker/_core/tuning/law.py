@@ -53,21 +53,28 @@ class Law:
         return max(1.0, math.sqrt(max(0.0, 1.0 - self.sigma) / self.kappa))
 
 
-def fit(points: Iterable[tuple[int, float]]) -> Law | str:
-    """The law of (workers, interval in nanoseconds), or why there is none, in words. Points without workers are left out."""
+def fit(points: Iterable[tuple[int, float]], *, floor_ns: float = 0.0) -> Law | str:
+    """The law of (workers, interval in nanoseconds), or why there is none, in words. Points without workers are left out.
+
+    ``floor_ns`` is what the training loop takes for a batch: points there are under its roof, and say nothing of workers.
+    """
     best = _best(points)
     if len(best) < 2:
         return "too few numbers of workers were measured"
     times = [interval for _, interval in best]
     if max(times) <= min(times) * (1 + FLAT):
         return "the interval is the same for all numbers of workers: something else limits it"
+    slope = [point for point in best if point[1] > floor_ns * (1 + FLAT)]
+    if slope and len(slope) < len(best):
+        batch_ns = median(count * interval for count, interval in slope)
+        return _judged(Law("roof", batch_ns, roof_ns=min(times)), best)
     laws = [_usl(best)]
     if len(best) > 2:
         laws.append(_roof(best))
-    return min(laws, key=lambda law: law.error)
+    return min(laws, key=_closeness)
 
 
-def curve(points: Iterable[tuple[int, float]]) -> dict[str, Any]:
+def curve(points: Iterable[tuple[int, float]], *, floor_ns: float = 0.0) -> dict[str, Any]:
     """The scaling curve as plain values: points, law (or why there is none), knee, peak, and the loss beyond the best point.
 
     ``loss`` is the share of the best throughput that the largest number of workers gives away, as measured; None: nothing larger
@@ -79,7 +86,7 @@ def curve(points: Iterable[tuple[int, float]]) -> dict[str, Any]:
         for count, interval in sorted(points)
     ]
     best = _best(points)
-    law = fit(points)
+    law = fit(points, floor_ns=floor_ns)
     told: dict[str, Any] = {"points": shown, "law": None, "why_not": None, "knee": None, "peak": None}
     if isinstance(law, str):
         told["why_not"] = law
@@ -138,7 +145,7 @@ def _usl(points: Sequence[tuple[int, float]]) -> Law:
     if not laws:
         # Faster than so many times as fast: caches, or a first point that was disturbed. As if there were no contention.
         laws.append(_judged(Law("usl", median(count * interval for count, interval in points)), points))
-    return min(laws, key=lambda law: law.error)
+    return min(laws, key=_closeness)
 
 
 def _roof(points: Sequence[tuple[int, float]]) -> Law:
@@ -148,7 +155,12 @@ def _roof(points: Sequence[tuple[int, float]]) -> Law:
         batch_ns = median(count * interval for count, interval in points[:edge])
         roof_ns = median(interval for _, interval in points[edge:])
         laws.append(_judged(Law("roof", batch_ns, roof_ns=roof_ns), points))
-    return min(laws, key=lambda law: law.error)
+    return min(laws, key=_closeness)
+
+
+def _closeness(law: Law) -> float:
+    """By which laws are chosen: of those that are as close, the first is the simplest."""
+    return round(law.error, 3)
 
 
 def _judged(law: Law, points: Sequence[tuple[int, float]]) -> Law:
