@@ -84,7 +84,7 @@ def test_the_first_of_several_loaders_is_the_subject(script: str) -> None:
         ("my:data.py:datast", "has no 'datast': did you mean dataset or Dataset?"),
         ("my:data.py:zzz", "has no 'zzz': it has rows, Pictures, dataset"),
         ("my:data.py:dataset.zzz", "my:data.py.dataset has no 'zzz'"),
-        ("my:data.py:sys", "is a module: the doctor examines a Dataset"),
+        ("my:data.py:sys", "is a module: wanted is a Dataset"),
         ("my:data.py:broken", "raised: KeyError: 'no such split'"),
         ("beside_it:rows", "there is no module 'beside_it'"),
     ],

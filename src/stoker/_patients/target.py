@@ -88,7 +88,7 @@ def subject_of(
     found = _parts(value)
     if not found:
         raise TargetError(
-            f"{called} {_kind(value)}: the doctor examines a Dataset, a DataLoader, or a function that returns one"
+            f"{called} {_kind(value)}: wanted is a Dataset, a DataLoader, or a function that returns one"
         )
     first, *others = found
     if _is_loader(first):

@@ -31,7 +31,8 @@ def edits(target: Target, recommended: Setting) -> tuple[Edit, ...]:
     )
     found = []
     if changed:
-        after = ", ".join(f"{name}={value}" for name, value in changed.items())
+        given = recommended.arguments()
+        after = ", ".join(f"{name}={_written(given[name])}" for name in changed)
         found.append(Edit(after, before or None, target.site, "argument"))
     gone = [name for name, value in written.items() if name not in wanted and not _open(name, value)]
     if recommended.workers == 0:
@@ -49,8 +50,15 @@ def edits(target: Target, recommended: Setting) -> tuple[Edit, ...]:
 def call(setting: Setting, batch_size: int | None, name: str = "dataset") -> str:
     """A call that makes such a loader."""
     given = {} if batch_size is None else {"batch_size": batch_size}
-    arguments = ", ".join(f"{key}={value!r}" for key, value in {**given, **setting.arguments()}.items())
+    arguments = ", ".join(
+        f"{key}={_written(value)}" for key, value in {**given, **setting.arguments()}.items()
+    )
     return f"{'stoker' if setting.engine == 'stoker' else 'torch.utils.data'}.DataLoader({name}, {arguments})"
+
+
+def _written(value: object) -> str:
+    """As most people would: texts in double quotes."""
+    return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def _open(name: str, value: str) -> bool:

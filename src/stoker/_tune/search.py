@@ -109,6 +109,10 @@ class Search:
         """All of it. Raises TargetError; KeyboardInterrupt passes through, and what is known by then stays."""
         self._told("loading the target")
         self.target = self._visit.open()
+        if self.target.others:
+            self.notes.append(
+                f"The target gave {self.target.others + 1} loaders: this is about the first of them."
+            )
         self._told("looking at the machine")
         self._look_at_host()
         if self._visit.left_s < _LEAST_S:

@@ -260,6 +260,8 @@ def test_a_dataset_gets_the_call_to_write() -> None:
     assert only.after == (
         "stoker.DataLoader(dataset, batch_size=64, num_workers=3, prefetch_factor=4, persistent_workers=True)"
     )
+    assert 'executor="thread"' in call(OTHER, 8)
+    assert 'executor="thread"' in edits(target(), OTHER)[0].after
     assert call(NOW, None) == "torch.utils.data.DataLoader(dataset, num_workers=0)"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -188,6 +188,11 @@ def test_ctrl_c_gives_the_best_so_far():
     assert late.stopped == "interrupted"
     assert late.recommended.workers == 4
     assert late.gain is not None
+
+
+def test_of_several_loaders_the_first_is_tuned_and_that_is_said():
+    found = tuned(Fake(replace(DATASET, others=2), budget_s=4.0))
+    assert "The target gave 3 loaders: this is about the first of them." in found.warnings
 
 
 def test_ctrl_c_before_the_race_gives_what_the_replay_says():

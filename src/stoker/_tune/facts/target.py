@@ -35,6 +35,8 @@ class Target:
     """Where the loader was made: "train.py:31"."""
     file: str | None = None
     """The file of ``site``, or that the target was loaded from, as a path that can be opened."""
+    others: int = 0
+    """Further loaders that the target gave."""
     line: int | None = None
     """Of ``site``."""
     key: str = ""

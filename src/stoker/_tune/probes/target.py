@@ -41,6 +41,7 @@ def probe(subject: Subject) -> Target:
         daemonic=bool(multiprocessing.current_process().daemon),
         site=f"{_short(place[0])}:{place[1]}" if place else None,
         file=os.path.abspath(place[0]) if place else subject.file,
+        others=len(subject.others),
         line=place[1] if place else None,
         key=dataset_key(dataset),
         dataset_class=type(dataset).__qualname__,
