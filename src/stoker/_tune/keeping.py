@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from stoker._core.tuning.profile import Profile
+from stoker._core.tuning.setting import Setting
 from stoker._metrics import profiles
 from stoker._metrics.identity import machine_key
 from stoker._tune.facts.target import Target
@@ -45,4 +46,18 @@ def profile_of(tuning: Tuning, target: Target) -> Profile:
         ranks=1 if host is None else host.ranks,
         reason=(tuning.why[0] if tuning.why else tuning.verdict)[:500],
         name=target.dataset_class,
+        plain=_plain(tuning),
     )
+
+
+def _plain(tuning: Tuning) -> Setting | None:
+    """The fastest of those that "auto" may take up by itself; None where the recommended one is of that kind."""
+    if _is_plain(tuning.recommended):
+        return None
+    points = [each for each in tuning.points if each.blocks and not each.failure and _is_plain(each.setting)]
+    best = min(points, key=lambda each: each.ratio.middle, default=None)
+    return None if best is None else best.setting
+
+
+def _is_plain(setting: Setting) -> bool:
+    return setting.engine == "stoker" and setting.executor == "process" and setting.threads == 1

@@ -278,6 +278,9 @@ def test_a_tuning_leaves_its_profile(tmp_path: Path, monkeypatch: pytest.MonkeyP
         4,
     )
     assert profile.reason.startswith("Samples are computed")
+    assert profile.plain is None
+    threads = kept(tuning(OTHER, profile=""), target())
+    assert Profile.from_dict(json.loads(Path(threads.profile).read_text())).plain == BEST
     for nothing in (tuning(profile="", failure="no"), tuning(profile="", stopped="interrupted", points=())):
         assert kept(nothing, target()) == nothing
     monkeypatch.setenv("STOKER_PROFILES", "off")

@@ -115,6 +115,7 @@ def test_a_damaged_file_is_left_aside(content: str) -> None:
         ("setting", {"workers": 2, "start_method": ["fork"]}),
         ("setting", [2]),
         ("setting", None),
+        ("plain", {"workers": -1}),
         ("batch_size", "64"),
         ("ranks", -3),
         ("interval_ns", "fast"),
@@ -233,5 +234,5 @@ def test_without_a_place_nothing_is_found_and_saving_says_why(
 def test_a_profile_survives_json(
     setting: Setting, batch_size: int | None, interval: float, reason: str
 ) -> None:
-    kept = Profile("d", batch_size, "m", setting, interval_ns=interval, reason=reason)
+    kept = Profile("d", batch_size, "m", setting, interval_ns=interval, reason=reason, plain=setting)
     assert Profile.from_dict(json.loads(json.dumps(kept.as_dict()))) == kept

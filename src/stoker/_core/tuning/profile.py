@@ -41,6 +41,8 @@ class Profile:
     """Why this setting, in a sentence."""
     name: str = ""
     """The dataset's class, for people."""
+    plain: Setting | None = None
+    """The best one of worker processes without threads, where ``setting`` is none of these: what changes no bit of a batch."""
 
     def as_dict(self) -> dict[str, Any]:
         """For a JSON file."""
@@ -67,7 +69,14 @@ class Profile:
                 raise ValueError(f"{name} has {len(value)} characters")
             if isinstance(value, int | float) and not 0 <= value < 1e18:
                 raise ValueError(f"{name} is {value!r:.60}")
-        return cls(**{**values, "setting": Setting.from_dict(data.get("setting"))})
+        plain = values.get("plain")
+        return cls(
+            **{
+                **values,
+                "setting": Setting.from_dict(data.get("setting")),
+                "plain": None if plain is None else Setting.from_dict(plain),
+            }
+        )
 
 
 _NUMBER = (int, float, type(None))
