@@ -12,6 +12,7 @@ from stoker._core.tuning.regime import Regime, regime
 from stoker._core.tuning.setting import Setting
 from stoker._tune.edits import edits
 from stoker._tune.result import Tuning
+from stoker._tune.safety import replayed_workers, safe_setting
 from stoker._tune.search import Search
 
 
@@ -29,7 +30,7 @@ class Answers:
         baseline = target.setting if target is not None else Setting()
         best = race.best if race is not None else None
         fine = search.stopped == "not the bottleneck"
-        chosen = baseline if fine else best if best is not None else search.safe
+        chosen = baseline if fine else best if best is not None else self._safe()
         rivals: tuple[Setting, ...] = ()
         if race is not None and best is not None and not fine:
             rivals = (*race.standing.rivals(chosen), *search.untried)
@@ -90,6 +91,14 @@ class Answers:
             line=target.line if target is not None else None,
             failure=search.failure,
         )
+
+    def _safe(self) -> Setting:
+        search = self._search
+        batches = search.target.batches if search.target is not None else None
+        replayed = None
+        if search.stopped != "failed":
+            replayed = replayed_workers(search.host, search.work, search.demand, search.prior, batches)
+        return safe_setting(search.host, search.target, replayed, search.work, search.demand)
 
     def _points(self) -> tuple[Point, ...]:
         search = self._search

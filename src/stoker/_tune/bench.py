@@ -21,7 +21,7 @@ from stoker._tune import demand as demands
 from stoker._tune.comparison import Comparison, Lane
 from stoker._tune.facts.likeness import Likeness
 from stoker._tune.facts.target import Target
-from stoker._tune.search import this_host
+from stoker._tune.safety import this_host
 from stoker._tune.tuning import tune
 from stoker._tune.visit import Lost, Visit
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from stoker._core.tuning import candidates, verdict
 from stoker._core.tuning.block import Block
-from stoker._core.tuning.candidates import Bounds
-from stoker._core.tuning.prior import NEAR, Prior, predict, prior, safe_workers, window_for
+from stoker._core.tuning.prior import Prior, predict, prior
 from stoker._core.tuning.race import Entry, Race
 from stoker._core.tuning.setting import Setting
 from stoker._core.tuning.verdict import CEILING
-from stoker._core.tuning.work import Demand, Host, Work
-from stoker._metrics import room
-from stoker._metrics.cpus import cpus
+from stoker._core.tuning.work import Demand, Work
 from stoker._tune.facts.target import Target
+from stoker._tune.safety import bounds_of, this_host
 from stoker._tune.visit import Lost
 
 _LEAST_S = 0.7
@@ -38,6 +35,8 @@ _HANG_S = 15.0
 _WAITS = 0.015
 _BESIDE = 0.08
 """A loop that waits this little has no data problem, even if its step takes this much more than it was said to."""
+_CROWDED = 0.15
+"""Where other programs leave no CPU idle, a loop may wait for so much of the time and have none either, if the replay says so."""
 
 
 class Visited(Protocol):
@@ -187,6 +186,7 @@ class Search:
     def _is_worth_it(self) -> bool:
         """Whether data takes more than 3 % of a step with the setting that there is. True where the demand is not known."""
         assert self.target is not None
+        assert self.work is not None
         if not self.demand.step_ns:
             return True
         self._told("the headspace")
@@ -205,8 +205,13 @@ class Search:
         whole_ns = sum(each.wall_ns for each in blocks) / sum(each.batches for each in blocks)
         stall = sum(each.wait_ns for each in blocks) / sum(each.wall_ns for each in blocks)
         self.ceiling = max(0.0, 1 - step_ns / whole_ns)
-        if self.ceiling < CEILING or (stall < _WAITS and self.ceiling < _BESIDE):
-            self.ceiling = min(self.ceiling, max(stall, 0.0)) if self.ceiling >= CEILING else self.ceiling
+        seen = min(self.ceiling, stall)
+        fine = self.ceiling < CEILING or (stall < _WAITS and self.ceiling < _BESIDE)
+        if race.crowded and seen < _CROWDED:  # it waits for CPUs that others have: by itself it would not
+            told_ns = predict(baseline, self.host, self.work, self.demand).interval_ns
+            fine = fine or 1 - step_ns / told_ns < CEILING
+        if fine:
+            self.ceiling = seen if self.ceiling >= CEILING else self.ceiling
             self.race = race
             self.stopped = "not the bottleneck"
             return False
@@ -215,7 +220,7 @@ class Search:
     def _compare(self) -> None:
         assert self.target is not None
         assert self.work is not None
-        bounds = self.bounds
+        bounds = bounds_of(self.target)
         self.prior = prior(self.host, self.work, self.demand, batches=self.target.batches)
         settings = candidates.first(
             self.target.setting, self.host, self.work, self.demand, self.prior, bounds
@@ -253,7 +258,7 @@ class Search:
         if best is None:
             return
         near = candidates.around(
-            best, self.race.tried, self.host, self.work, self.demand, self.prior, self.bounds
+            best, self.race.tried, self.host, self.work, self.demand, self.prior, bounds_of(self.target)
         )
         best_ns = predict(best, self.host, self.work, self.demand).interval_ns
         self.untried = tuple(
@@ -324,57 +329,3 @@ class Search:
                 self._visit.ask("block", limit_s=10.0, trial={"setting": asdict(setting), "close": True})
             except Lost:
                 return
-
-    @property
-    def bounds(self) -> Bounds:
-        """What may not be chosen."""
-        target = self.target
-        if target is None:
-            return Bounds()
-        return Bounds(
-            threads=not target.stream,
-            workers=not target.daemonic,
-            most=1 if target.stream and not target.asks_worker else None,
-        )
-
-    @property
-    def safe(self) -> Setting:
-        """The answer where nothing was compared: what one worker's batches say, replayed; without these what there is, as far as
-        the machine alone does not speak against it."""
-        own = self.target.setting if self.target is not None else Setting()
-        bounds = self.bounds
-        known = self._replayed()
-        if not bounds.workers or known == 0:
-            return replace(
-                own, workers=0, prefetch=None, start_method=None, split=None, threads=1, executor="process"
-            )
-        if known == own.workers:
-            return own
-        if known is not None and self.work is not None:
-            count = known if bounds.most is None else min(known, bounds.most)
-            return window_for(replace(own, workers=count), self.host, self.work, self.demand)
-        count = safe_workers(self.host)
-        if bounds.most is not None:
-            count = min(count, bounds.most)
-        if 1 <= own.workers <= max(count, bounds.most or math.floor(self.host.cpus)):
-            return own
-        return replace(own, workers=count, prefetch=own.prefetch or 2)
-
-    def _replayed(self) -> int | None:
-        """Workers that the replay would have; None when there is nothing to replay, or workers have failed."""
-        work = self.work
-        if work is None or not work.batch_ns or self.stopped == "failed":
-            return None
-        known = self.prior
-        if known is None:
-            batches = self.target.batches if self.target is not None else None
-            known = prior(self.host, work, self.demand, batches=batches)
-        return 0 if known.predicted[0] <= NEAR * min(known.predicted.values()) else known.first
-
-
-def this_host(ranks: int | None) -> Host:
-    """What can be seen without a patient."""
-    found = cpus()
-    shared = ranks or found.ranks
-    usable = found.usable if ranks in (None, found.ranks) else max(1, math.floor(found.affinity / shared))
-    return Host(float(usable), found.reason, found.machine, shared, room.room_bytes())
