@@ -24,7 +24,7 @@ from stoker._core.tuning.ranks import Report
 from stoker._metrics.page import started
 
 _MAGIC = b"stokcon1"
-_ROW = struct.Struct("<8s8q12d")
+_ROW = struct.Struct("<8s8q13d")
 ROW_BYTES = 256
 _PREFIX = "concord-"
 _TRIES = 20

@@ -50,6 +50,12 @@ def test_the_rank_that_waits_most_gives_the_wait_and_its_reasons() -> None:
     assert (whole.room_bytes, whole.worker_bytes) == (1000, 30)
 
 
+def test_ranks_that_do_not_wait_for_each_other_count_by_the_mean() -> None:
+    whole = gathered(MINE, [Report.of(replace(MINE, wall_ns=2 * MINE.wall_ns))])
+    assert whole.interval_ns == 1.5 * MINE.interval_ns
+    assert whole.stall == MINE.stall
+
+
 def test_what_other_ranks_compute_is_not_foreign() -> None:
     whole = gathered(MINE, [Report.of(MINE)])
     assert whole.foreign_cpus is not None

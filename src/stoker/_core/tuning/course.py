@@ -106,7 +106,8 @@ class Course(NamedTuple):
         text = f"the loop waits {seen.stall:.1%} of the time and {self._busy}: "
         text += f"a batch takes {seen.making_ns / 1e6:.3g} ms to make, a step {seen.step_ns / 1e6:.3g} ms"
         need = needed(seen)
-        return self._action("grow", goal, text if need > goal else f"{text}; {need:.0f} should do", "demand")
+        enough = f"; {need:.0f} should do" if seen.workers < need <= goal else ""
+        return self._action("grow", goal, text + enough, "demand")
 
     def _crowded(self) -> Action | None:
         """Workers that wait for CPUs which other workers have: fewer do as much and leave the training process its own."""

@@ -12,6 +12,7 @@ from stoker._core.tuning.window import Window
 class Report(NamedTuple):
     """A rank's window, in numbers that fit into a row of the page. -1: not known."""
 
+    interval_ns: float
     stall: float
     workers: int
     busy: float
@@ -34,6 +35,7 @@ class Report(NamedTuple):
         wall_ns = max(1, window.wall_ns)
         used_ns = window.cpu_ns * window.steps + (window.own_cpu_ns or 0)
         return cls(
+            interval_ns=window.interval_ns,
             stall=window.stall,
             workers=window.workers,
             busy=-1.0 if window.busy is None else window.busy,
@@ -51,16 +53,33 @@ class Report(NamedTuple):
     @classmethod
     def from_numbers(cls, numbers: Sequence[float]) -> Report:
         """From what a row holds: all of it as floats, in this order."""
-        stall, workers, busy, waits, blocked, cpu_ns, off_ns, runq_ns, used, room, size, warm_up = numbers
+        (
+            interval_ns,
+            stall,
+            workers,
+            busy,
+            waits,
+            blocked,
+            cpu_ns,
+            off_ns,
+            runq_ns,
+            used,
+            room,
+            size,
+            warm_up,
+        ) = numbers
         counts = int(room), int(size), bool(warm_up)
-        return cls(stall, int(workers), busy, waits, blocked, cpu_ns, off_ns, runq_ns, used, *counts)
+        return cls(
+            interval_ns, stall, int(workers), busy, waits, blocked, cpu_ns, off_ns, runq_ns, used, *counts
+        )
 
 
 def gathered(window: Window, others: Sequence[Report]) -> Window:
     """The window of the rank that decides, with what it has to know of the others.
 
-    Ranks wait for each other in every step, so the interval is everybody's; the wait is that of the rank which waits most, with
-    its reasons. What the other ranks compute is no foreign load: it changes with what is decided here.
+    Ranks wait for each other in every step, so the interval is everybody's; where they do not, the mean of all is what should
+    become shorter. The wait is that of the rank which waits most, with its reasons. What the other ranks compute is no foreign
+    load: it changes with what is decided here.
     """
     if not others:
         return window
@@ -73,8 +92,12 @@ def gathered(window: Window, others: Sequence[Report]) -> Window:
     foreign = window.foreign_cpus
     if foreign is not None:
         foreign = max(0.0, foreign - sum(each.used_cpus for each in others))
+    interval_ns = (window.interval_ns + sum(each.interval_ns for each in others)) / (1 + len(others))
+    wall_ns = int(interval_ns * window.steps)
     whole = replace(
         window,
+        wall_ns=wall_ns,
+        wait_ns=int(window.stall * wall_ns),
         room_bytes=min(rooms) if rooms else None,
         worker_bytes=max(sizes) if sizes else None,
         foreign_cpus=foreign,
