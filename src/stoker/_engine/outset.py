@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker._core.tuning.profile import Profile
+from stoker._core.tuning.setting import Setting
 from stoker._metrics import profiles
 from stoker._metrics.cpus import Cpus, cpus
 
@@ -57,8 +58,13 @@ def most(found: Cpus) -> tuple[int, str]:
 def _profiled(profile: Profile, found: Cpus, executor: str) -> Outset:
     """A profile's setting, as far as it is ours to take: no bit of what is delivered may depend on whether it was found."""
     setting = profile.setting
+    own = setting.executor == executor and setting.threads == 1
+    if not own and profile.plain is not None and executor == "process":
+        setting = profile.plain
     workers = setting.workers
     text = f"the profile of {profile.made_at or 'an earlier tuning'} has {workers}"
+    if setting is profile.plain:
+        text += f" as the best without threads, which are yours to pass ({_shown(profile.setting)})"
     limit, why = most(found)
     if setting.executor != executor and workers:
         limit, why = found.usable, f"they are of executor={setting.executor!r}, which is not taken from it"
@@ -71,3 +77,10 @@ def _profiled(profile: Profile, found: Cpus, executor: str) -> Outset:
     if setting.threads > 1:
         text += f"; its threads_per_worker={setting.threads} is yours to pass"
     return Outset(workers, text, setting.prefetch if workers else None, setting.split if workers else None)
+
+
+def _shown(setting: Setting) -> str:
+    """Arguments of a setting that a loader does not take up by itself."""
+    given = setting.arguments()
+    wanted = ("num_workers", "executor", "threads_per_worker")
+    return ", ".join(f"{name}={given[name]!r}" for name in wanted if name in given)

@@ -37,8 +37,8 @@ def machine(usable: int) -> Cpus:
 def profiled(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let a profile be found."""
 
-    def find(setting: Setting, regime: str = "compute") -> None:
-        profile = Profile("d", 4, "m", setting, regime=regime, made_at="2026-11-16 16:40 UTC")
+    def find(setting: Setting, regime: str = "compute", plain: Setting | None = None) -> None:
+        profile = Profile("d", 4, "m", setting, regime=regime, made_at="2026-11-16 16:40 UTC", plain=plain)
         monkeypatch.setattr("stoker._metrics.profiles.find", lambda *_, **__: profile)
 
     return find
@@ -87,6 +87,17 @@ def test_what_could_change_batches_is_not_taken_from_a_profile(profiled: Any) ->
     assert found.workers == 4
     assert "executor='thread', which is not taken" in found.reason
     assert "threads_per_worker=8 is yours to pass" in found.reason
+    assert outset(Numbers(), 4, executor="thread", found=machine(4)).workers == 16
+
+
+def test_where_threads_have_won_the_best_of_plain_workers_is_taken(profiled: Any) -> None:
+    profiled(Setting(16, executor="thread"), regime="sleep", plain=Setting(7, 3))
+    found = outset(Numbers(), 4, found=machine(4))
+    assert (found.workers, found.prefetch) == (7, 3)
+    assert (
+        "has 7 as the best without threads, which are yours to pass (num_workers=16, executor='thread')"
+        in found.reason
+    )
     assert outset(Numbers(), 4, executor="thread", found=machine(4)).workers == 16
 
 

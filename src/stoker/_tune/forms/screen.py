@@ -100,7 +100,7 @@ def _next(tuning: Tuning, target: str | None) -> list[Line]:
     if tuning.profile:
         plain = tuning.recommended.executor == "process" and tuning.recommended.threads == 1
         what = "in the call takes this up from the next run on"
-        commands.append(('num_workers="auto"', what if plain else f"{what}, but processes"))
+        commands.append(('num_workers="auto"', what if plain else f"{what}, but without threads"))
     wide = max((len(command) for command, _ in commands), default=0)
     return lines + [
         Line(f"{command:{wide}}   {what}", 6 + place) for place, (command, what) in enumerate(commands)
