@@ -126,7 +126,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         prefetch_open = prefetch_factor is None or isinstance(prefetch_factor, opts.LeftOpen)
         chosen: Outset | None = None
         if opts.is_auto(num_workers):
-            chosen = outset(dataset, batch_size if batch_sampler is None else None, executor=executor)
+            by_size = batch_size if batch_sampler is None else None
+            chosen = outset(dataset, by_size, executor=executor, threads=threads_per_worker)
             # What torch refuses without workers is no contradiction here: there may be some tomorrow.
             num_workers = opts.Auto(max(1, chosen.workers))
         assert not isinstance(num_workers, str)
@@ -261,7 +262,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __setattr__(self, attr: str, value: Any) -> None:
         if attr == "num_workers" and isinstance(value, str) and opts.is_auto(value):
-            self._outset = outset(self.dataset, self.batch_size, executor=self.executor)
+            threads = self.threads_per_worker
+            self._outset = outset(self.dataset, self.batch_size, executor=self.executor, threads=threads)
             value = opts.Auto(self._outset.workers)
         super().__setattr__(attr, value)
 

@@ -35,7 +35,12 @@ class Outset:
 
 
 def outset(
-    dataset: Any, batch_size: int | None, *, executor: str | None = None, found: Cpus | None = None
+    dataset: Any,
+    batch_size: int | None,
+    *,
+    executor: str | None = None,
+    threads: int = 1,
+    found: Cpus | None = None,
 ) -> Outset:
     """Called by a loader's constructor, in about a millisecond. Never raises."""
     if executor == "inline":
@@ -43,7 +48,7 @@ def outset(
     found = found or cpus()
     profile = profiles.find(dataset, batch_size)
     if profile is not None:
-        return _profiled(profile, found, executor or "process")
+        return _profiled(profile, found, executor or "process", threads)
     workers = min(FIRST_MOST, found.usable if found.usable <= 2 else found.usable - 1)
     text = f"no saved profile, so to begin with {workers} for {found.usable} usable CPU{'s' * (found.usable > 1)}"
     return Outset(workers, f"{text} ({found.reason}); the first batches tell more")
@@ -55,28 +60,26 @@ def most(found: Cpus) -> tuple[int, str]:
     return limit, f"no more than {MOST_PER_CPU} for each usable CPU ({found.reason}), or {MOST}"
 
 
-def _profiled(profile: Profile, found: Cpus, executor: str) -> Outset:
+def _profiled(profile: Profile, found: Cpus, executor: str, threads: int) -> Outset:
     """A profile's setting, as far as it is ours to take: no bit of what is delivered may depend on whether it was found."""
     setting = profile.setting
-    own = setting.executor == executor and setting.threads == 1
-    if not own and profile.plain is not None and executor == "process":
-        setting = profile.plain
-    workers = setting.workers
-    text = f"the profile of {profile.made_at or 'an earlier tuning'} has {workers}"
-    if setting is profile.plain:
-        text += f" as the best without threads, which are yours to pass ({_shown(profile.setting)})"
     limit, why = most(found)
-    if setting.executor != executor and workers:
-        limit, why = found.usable, f"they are of executor={setting.executor!r}, which is not taken from it"
-    elif profile.regime not in _WAITING:
+    left = ""
+    if setting.workers and (setting.executor, setting.threads) != (executor, threads):
+        if profile.plain is not None and (executor, threads) == ("process", 1):
+            left = f" as the best without threads, which are yours to pass ({_shown(setting)})"
+            setting = profile.plain
+        else:
+            left = f" for other arguments, which are yours to pass ({_shown(setting)})"
+            limit, why = found.usable, found.reason
+    if profile.regime not in _WAITING and found.usable < limit:
         limit, why = found.usable, f"workers that compute need a CPU each, and {found.reason}"
-    if workers > limit:
-        text, workers = f"{text}, bounded by {limit}: {why}", limit
-    elif setting.executor != executor and workers:
-        text += f" ({why})"
-    if setting.threads > 1:
-        text += f"; its threads_per_worker={setting.threads} is yours to pass"
-    return Outset(workers, text, setting.prefetch if workers else None, setting.split if workers else None)
+    workers = min(setting.workers, limit)
+    text = f"the profile of {profile.made_at or 'an earlier tuning'} has {setting.workers}{left}"
+    if workers < setting.workers:
+        text += f", bounded by {limit}: {why}"
+    prefetch, split = (setting.prefetch, setting.split) if workers else (None, None)
+    return Outset(workers, text, prefetch, split)
 
 
 def _shown(setting: Setting) -> str:

@@ -82,11 +82,10 @@ def test_a_profile_is_bounded_by_the_cpus_where_workers_compute(profiled: Any) -
 
 
 def test_what_could_change_batches_is_not_taken_from_a_profile(profiled: Any) -> None:
-    profiled(Setting(workers=16, executor="thread", threads=8), regime="sleep")
+    profiled(Setting(workers=16, executor="thread"), regime="sleep")
     found = outset(Numbers(), 4, found=machine(4))
     assert found.workers == 4
-    assert "executor='thread', which is not taken" in found.reason
-    assert "threads_per_worker=8 is yours to pass" in found.reason
+    assert "for other arguments, which are yours to pass (num_workers=16, executor='thread')" in found.reason
     assert outset(Numbers(), 4, executor="thread", found=machine(4)).workers == 16
 
 
@@ -99,6 +98,15 @@ def test_where_threads_have_won_the_best_of_plain_workers_is_taken(profiled: Any
         in found.reason
     )
     assert outset(Numbers(), 4, executor="thread", found=machine(4)).workers == 16
+
+
+def test_a_profile_tells_what_is_best_without_threads(profiled: Any) -> None:
+    profiled(Setting(workers=2, threads=8), regime="sleep", plain=Setting(workers=12, prefetch=3))
+    found = outset(Numbers(), 4, found=machine(4))
+    assert (found.workers, found.prefetch) == (12, 3)
+    assert "yours to pass (num_workers=2, threads_per_worker=8)" in found.reason
+    asked = outset(Numbers(), 4, threads=8, found=machine(4))
+    assert (asked.workers, "yours" in asked.reason) == (2, False)
 
 
 def test_a_profile_without_workers_leaves_everything_legal(profiled: Any) -> None:
