@@ -127,14 +127,14 @@ def test_a_target_is_looked_at_and_run_with_settings_whose_workers_stay():
 
 
 def test_samples_that_raise_are_told_and_can_be_left_out():
-    with ward(DataLoader(Rows(bad=(3, 9)), batch_size=8)) as here:
+    with ward(DataLoader(Rows(bad=(3, 9, 20, 30, 39)), batch_size=8)) as here:
         for setting in (TORCH, PAIR, TORCH_PAIR):
             found = here.block(setting)
-            assert found.failure in ("ValueError: row 3 is gone", "ValueError: row 9 is gone")
+            assert found.failure.startswith("ValueError: row ")
             assert found.batches == 0
         assert not here.workers()
         work = here.ask("work", seconds=0.3).fact
-        assert set(work.bad) <= {3, 9}
+        assert set(work.bad) <= {3, 9, 20, 30, 39}
         assert work.bad
         assert work.bad_text.startswith("ValueError: row")
         here.avoid = work.bad

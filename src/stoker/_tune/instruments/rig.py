@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from stoker._core.tuning.setting import Setting
@@ -18,6 +18,7 @@ from stoker._metrics.recorder import ENVIRONMENT
 from stoker._patients.subject import Subject
 from stoker._tune.instruments.failure import Refused
 from stoker._tune.instruments.lenient import lenient
+from stoker._tune.instruments.limit import held
 from stoker._worker.hygiene import single_thread
 
 _FRESH = "stoker._patients.patient"
@@ -111,7 +112,7 @@ class Rig:
         """Start the workers, if there are any and they have not started."""
         if self._iterator is None:
             self.opened = True
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), held() if self.setting.workers else nullcontext():
                 warnings.simplefilter("ignore")
                 self._iterator = iter(self.loader)
 
