@@ -6,8 +6,7 @@ from stoker._core.finding import Edit
 from stoker._core.tuning.setting import Setting
 from stoker._tune.facts.target import Target
 
-OURS = ("executor", "split_batches", "threads_per_worker")
-"""Arguments that torch's loader does not take."""
+AUTO = repr("auto")
 _ABOUT_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context")
 """That a patch takes out by itself when it writes ``num_workers=0``: torch refuses them then."""
 _LEFT_OPEN = ("None", "False", "'process'", "1")
@@ -26,6 +25,10 @@ def edits(target: Target, recommended: Setting) -> tuple[Edit, ...]:
     written = dict(target.written)
     wanted = {name: repr(value) for name, value in recommended.arguments().items()}
     changed = {name: value for name, value in wanted.items() if written.get(name) != value}
+    if written.get("num_workers") == AUTO:  # the profile has it
+        changed = {
+            name: value for name, value in changed.items() if name not in ("num_workers", "prefetch_factor")
+        }
     before = ", ".join(
         f"{name}={written[name]}" for name in changed if name in written and not _open(name, written[name])
     )

@@ -16,9 +16,10 @@ from stoker._tune.result import Tuning
 def kept(tuning: Tuning, target: Target) -> Tuning:
     """The same, with the profile's file in it; with a warning instead when it could not be written. Never raises.
 
-    Nothing is kept of a tuning that failed, or that was stopped before anything was compared.
+    Nothing is kept of a tuning that failed, or in which nothing was compared: "auto" knows more by itself.
     """
-    if tuning.failure or not target.key or (tuning.stopped == "interrupted" and not tuning.points):
+    compared = sum(each.blocks > 0 and not each.failure for each in tuning.points) > 1
+    if tuning.failure or not target.key or not (compared or tuning.stopped == "not the bottleneck"):
         return tuning
     try:
         path = profiles.save(profile_of(tuning, target))

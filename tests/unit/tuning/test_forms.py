@@ -237,6 +237,20 @@ def test_only_what_changes_is_typed() -> None:
     assert edits(loader, loader.setting) == ()
 
 
+def test_a_loader_that_chooses_itself_has_its_number_from_the_profile() -> None:
+    chosen = target(
+        Setting(2),
+        written=(("num_workers", "'auto'"), ("prefetch_factor", "None"), ("persistent_workers", "True")),
+    )
+    assert edits(chosen, BEST) == ()
+    assert 'Nothing to type: num_workers="auto" begins with this' in screen.render(
+        tuning(edits=(), edit=None)
+    )
+    assert "stoker.DataLoader(dataset" in screen.render(tuning(edits=(), edit=None, profile=""))
+    [only] = edits(chosen, Setting(8, 2, executor="thread"))
+    assert only.after == 'executor="thread"'
+
+
 def test_what_the_new_setting_does_not_have_is_taken_out() -> None:
     changes = edits(target(OTHER), Setting(4, 2))
     assert [each.kind for each in changes] == ["argument", "argument"]
@@ -281,7 +295,12 @@ def test_a_tuning_leaves_its_profile(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert profile.plain is None
     threads = kept(tuning(OTHER, profile=""), target())
     assert Profile.from_dict(json.loads(Path(threads.profile).read_text())).plain == BEST
-    for nothing in (tuning(profile="", failure="no"), tuning(profile="", stopped="interrupted", points=())):
+    alone = (point(NOW, 20, 1.0), point(BEST, 0, 0, failure="it hangs", blocks=0))
+    for nothing in (
+        tuning(profile="", failure="no"),
+        tuning(profile="", stopped="interrupted", points=()),
+        tuning(profile="", points=alone),
+    ):
         assert kept(nothing, target()) == nothing
     monkeypatch.setenv("STOKER_PROFILES", "off")
     refused = kept(tuning(profile=""), target())

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TextIO
 
 from stoker import _screen
-from stoker._core.finding import Edit
+from stoker._core.finding import Edit, counted
 from stoker._screen import MARGIN, WIDEST, Line, fitted, section
+from stoker._tune.edits import call
 from stoker._tune.forms import words
 from stoker._tune.result import Tuning
 
@@ -81,7 +82,7 @@ def _measured(tuning: Tuning) -> list[Line]:
     lines += [Line(each, 6) for each in (words.scaled(tuning), words.foretold(tuning)) if each]
     disturbed = sum(each.disturbed for each in tuning.points)
     blocks = sum(each.blocks for each in tuning.points)
-    counts = f", {blocks} blocks" + (f", {disturbed} set aside as disturbed" if disturbed else "")
+    counts = f", {counted(blocks, 'block')}" + (f", {disturbed} set aside as disturbed" if disturbed else "")
     ended = f" Ended: {tuning.stopped}." if tuning.stopped else ""
     lines.append(Line(f"{tuning.spent_s:.0f} s{counts if tuning.points else ''}.{ended}", 5))
     return lines
@@ -89,7 +90,10 @@ def _measured(tuning: Tuning) -> list[Line]:
 
 def _next(tuning: Tuning, target: str | None) -> list[Line]:
     lines = [Line(each) for each in typed(tuning)]
-    if not lines:
+    if not lines and tuning.changed:  # the loader chooses by itself
+        taken = 'Nothing to type: num_workers="auto" begins with this from the next run on.'
+        lines.append(Line(taken if tuning.profile else call(tuning.recommended, tuning.batch_size)))
+    elif not lines:
         lines.append(Line("Nothing to change." if not tuning.failure else "Nothing was changed."))
     commands = []
     made = any(each.kind != "shown" for each in tuning.edits) and not tuning.failure
@@ -97,7 +101,7 @@ def _next(tuning: Tuning, target: str | None) -> list[Line]:
         commands.append((f"stoker tune {target} --fix", "tunes again and prints the patch; --write makes it"))
     if target is not None and not tuning.demand.step_ns and not tuning.failure:
         commands.append((f"stoker tune {target} --step-ms N", "tunes to what a step needs, not to the most"))
-    if tuning.profile:
+    if tuning.profile and typed(tuning):
         plain = tuning.recommended.executor == "process" and tuning.recommended.threads == 1
         what = "in the call takes this up from the next run on"
         commands.append(('num_workers="auto"', what if plain else f"{what}, but without threads"))

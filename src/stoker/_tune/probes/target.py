@@ -156,7 +156,7 @@ def _written(loader: Any) -> tuple[tuple[str, str], ...]:
         if key == "multiprocessing_context":
             value = None if value is None else value.get_start_method()
         elif key in ("num_workers", "prefetch_factor"):
-            value = _given(value)
+            value = "auto" if type(value).__name__ == "Auto" else _given(value)
         found.append((key, repr(value)))
     return tuple(found)
 
