@@ -284,9 +284,19 @@ def test_fewer_after_three_calm_periods_and_only_if_the_replay_agrees() -> None:
 
 def test_idle_workers_and_nothing_ready_is_not_a_matter_of_workers() -> None:
     pilot = Pilot(bounds(window_most=0))
-    actions = [pilot.decide(window(0.3, busy=0.3, waits=3)) for _ in range(10)]
+    actions = [pilot.decide(window(0.3, busy=0.3, waits=30)) for _ in range(10)]
     (hold,) = [each for each in actions if each is not None]
     assert (hold.kind, hold.code, hold.workers) == ("hold", "idle", 2)
+
+
+def test_time_in_next_with_batches_that_are_there_is_the_training_process_own() -> None:
+    pilot = Pilot(bounds(), oracle=lambda *args, **kwargs: Replayed(1.0, 0.0, 0.5))
+    actions = [
+        each
+        for each in (pilot.decide(window(0.3, workers=4, waits=1)) for _ in range(40))
+        if each is not None
+    ]
+    assert [(each.kind, each.code) for each in actions[:2]] == [("hold", "parent"), ("shrink", "spare")]
 
 
 def test_a_blocked_line_is_split_first() -> None:

@@ -25,6 +25,9 @@ BUSY = 0.85
 BLOCKED = 0.5
 """A later batch was ready in this share of the waits: it is the head of the line that everybody waits for."""
 
+FEW_WAITS = 0.01
+"""When no more steps than this have to wait for a batch to be made, what ``next()`` takes is not for want of workers."""
+
 JUMP = 16
 """In the opening the count goes straight to what is needed up to here, or to three times what it is."""
 
@@ -59,10 +62,24 @@ class Course(NamedTuple):
     opening: bool
     oracle: Callable[..., Replayed]
 
+    @property
+    def fed(self) -> bool:
+        """Whether batches are there when they are asked for."""
+        seen = self.seen
+        return bool(seen.workers) and seen.waits <= FEW_WAITS * seen.steps and not self._blocked
+
+    @property
+    def _blocked(self) -> bool:
+        return self.seen.blocked >= BLOCKED * max(1, self.seen.waits)
+
     def relieve(self) -> Action | None:
         """The loop waits: what could help, or why nothing does."""
-        seen = self.seen
-        blocked = seen.blocked >= BLOCKED * max(1, seen.waits)
+        seen, blocked = self.seen, self._blocked
+        if self.fed:
+            text = f"the loop spends {seen.stall:.1%} of the time in next(), but only {seen.waits / seen.steps:.1%} of the batches"
+            return self._hold(
+                f"{text} were not ready: the training process limits, not the number of workers", "parent"
+            )
         at_work = not blocked if seen.busy is None else seen.busy >= BUSY
         if at_work or not seen.workers:
             return self._grow()

@@ -201,15 +201,13 @@ class Pilot:
     def _choose(self, seen: Window) -> Action | None:
         refuted = {kind: found for kind in self._refuted if (found := self._applies(kind, seen)) is not None}
         course = Course(seen, self.bounds, refuted, self.opening, self._oracle)
-        action = None
-        if seen.stall >= STALL:
-            self._calm, action = 0, course.relieve()
-        elif seen.stall >= CALM:
+        action = course.relieve() if seen.stall >= STALL else None
+        if seen.stall >= CALM and not course.fed:
             self._calm = 0
         else:
             self._calm += 1
             if self._calm >= CALM_WINDOWS and not self.opening:
-                self._calm, action = 0, course.spare()
+                self._calm, action = 0, course.spare() or action
         if action is not None and action.kind != "hold":
             if self._patience:
                 return None
