@@ -185,6 +185,7 @@ def _work(kind: str) -> Work:
         parent_ns=int(cpu / count * 1e9),
         threads_gain=1.0,
         slow_ns=tuple(each.slow_ns for each in seen),
+        queued_ns=tuple(each.queued_ns for each in seen),
     )
 
 

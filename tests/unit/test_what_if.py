@@ -57,12 +57,18 @@ def test_sums_stand_in_for_batches() -> None:
     assert recall(loader(totals={"steps": 0}), machine()) is None
 
 
-def test_neighbours_leave_what_they_leave() -> None:
+def test_neighbours_keep_workers_waiting_as_they_did() -> None:
     busy = told(load={"busy_cpu_ns": 6 * 10**9, "own_cpu_ns": 10**9, "wall_ns": 10**9, "loop_cpu_ns": None})
-    found = recall(busy, machine())
-    assert found is not None
-    assert found.case.cpus == pytest.approx(3.0)
-    assert "5.0 CPUs" in found.notes[0]
+    busy.steps["runq_ns"] = [6 * MS] * 64
+    alone, crowded = recall(told(steps=busy.steps), machine()), recall(busy, machine())
+    assert alone is not None
+    assert crowded is not None
+    assert alone.work.batch_ns == crowded.work.batch_ns
+    assert alone.work.batch_ns[0] == 24 * MS
+    assert alone.work.queued_ns == ()
+    assert crowded.work.queued_ns[0] == 6 * MS
+    assert "5.0 CPUs" in crowded.notes[0]
+    assert crowded.case.answer(crowded.work).interval_ns == pytest.approx(15 * MS, rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from stoker._metrics.contention import foreign_cpus
 from stoker._metrics.record import LoaderRecord, Machine
 from stoker.report.steps import Batch, Part, batches
 
-_LEAST_CPUS = 0.5
+_CROWDED = 0.5
+"""So many CPUs have to be missing before neighbours are reckoned with."""
 _FEW = 8
 """Batches below which sums over the run are gone by."""
 
@@ -39,14 +40,15 @@ def recall(loader: LoaderRecord, machine: Machine) -> Recalled | None:
     rows = list(batches(loader))
     notes: list[str] = []
     setting, window = _setting(loader)
-    work = _work(loader, rows, notes)
+    cpus, crowded = _cpus(loader, machine, notes)
+    work = _work(loader, rows, notes, crowded=crowded)
     handling_ns = work.handling_ns
     step_ns = totals.step_ns / totals.steps
     making_ns = 0.0 if setting.workers else work.typical_cpu_ns
     used_ns = (loader.load.loop_cpu_ns or 0) / totals.steps - handling_ns - making_ns
     demand = Demand(int(step_ns), int(min(step_ns, max(0.0, used_ns))), "record")
     in_order = _option(loader, "in_order", True) is not False
-    case = Case(setting, _cpus(loader, machine, notes), demand, in_order=in_order, window=window)
+    case = Case(setting, cpus, demand, in_order=in_order, window=window)
     settled = [each for each in rows if each.seq >= window] or rows
     if len(settled) < _FEW:
         settled = []
@@ -82,22 +84,24 @@ def _option(loader: LoaderRecord, name: str, otherwise: object) -> object:
     return loader.options[name].value if name in loader.options else otherwise
 
 
-def _cpus(loader: LoaderRecord, machine: Machine, notes: list[str]) -> float:
-    """Those that this job may count on, without what others had of them."""
+def _cpus(loader: LoaderRecord, machine: Machine, notes: list[str]) -> tuple[float, bool]:
+    """Those that this job may count on, and whether others were at work on them."""
     usable = machine.usable or machine.affinity or machine.cpus
     if usable is None:
         notes.append(
             "How many CPUs there are is not in the record: taken as one for every worker and one more."
         )
-        return 1.0 + max(1, len(loader.workers))
+        return 1.0 + max(1, len(loader.workers)), False
     others = foreign_cpus(loader.load) or 0.0
-    left = (machine.cpus or usable) - others
-    if left < usable - 0.5:
-        notes.append(f"Others had {others:.1f} CPUs meanwhile: replayed is with what they left.")
-    return max(_LEAST_CPUS, min(float(usable), left))
+    crowded = (machine.cpus or usable) - others < usable - _CROWDED
+    if crowded:
+        notes.append(
+            f"Others had {others:.1f} CPUs meanwhile: what workers waited for them, they wait in the replay too."
+        )
+    return float(usable), crowded
 
 
-def _work(loader: LoaderRecord, rows: list[Batch], notes: list[str]) -> Work:
+def _work(loader: LoaderRecord, rows: list[Batch], notes: list[str], *, crowded: bool) -> Work:
     """From the table of steps; where it holds no times, from sums."""
     cpu, runq = _shares(loader)
     made = [each for each in rows if each.parts and all(part.measured for part in each.parts)]
@@ -110,7 +114,8 @@ def _work(loader: LoaderRecord, rows: list[Batch], notes: list[str]) -> Work:
         )
         whole_ns = _mean_ns(loader)
         batch_ns, cpu_ns = int(whole_ns * (1 - runq)), int(whole_ns * cpu)
-        return Work(size, (batch_ns,), (min(cpu_ns, batch_ns),), parent_ns=parent_ns)
+        queued = (int(whole_ns * runq),) if crowded else ()
+        return Work(size, (batch_ns,), (min(cpu_ns, batch_ns),), parent_ns=parent_ns, queued_ns=queued)
     if loader.steps_dropped:
         notes.append(
             f"Replayed are {len(made)} of {loader.totals.steps} batches: the first and the last of the run."
@@ -122,24 +127,27 @@ def _work(loader: LoaderRecord, rows: list[Batch], notes: list[str]) -> Work:
     ]
     return Work(
         size,
-        tuple(whole for whole, _ in times),
-        tuple(min(on_cpu, whole) for whole, on_cpu in times),
+        tuple(whole for whole, _, _ in times),
+        tuple(min(on_cpu, whole) for whole, on_cpu, _ in times),
         parent_ns=parent_ns,
         collate_ns=int(median(collating_ns)) if collating_ns else 0,
         batch_bytes=int(median(each.batch_bytes for each in made)),
         slow_ns=tuple(max(part.slow_ns for part in each.parts) for each in made),
+        # Where nobody else was there, it was workers who kept each other waiting: that comes out of the replay by itself.
+        queued_ns=tuple(queued for _, _, queued in times) if crowded else (),
     )
 
 
-def _times(batch: Batch, cpu: float, runq: float) -> tuple[int, int]:
-    """(time without the run queue, of which on a CPU) of all parts together: by their own readings, else by the usual shares."""
-    whole_ns = cpu_ns = 0.0
+def _times(batch: Batch, cpu: float, runq: float) -> tuple[int, int, int]:
+    """(time without the run queue, of which on a CPU, in the run queue) of all parts: by their own readings, or usual shares."""
+    whole_ns = cpu_ns = queued_ns = 0.0
     for part in batch.parts:
         took_ns = part.sent_ns - part.received_ns
         own_cpu, own_runq = _own_shares(part, took_ns) or (cpu, runq)
         whole_ns += took_ns * (1 - own_runq)
         cpu_ns += took_ns * own_cpu
-    return int(whole_ns), int(cpu_ns)
+        queued_ns += took_ns * own_runq
+    return int(whole_ns), int(cpu_ns), int(queued_ns)
 
 
 def _own_shares(part: Part, took_ns: int) -> tuple[float, float] | None:

@@ -158,6 +158,7 @@ def test_batches_that_share_a_reading_have_its_shares_and_the_run_queue_is_left_
     assert second.cpu_ns == third.cpu_ns == last.cpu_ns == 25
     assert made({}) == []
     assert first.slow_ns == 0, "rows were not timed"
+    assert first.queued_ns == 50 - first.batch_ns
     assert made(TABLE | {"slow_ns": [7] * len(TABLE["seq"])})[0].slow_ns == 7
     (alone,) = made({name: column[:1] for name, column in TABLE.items()})
     assert (alone.batch_ns, alone.cpu_ns) == (50, 50)

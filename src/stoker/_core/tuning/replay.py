@@ -138,10 +138,14 @@ def threads_speed(work: Work, threads: int) -> float:
 
 
 def _parts(work: Work) -> list[tuple[float, float]]:
-    """(CPU, off-CPU) of each batch. A library's threads can make the CPU time longer than the batch: it is then all CPU."""
+    """(CPU, off-CPU) of each batch. A library's threads can make the CPU time longer than the batch: it is then all CPU.
+
+    Neighbours are taken to go on as they did: what a batch waited for them, it waits.
+    """
+    queued_ns = work.queued_ns if len(work.queued_ns) == len(work.batch_ns) else (0,) * len(work.batch_ns)
     return [
-        (float(min(cpu, whole)), float(max(0, whole - cpu)))
-        for cpu, whole in zip(work.cpu_ns, work.batch_ns, strict=True)
+        (float(min(cpu, whole)), float(max(0, whole - cpu) + queued))
+        for cpu, whole, queued in zip(work.cpu_ns, work.batch_ns, queued_ns, strict=True)
     ]
 
 

@@ -42,6 +42,8 @@ class Work:
     """From the start of a worker to its first batch, beyond that batch."""
     slow_ns: tuple[int, ...] = ()
     """The slowest row of each batch: what neither threads nor other workers can divide. Empty: rows were not timed."""
+    queued_ns: tuple[int, ...] = ()
+    """Of each batch beside ``batch_ns``: ready to run, and a neighbour had the CPU. Not the batch's own; replayed all the same."""
     bad: tuple[int, ...] = ()
     """Indices of samples that raise, as far as they were met; they are left out of all the rest."""
     bad_text: str = ""

@@ -21,6 +21,8 @@ class Made:
     """Of fetch and collation."""
     slow_ns: int = 0
     """Of the slowest row; 0: rows were not timed."""
+    queued_ns: int = 0
+    """In the run queue meanwhile, which is in none of the others."""
 
     @property
     def batch_ns(self) -> int:
@@ -54,6 +56,7 @@ def made(steps: dict[str, list[int]]) -> list[Made]:
                 handover_ns=int((sent - collated) * own),
                 cpu_ns=min(making_ns, int((collated - received) * cpu)),
                 slow_ns=min(making_ns, slow),
+                queued_ns=collated - received - making_ns,
             )
         )
     return found

@@ -126,6 +126,7 @@ def work_of(stint: Stint) -> Work:
         read_bytes=None if stint.read_bytes is None else int(scale * stint.read_bytes),
         start_ns=stint.start_ns,
         slow_ns=tuple(each.slow_ns for each in told) if any(each.slow_ns for each in told) else (),
+        queued_ns=tuple(int(scale * each.queued_ns) for each in told),
     )
 
 
