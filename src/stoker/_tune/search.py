@@ -153,18 +153,23 @@ class Search:
                 )
                 break
             except Lost as error:
-                index = getattr(error.mishap, "index", None)
-                again = index is not None and self._visit.left_s > left_s / 3 and self._visit.leave_out(index)
-                if not again:
+                if self._visit.left_s < left_s / 3 or not self._goes_without(error):
                     self._give_up("failed", str(error))
                     return False
-                self.notes.append(f"Left out: {error}.")
         bad = self.work.bad
         for index in bad:
             self._visit.leave_out(index)
         if bad:
             some = f"{len(bad)} samples" if len(bad) > 1 else f"sample {bad[0]}"
-            self.notes.append(f"Left out, because it raised: {some} ({self.work.bad_text}).")
+            self.notes.append(f"Left out: {some} ({self.work.bad_text}).")
+        return True
+
+    def _goes_without(self, error: Lost) -> bool:
+        """Whether a probe that was ended by a sample can be tried again without it."""
+        index = getattr(error.mishap, "index", None)
+        if index is None or self._visit.left_s < _LEAST_S or not self._visit.leave_out(index):
+            return False
+        self.notes.append(f"Left out: {error}.")
         return True
 
     def _measure_demand(self) -> None:
@@ -205,6 +210,7 @@ class Search:
         whole_ns = sum(each.wall_ns for each in blocks) / sum(each.batches for each in blocks)
         stall = sum(each.wait_ns for each in blocks) / sum(each.wall_ns for each in blocks)
         self.ceiling = max(0.0, 1 - step_ns / whole_ns)
+        self.race = race
         seen = min(self.ceiling, stall)
         fine = self.ceiling < CEILING or (stall < _WAITS and self.ceiling < _BESIDE)
         if race.crowded and seen < _CROWDED:  # it waits for CPUs that others have: by itself it would not
@@ -212,7 +218,6 @@ class Search:
             fine = fine or 1 - step_ns / told_ns < CEILING
         if fine:
             self.ceiling = seen if self.ceiling >= CEILING else self.ceiling
-            self.race = race
             self.stopped = "not the bottleneck"
             return False
         return True
@@ -227,7 +232,7 @@ class Search:
         )
         if bounds.most is not None and self.target.setting.workers > bounds.most:
             settings = settings[1:]  # what its workers read several times is no more data
-        self.race = Race(settings[0], settings[1:], cpus=self.host.cpus)
+        alone, self.race = self.race, Race(settings[0], settings[1:], cpus=self.host.cpus)
         self._expect(settings)
         whole_s = self._visit.left_s
         self._heats(until_s=whole_s * (1 - _FIRST_SHARE))
@@ -245,7 +250,9 @@ class Search:
             self._heats(until_s=0.0)
         self.stopped = self.race.stopped or "budget"
         self._look_beyond()
-        if self.race.best is None:
+        if self.race.best is None and alone is not None and not self.race.failed:
+            self.race = alone
+        elif self.race.best is None:
             reasons = list(dict.fromkeys(self.race.failed.values()))
             self._give_up(self.stopped, reasons[0] if reasons else "there was no time for a single block")
 
@@ -296,6 +303,8 @@ class Search:
             self._told(verdict.described(entry.setting))
             began = self._clock()
             block = self._block(entry)
+            if block.failure and self._visit.left_s < _LEAST_S:
+                return  # the end of the time was its end
             told.append((block, self._clock() - began))
 
     def _block(self, entry: Entry) -> Block:
@@ -312,13 +321,16 @@ class Search:
             "step": self._step or self._has_step,
             "limit_s": left_s,
         }
-        try:
-            block: Block = self._visit.ask(
-                "block", limit_s=max(_HANG_S, left_s / 2), within_s=left_s, trial=trial
-            )
-        except Lost as error:
-            return Block(entry.setting, 0, 0, 0, failure=str(error))
-        return block
+        while True:
+            try:
+                block: Block = self._visit.ask(
+                    "block", limit_s=max(_HANG_S, left_s / 2), within_s=left_s, trial=trial
+                )
+                return block
+            except Lost as error:
+                if not self._goes_without(error):
+                    return Block(entry.setting, 0, 0, 0, failure=str(error))
+                left_s = max(_LEAST_S, self._visit.left_s)
 
     def _close_losers(self) -> None:
         """Who has left needs no workers any more."""

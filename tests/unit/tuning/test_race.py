@@ -110,6 +110,16 @@ def test_when_all_fail_there_is_no_best():
     assert race.stopped == "failed"
 
 
+def test_failures_before_anything_was_measured_do_not_end_in_an_error():
+    race, plant = entered(), Plant(CURVE, failures={BASE: "it raised"})
+    entries = race.ask(30.0)
+    assert entries is not None
+    race.tell([plant.run(entries[0])])
+    assert race.ask(0.1) is None
+    assert race.stopped == "budget"
+    assert race.best is None
+
+
 def test_disturbed_blocks_are_run_again_and_do_not_count():
     race = entered()
     plant = Plant(CURVE, foreign=lambda number: 3.0 if number in (8, 9) else 0.1)

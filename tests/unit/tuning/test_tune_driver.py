@@ -243,6 +243,34 @@ def test_a_setting_that_ends_the_process_leaves_and_the_rest_goes_on():
     assert any("Could not be run: 4 workers" in each for each in found.warnings)
 
 
+def test_a_block_that_a_sample_ended_is_run_again_without_it():
+    crash = Lost("it crashed at sample 7: killed by SIGSEGV", Mishap("died", 7, "killed by SIGSEGV"))
+    fake = Fake(mishap={Setting(4, prefetch=2): crash})
+    found = tuned(fake)
+    assert fake.out == [7, 7]
+    assert [each.setting for each in found.points if each.failure] == [Setting(4, prefetch=2)]
+    assert sum("sample 7" in each for each in found.warnings) >= 1
+
+
+def test_settings_that_all_end_the_process_one_after_the_other_leave_a_safe_answer():
+    class All(dict[Setting, Lost]):
+        def __contains__(self, setting: object) -> bool:
+            return True
+
+        def __missing__(self, setting: Setting) -> Lost:
+            return Lost("it crashed: killed by SIGKILL", Mishap("died", None, "killed by SIGKILL"))
+
+    found = tuned(Fake(DATASET, mishap=All()))
+    assert "SIGKILL" in found.failure
+    assert found.recommended == Setting(3, prefetch=2)
+
+
+def test_with_time_for_the_baseline_alone_it_is_kept():
+    found = tuned(Fake(budget_s=10.0, loading_s=5.0), Demand(5 * MS, source="step-ms"))
+    assert {each.setting for each in found.points} >= {TORCH}
+    assert found.recommended.workers >= 2
+
+
 def test_when_every_setting_fails_the_answer_is_safe():
     class All(dict[Setting, str]):
         def __contains__(self, setting: object) -> bool:

@@ -273,6 +273,8 @@ class Race:
     def _squeeze(self, left_s: float) -> None:
         """With little time left, only the best few run on."""
         standing = self.standing
+        if not standing.settings:
+            return
         best = standing.leader()
         ranked = sorted(
             self.alive, key=lambda each: standing.ratio(each, best).middle if standing.rounds(each) else 9.0
