@@ -22,6 +22,8 @@ from stoker._tune.visit import Lost, Visit
 BLOCK_S = 0.5
 LEAST = 4
 NEAR = 1.3
+SURE = 0.08
+"""How wide the interval of a ratio may be: from 0.96 to 1.04, say."""
 _LIMIT_S = 8.0
 _LOADING_S = 600.0
 
@@ -77,9 +79,14 @@ class Course:
         return sorted(known, key=lambda each: (-len(each.rounds), each.typical_ns))
 
     def duel(self, settings: Sequence[Setting], *, rounds: int) -> list[Times]:
-        """These settings, in fresh rounds; pools are kept between them."""
+        """These settings, in fresh rounds; pools are kept between them.
+
+        Up to three times as many rounds as said, where the second's time over the first's is not known to ``SURE``.
+        """
         known = [Times(each) for each in settings]
-        for _ in range(rounds):
+        for number in range(3 * rounds):
+            if number >= rounds and (len(known) < 2 or _width(ratio(known[1], known[0], known)) < SURE):
+                break
             self._run(known)
         for each in known:
             self._end(each.setting)
@@ -117,6 +124,10 @@ class Course:
             self._visit.ask("block", limit_s=_LIMIT_S, trial={"setting": asdict(setting), "close": True})
         except Lost:
             return
+
+
+def _width(found: Interval) -> float:
+    return log(found.high / found.low) if found.low > 0 else float("inf")
 
 
 def ratio(one: Times, other: Times, everybody: Sequence[Times]) -> Interval:
