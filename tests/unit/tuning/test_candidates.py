@@ -158,3 +158,14 @@ class TestAround:
         with_one = Host(8.0, machine_cpus=8, accelerator="cuda")
         assert any(each.pin for each in self.found(best, *tried, host=with_one))
         assert not any(each.pin for each in self.found(best, *tried))
+
+
+def test_threads_in_workers_are_tried_with_the_workers_that_keep_the_cpus_at_work():
+    two = Host(2.0, "this machine has 2 CPUs", 2, room_bytes=16 << 30, descriptors=1024)
+    waits = Work(
+        8, (28 * MS,) * 16, (4 * MS,) * 16, parent_ns=MS // 10, batch_bytes=1 << 16, threads_gain=1.0
+    )
+    assert {each.workers for each in raced(waits, host=two) if each.threads > 1} <= {3, 4}
+    sleeps = Work(16, (80 * MS,) * 16, (MS // 10,) * 16, parent_ns=MS // 10, batch_bytes=1 << 16)
+    with_step = raced(sleeps, host=two, demand=Demand(8 * MS))
+    assert {each.workers for each in with_step if each.threads > 1} == {1}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from stoker._core.tuning.prior import COUNTS, SLEEPY, Prior, predict, window_for
+from stoker._core.tuning.prior import COUNTS, NEAR, SLEEPY, Prior, predict, window_for
 from stoker._core.tuning.setting import Setting
 from stoker._core.tuning.work import Demand, Host, Work
 
@@ -98,19 +98,23 @@ def _other_executors(
     sleepy = work.off_share > SLEEPY
     gain = work.threads_gain or 1.0
     if sleepy or gain > _THREADS_DO or not host.gil:
-        counts = [count for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if count <= max(2 * most, 2)]
-        predicted = {
-            count: predict(Setting(count, prefetch=2, executor="thread"), host, work, demand).interval_ns
-            for count in counts
-        }
-        best_ns = min(predicted.values())
-        enough = min(count for count, ns in predicted.items() if ns <= 1.02 * best_ns)
-        found.append(replace(own, workers=enough, executor="thread", start_method=None))
+        threads = replace(own, executor="thread", start_method=None)
+        found.append(_enough(threads, max(2 * most, 2), host, work, demand))
     if sleepy and work.rows >= 4:
-        lanes = min(_MOST_THREADS, work.rows)
-        few = max(1, min(most, math.floor(host.cpus)))
-        found.append(replace(own, workers=few, threads=lanes))
+        hands = replace(own, threads=min(_MOST_THREADS, work.rows))
+        found.append(_enough(hands, max(1, min(most, 2 * math.ceil(host.cpus))), host, work, demand))
     return found
+
+
+def _enough(setting: Setting, most: int, host: Host, work: Work, demand: Demand) -> Setting:
+    """The setting with the fewest workers that are predicted to be as good as any."""
+    predicted = {
+        count: predict(replace(setting, workers=count, prefetch=2), host, work, demand).interval_ns
+        for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+        if count <= most
+    }
+    best_ns = min(predicted.values())
+    return replace(setting, workers=min(count for count, ns in predicted.items() if ns <= NEAR * best_ns))
 
 
 def _around(middle: int, most: int) -> list[int]:
