@@ -7,6 +7,7 @@ best there is so by luck to some part: it meets the answer again, in fresh round
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import log
@@ -28,6 +29,8 @@ SURE = 0.08
 DISTURBED = 0.4
 """A block during which others had more of the machine is run again, and the less disturbed one counts."""
 _AGAIN = 2
+_PATIENCE_S = 15.0
+"""For all such blocks of a grid or a duel: on a machine that is never idle they end nothing."""
 _LIMIT_S = 8.0
 _LOADING_S = 600.0
 
@@ -63,6 +66,7 @@ class Course:
         self._random = random.Random(seed)
         self._round = 0
         self._most = DISTURBED * cores()
+        self._patience_s = _PATIENCE_S
 
     def close(self) -> None:
         """End the patient. Idempotent."""
@@ -105,9 +109,11 @@ class Course:
         for each in shuffled:
             block = self._block(each.setting)
             for _ in range(_AGAIN):
-                if (block.foreign_cpus or 0.0) <= self._most:
+                if (block.foreign_cpus or 0.0) <= self._most or self._patience_s <= 0:
                     break
+                began = time.monotonic()
                 again = self._block(each.setting)
+                self._patience_s -= time.monotonic() - began
                 block = again if (again.foreign_cpus or 0.0) < (block.foreign_cpus or 0.0) else block
             if block.failure or not block.batches:
                 each.failure = block.failure or "no batch came"
