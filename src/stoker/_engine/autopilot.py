@@ -210,6 +210,12 @@ class Autopilot:
             action = self._pilot.decide(concord.gathered(window))
             if action is not None and action.kind == "hold":
                 self._do(iteration, action)
+            elif (
+                action is not None
+                and action.workers > iteration.workers
+                and (why := self._dangerous(iteration))
+            ):
+                self._hold(why)  # the others would go where this rank cannot follow
             elif action is not None:
                 concord.publish(action.workers, action.window, split=action.split)
                 self._followed = target.sequence if (target := concord.target()) is not None else 0
