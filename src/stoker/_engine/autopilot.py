@@ -121,7 +121,7 @@ class Autopilot:
         """Before an epoch begins: how many workers it is to have, if that has to be another pool's."""
         pending, self.pending = self.pending, None
         if pending is not None:
-            self.recorder.options["num_workers"] = Option(pending, f"auto: {self._last}")
+            self.recorder.resized(Option(pending, f"auto: {self._last}"), 0)
         return pending
 
     # Watching
@@ -296,7 +296,7 @@ class Autopilot:
         del self._actions[:-_KEPT]
         self._last = text
         if self.pending is None:
-            self.recorder.options["num_workers"] = Option(after[0], f"auto: {text}")
+            self.recorder.resized(Option(after[0], f"auto: {text}"), after[1])
         self._say(text)
 
     def _hold(self, reason: str) -> None:

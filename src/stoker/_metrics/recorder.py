@@ -271,6 +271,12 @@ class Recorder:
             with suppress(Exception):  # of a handler of the user's
                 _log.info("%s: %s", self.name, reason)
 
+    def resized(self, option: Option, window: int) -> None:
+        """There are other workers, or another window: that is told already. On the thread that iterates."""
+        with self._lock:
+            self.options["num_workers"] = option
+            self._deepest = max(self._deepest, window)
+
     def worker(self, worker: int, *, pid: int) -> None:
         """Make a worker known by its pid."""
         with self._lock:
