@@ -107,9 +107,12 @@ def _other_executors(
 
 
 def _enough(setting: Setting, most: int, host: Host, work: Work, demand: Demand) -> Setting:
-    """The setting with the fewest workers that are predicted to be as good as any."""
+    """The setting with the fewest workers that are predicted to be as good as any. Of threads alone: if the GIL were no matter."""
+    hopeful = setting.executor == "thread"
     predicted = {
-        count: predict(replace(setting, workers=count, prefetch=2), host, work, demand).interval_ns
+        count: predict(
+            replace(setting, workers=count, prefetch=2), host, work, demand, hopeful=hopeful
+        ).interval_ns
         for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
         if count <= most
     }

@@ -28,6 +28,8 @@ BEYOND = 1.5
 SAFE = 16
 NEAR = 1.02
 _DEEPER = 0.03
+_TELLING = 0.3
+"""Of a batch's time off the CPU: with more of it the gain of two threads is that of waiting together."""
 _BATCHES = 192
 
 
@@ -87,8 +89,19 @@ def prior(host: Host, work: Work, demand: Demand, *, batches: int | None = None)
     )
 
 
-def predict(setting: Setting, host: Host, work: Work, demand: Demand) -> Replayed:
-    """The replay of a setting on this host."""
+def predict(setting: Setting, host: Host, work: Work, demand: Demand, *, hopeful: bool = False) -> Replayed:
+    """The replay of a setting on this host.
+
+    Two threads that mostly wait are twice as fast as one whoever holds the GIL: what they gained says nothing then of computing,
+    and threads are taken to take turns at it. ``hopeful``: not so; to find out how many there would be to try.
+    """
+    if (
+        not hopeful
+        and work.off_share > _TELLING
+        and (setting.executor == "thread" or setting.threads > 1)
+        and host.gil
+    ):
+        work = replace(work, threads_gain=1.0)
     return replay_setting(work, demand, setting, host.cpus, batches=max(_BATCHES, 6 * setting.workers))
 
 

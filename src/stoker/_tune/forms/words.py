@@ -40,7 +40,7 @@ def gained(tuning: Tuning) -> str:
     if tuning.gain is None or not tuning.changed:
         return ""
     gain = tuning.gain
-    return f"−{gain.middle:.0%} of the step's time (90 %: {_share(gain.low)} to {_share(gain.high)})"
+    return f"{_share(gain.middle)} of the step's time (90 %: {_share(gain.low)} to {_share(gain.high)})"
 
 
 def row(point: Point, tuning: Tuning, longest: int = 80) -> tuple[str, ...]:
