@@ -84,8 +84,11 @@ def test_a_very_large_host_is_capped_with_the_reason() -> None:
     assert "nothing is known" in most(SLEEP, GIANT, NONE).reason
     parent = most(replace(COMPUTE, parent_ns=MS), GIANT, NONE)
     assert (parent.workers, parent.name) == (14, "parent")
-    memory = most(replace(COMPUTE, batch_bytes=240 << 20), replace(GIANT, copy_bytes_per_s=10e9), NONE)
-    assert (memory.workers, memory.name) == (7, "memory")
+    rank = replace(GIANT, copy_bytes_per_s=10e9, ranks=8, cpus=24)
+    memory = most(replace(COMPUTE, batch_bytes=240 << 20), rank, NONE)
+    assert (memory.workers, memory.name) == (6, "memory"), (
+        "eight ranks at once, and a batch is nothing but copies"
+    )
     room = most(replace(COMPUTE, worker_bytes=1 << 30), replace(GIANT, room_bytes=16 << 30), NONE)
     assert (room.workers, room.name) == (8, "room")
     wanted = most(COMPUTE, GIANT, Demand(MS // 10))

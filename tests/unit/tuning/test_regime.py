@@ -59,8 +59,9 @@ def test_cpu_time_that_grows_with_workers_is_memory() -> None:
 
 
 def test_batches_too_large_for_memory() -> None:
-    host = replace(HOST, copy_bytes_per_s=1e9)
-    assert regime(work(0.05, batch_bytes=64 << 20), host).name == "memory"
+    rank = Host(cpus=24, machine_cpus=192, ranks=8, copy_bytes_per_s=1e9)
+    assert regime(work(0.05, batch_bytes=64 << 20), rank).name == "memory"
+    assert regime(work(0.05, batch_bytes=64 << 10), rank).name == "compute"
 
 
 def test_a_slow_step_makes_the_parent_no_limit() -> None:

@@ -71,9 +71,10 @@ def limits(
             ),
             *found,
         )
-    sentence = f"{_workers(workers)} that take{'s' * (workers == 1)} {_span(batch_ns)} for a batch"
+    one = "s" * (workers == 1)
+    sentence = f"{_workers(workers)} that take{one} {_span(batch_ns)} for a batch"
     found.append(
-        Limit("workers", batch_ns / workers, f"{sentence} make one every {_span(batch_ns / workers)}")
+        Limit("workers", batch_ns / workers, f"{sentence} make{one} one every {_span(batch_ns / workers)}")
     )
     if demand.step_ns and demand.batch_ns >= work.handling_ns:
         found.append(
@@ -102,7 +103,7 @@ def _shared_limits(work: Work, host: Host, demand: Demand, disk_bytes_per_s: flo
             Limit(
                 "cpus",
                 cpu_ns / host.cpus,
-                f"a batch takes {_span(cpu_ns)} of CPU time in all, and there are {host.cpus:g} CPUs{whose}",
+                f"a batch takes {_span(cpu_ns)} of CPU time in all, and has {_cpus(host)}{whose}",
             )
         )
     if disk_bytes_per_s and work.read_bytes:
@@ -145,7 +146,7 @@ def knee(work: Work, host: Host, demand: Demand) -> int | None:
     if cpu_ns <= 0:
         return None
     own_ns = work.handling_ns + _step_cpu_ns(demand)
-    interval_ns = max(demand.batch_ns + work.handling_ns, (cpu_ns + own_ns) / host.cpus)
+    interval_ns = max(demand.batch_ns + work.handling_ns, (cpu_ns + own_ns) / max(host.cpus, 0.01))
     free = host.cpus - min(1.0, own_ns / interval_ns)
     return max(1, math.ceil(free * work.whole_ns / cpu_ns - SCRAP))
 
@@ -160,17 +161,21 @@ def most(work: Work, host: Host, demand: Demand, *, disk_bytes_per_s: float | No
     handled = f"the training process, at work for {_span(work.handling_ns)} per batch,"
     if wanted is not None and demand.batch_ns >= work.handling_ns:
         found.append(
-            Most(wanted, "step", f"{_workers(wanted)} keep up with a step of {_span(demand.batch_ns)}")
+            Most(
+                wanted,
+                "step",
+                f"{_workers(wanted)} keep{'s' * (wanted == 1)} up with a step of {_span(demand.batch_ns)}",
+            )
         )
     elif wanted is not None:
-        found.append(Most(wanted, "parent", f"{handled} takes no more than {_workers(wanted)} make"))
+        found.append(Most(wanted, "parent", f"{handled} takes no more than {_workers(wanted)} can make"))
     elif work.handling_ns:
         count = max(1, math.ceil(batch_ns / work.handling_ns))
-        found.append(Most(count, "parent", f"{handled} takes no more than {_workers(count)} make"))
+        found.append(Most(count, "parent", f"{handled} takes no more than {_workers(count)} can make"))
     for limit in _shared_limits(work, host, demand, disk_bytes_per_s):
         if limit.name != "cpus":
             count = max(1, math.ceil(batch_ns / limit.interval_ns))
-            found.append(Most(count, limit.name, f"{limit.sentence}; {_workers(count)} do that"))
+            found.append(Most(count, limit.name, f"{limit.sentence}, which takes {_workers(count)}"))
     found.extend(_room(work, host))
     tightest = min(found, key=lambda each: each.workers, default=None)
     if wanted is None and (tightest is None or tightest.workers > LAST_RESORT):
@@ -190,10 +195,10 @@ def most(work: Work, host: Host, demand: Demand, *, disk_bytes_per_s: float | No
 
 def _knee_reason(work: Work, host: Host, full: int) -> str:
     computes = work.typical_cpu_ns / work.whole_ns if work.whole_ns else 1.0
-    cpus = f"{host.cpus:g} CPUs"
+    cpus = _cpus(host)
     if host.ranks > 1:
         cpus += f" (a rank's share; {host.ranks} ranks are on this machine)"
-    return f"batches compute for {computes:.0%} of their time, so {_workers(full)} fill {cpus}"
+    return f"batches compute for {computes:.0%} of their time, so {_workers(full)} fill{'s' * (full == 1)} {cpus}"
 
 
 def _room(work: Work, host: Host) -> list[Most]:
@@ -212,10 +217,11 @@ def _room(work: Work, host: Host) -> list[Most]:
 
 
 def _memory_ns(work: Work, host: Host) -> float:
-    """What memory needs for a batch when all cores copy; 0: not known."""
+    """What memory needs for a batch when all cores copy; 0: not known. One worker did it within its CPU time, copies and all."""
     if not host.copy_bytes_per_s or not work.batch_bytes:
         return 0.0
-    return COPIES * work.batch_bytes / (host.copy_bytes_per_s * _fillers(host)) * 1e9
+    alone_ns = COPIES * work.batch_bytes / host.copy_bytes_per_s * 1e9
+    return min(alone_ns, work.typical_cpu_ns or alone_ns) / _fillers(host)
 
 
 def _fillers(host: Host) -> float:
@@ -226,6 +232,10 @@ def _fillers(host: Host) -> float:
 
 def _step_cpu_ns(demand: Demand) -> float:
     return min(demand.cpu_ns, demand.step_ns) / max(1, demand.burst)
+
+
+def _cpus(host: Host) -> str:
+    return "1 CPU" if host.cpus == 1 else f"{host.cpus:g} CPUs"
 
 
 def _workers(count: int) -> str:
