@@ -194,7 +194,8 @@ class _Run:
         standing = Standing(counted, baseline)
         lanes = []
         for setting in settings:
-            point = standing.point(setting, failure=self._failed.get(setting, ""))
+            failure = self._failed.get(setting) or ("" if standing.rounds(setting) else "it was not run")
+            point = standing.point(setting, failure=failure)
             middle_ns = point.interval_ns.middle
             lanes.append(Lane(self._names[setting], point, 1e9 / middle_ns if middle_ns > 0 else 0.0))
         target = self._target
@@ -252,6 +253,24 @@ class _Run:
             )
         except Lost as error:
             self._likeness = Likeness(None, 0, str(error))
+        if not self._likeness.batches and self._leave_out_bad():
+            self._look_alike(tuned)
+
+    def _leave_out_bad(self) -> bool:
+        """Where samples raise, go on without them. Whether there are such. Where no sample can be made at all, that is the end."""
+        trial = {"seconds": 1.0, "limit_s": max(3.0, min(_HANG_S, self._budget_s) / 2)}
+        try:
+            work = self._visit.ask("work", limit_s=_HANG_S, within_s=_HANG_S, trial=trial)
+        except Lost as error:
+            self.failure = str(error)
+            return False
+        if not [each for each in work.bad if self._visit.leave_out(each)]:
+            return False
+        count = len(work.bad)
+        self.warnings += (
+            f"{count} sample{'s' * (count != 1)} and maybe more raise ({work.bad_text}): they were left out.",
+        )
+        return True
 
     def _block(self, setting: Setting, seconds: float) -> Block:
         burst = max(1, self._demand.burst)

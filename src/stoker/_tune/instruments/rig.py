@@ -59,6 +59,11 @@ class Order:
             yield batch
 
 
+def begin_anew(subject: Subject) -> None:
+    """Have orders that share their course begin where the sampler begins."""
+    subject.kept.pop(_COURSE, None)
+
+
 def _endless(subject: Subject) -> Iterator[Any]:
     given = subject.arguments
     whole = 0

@@ -15,7 +15,7 @@ from stoker._patients.mishap import NotTold
 from stoker._patients.subject import Subject
 from stoker._tune.instruments.failure import failure_of
 from stoker._tune.instruments.limit import Late, limit
-from stoker._tune.instruments.rig import Rig, calm_fork
+from stoker._tune.instruments.rig import Rig, begin_anew, calm_fork
 from stoker._tune.instruments.script import Script
 from stoker._tune.instruments.stint import Stint, scripted, streamed, work_of
 from stoker._tune.instruments.threading_gain import threads_gain
@@ -69,6 +69,7 @@ def _seen(subject: Subject, seconds: float, limit_s: float, bad: dict[Any, str])
             raise NotTold(str(error)) from None
         except Exception as error:
             first = first or error
+            begin_anew(subject)
         if bad:
             break
     assert first is not None
