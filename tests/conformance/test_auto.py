@@ -274,3 +274,15 @@ def test_no_worker_is_forked_beside_threads_that_do_not_survive_it(
         assert "threads of polars" in told["held"]
         assert loader.num_workers == 2
         del iterator
+
+
+def test_short_epochs_are_looked_at_together(scripted: Any) -> None:
+    """Four batches each, of which the first two are left out: one epoch is not enough for a window, two are."""
+    pilot = scripted()
+    with auto(Mixture(20, noise=False), persistent_workers=True) as loader:
+        list(loader)
+        assert pilot.seen == []
+        for _ in range(3):
+            list(loader)
+        assert [each.steps for each in pilot.seen[:1]] == [3]
+        assert pilot.seen[0].workers == 2
