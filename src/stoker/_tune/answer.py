@@ -138,7 +138,7 @@ class Answers:
         found = limits.limits(
             search.work, search.host, search.demand, workers=chosen.workers * chosen.threads
         )
-        return tuple(each.sentence for each in found)
+        return tuple(each.sentence for each in found if chosen.threads == 1 or each.name != "workers")
 
     def _curve(self, points: tuple[Point, ...]) -> dict[str, Any] | None:
         """Of stoker's worker processes: one family of settings, which differ in their number."""

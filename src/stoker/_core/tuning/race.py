@@ -19,14 +19,12 @@ from stoker._core.tuning import statistics
 from stoker._core.tuning.block import Block
 from stoker._core.tuning.point import Point
 from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.standing import RIVAL, TIE, Counted, Standing, order
+from stoker._core.tuning.standing import OBVIOUS, RIVAL, TIE, Counted, Standing, order
 
 LEAST_ROUNDS = 3
 """Before anything is concluded from what is not obvious."""
 ROUNDS = 8
 """That the time is divided for."""
-OBVIOUS = 1.5
-"""A setting that took so much longer than the best one, in two rounds, needs no third."""
 HALF = 1.06
 """The worse half leaves when it is worse by this, at the ends of rungs."""
 _RUNGS = (3, 5)
@@ -82,7 +80,7 @@ class Race:
     def standing(self) -> Standing:
         """As of now."""
         if self._standing is None:
-            self._standing = Standing(self._counted, self.baseline, self.expected)
+            self._standing = Standing(self._counted, self.baseline, self.expected, crowded=self.crowded)
         return self._standing
 
     @property

@@ -19,6 +19,9 @@ CPU_TIE = 0.05
 MEMORY_TIE = 0.10
 KEEP = 0.20
 """A baseline among the best is kept unless another one takes this much less CPU: a change needs a reason."""
+CROWD = 1.5
+OBVIOUS = 1.5
+"""A setting that takes so much longer than another one needs fewer rounds to be told from it."""
 RIVAL = 1.4
 """Intervals are taken this much wider when it is asked whether a repetition would end the same: it is asked often."""
 DOUBT = 0.25
@@ -38,7 +41,8 @@ class Standing:
     """Of all settings with at least one block that counts. Made anew after every round.
 
     ``expected`` are intervals by the replay. They weigh in where blocks say little, so that noise alone does not decide; in what
-    is told of a setting (``ratio``, ``point``) they have no part.
+    is told of a setting (``ratio``, ``point``) they have no part. ``crowded``: other programs left no CPU idle, and nothing is as
+    sure as it looks.
     """
 
     def __init__(
@@ -46,6 +50,8 @@ class Standing:
         counted: Iterable[Counted],
         baseline: Setting,
         expected: Mapping[Setting, float] | None = None,
+        *,
+        crowded: bool = False,
     ) -> None:
         self.baseline = baseline
         self._expected = expected or {}
@@ -60,7 +66,7 @@ class Standing:
             setting: {number: block.interval_ns for number, block in blocks.items()}
             for setting, blocks in self._blocks.items()
         }
-        self._spread = statistics.spread(self._pairs())
+        self._spread = statistics.spread(self._pairs()) * (CROWD if crowded else 1.0)
         self._known: dict[tuple[Setting, Setting], Interval] = {}
 
     @property
@@ -151,7 +157,8 @@ class Standing:
             if _kind(each) == _kind(chosen):
                 continue
             ratio = statistics.wider(self.ratio(each, leader), RIVAL)
-            if statistics.slower(ratio, 1 + TIE):
+            once = min(self.rounds(each), self.rounds(leader)) < 2
+            if statistics.slower(ratio, 1 + TIE) and not (once and ratio.middle < OBVIOUS):
                 continue
             dearer = self.cpu_ns(each) > self.cpu_ns(chosen) * (1 + CPU_TIE)
             if dearer and self.ratio(chosen, each).high <= 1 + TIE:
