@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.doctor.test_scan import (
@@ -165,6 +165,8 @@ structures: Any = st.recursive(
 
 @settings(max_examples=60)
 @given(st.dictionaries(st.sampled_from("abcd"), structures, max_size=4))
+@example({"a": (lambda x: lambda: collections.OrderedDict(k=x))(threading.Lock())})
+@example({"a": (lambda x: lambda: x)(collections.OrderedDict(k=(lambda x: lambda: x)(threading.Lock())))})
 def test_every_path_leads_to_what_it_names(inside: dict[str, Any]) -> None:
     dataset = Rows(**inside)
     found = scan(dataset)
@@ -180,13 +182,13 @@ def test_every_path_leads_to_what_it_names(inside: dict[str, Any]) -> None:
 
 def follow(path: str, dataset: Any) -> Any:
     """What a path in words leads to."""
+    if path.startswith("the variable "):
+        name, _, rest = path.removeprefix("the variable '").partition("' ")
+        function = follow(rest.removeprefix("that ").removesuffix(" closes over"), dataset)
+        return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
     expression, _, origin = path.partition(", where ")
     if origin:
         name, _, rest = origin.partition(" is the ")
         value = follow(f"the {rest.replace('variable ', f'variable {name} ', 1)}", dataset)
         return eval(expression, {}, {name.strip("'"): value})
-    if path.startswith("the variable "):
-        name, _, rest = path.removeprefix("the variable '").partition("' ")
-        function = follow(rest.removeprefix("that ").removesuffix(" closes over"), dataset)
-        return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
     return eval(path, {}, {"dataset": dataset})
