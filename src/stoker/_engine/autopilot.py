@@ -297,15 +297,15 @@ class Autopilot:
         self._last = text
         if self.pending is None:
             self.recorder.resized(Option(after[0], f"auto: {text}"), after[1])
-        self._say(text)
+        self._say("tuning", text)
 
     def _hold(self, reason: str) -> None:
         if reason != self._held:
             self._held = reason
-            self._say(f"no other number of workers: {reason}")
+            self._say("held", f"no other number of workers: {reason}")
 
-    def _say(self, text: str) -> None:
-        self._ledger.event("tuning", text)
+    def _say(self, kind: str, text: str) -> None:
+        self._ledger.event(kind, text)
         with suppress(Exception):  # of a handler of the user's
             _log.info("%s: %s", self._ledger.name, text)
 

@@ -120,6 +120,7 @@ def _crew(loader: LoaderRecord) -> Crew:
     grown = [each.private_growth_bytes for each in workers if each.private_growth_bytes is not None]
     at_work_ns = loader.totals.wait_ns + loader.totals.step_ns
     count = _count(loader, len(workers))
+    changed = any(each.kind == "tuning" for each in loader.events)  # the number of workers, in the middle
 
     def share(part_ns: int) -> float | None:
         return part_ns / metered_ns if metered_ns else None
@@ -127,7 +128,7 @@ def _crew(loader: LoaderRecord) -> Crew:
     return Crew(
         count=count,
         busy=min(1.0, sum(each.busy_ns for each in workers) / (at_work_ns * count))
-        if at_work_ns and count
+        if at_work_ns and count and not changed
         else None,
         cpu=share(sum(each.cpu_ns for each in workers)),
         runq=share(sum(each.runq_ns for each in workers)),
