@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--budget", type=float, default=45.0, help="seconds for each tuning (default 45)")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="tune every workload N times")
     parser.add_argument(
-        "--rounds", type=int, default=4, help="of the grid, for settings near the best (default 4)"
+        "--rounds", type=int, default=3, help="of the grid, for settings near the best (default 3)"
     )
     parser.add_argument("--full", action="store_true", help="a finer grid: minutes for each workload")
     parser.add_argument("--quick", action="store_true", help="two rounds of everything and a budget of 15 s")

@@ -21,7 +21,7 @@ from stoker._core.tuning.setting import Setting
 from stoker._core.tuning.statistics import interval, spread
 from stoker._tune.visit import Lost, Visit
 
-BLOCK_S = 0.5
+BLOCK_S = 0.4
 LEAST = 4
 NEAR = 1.3
 SURE = 0.08
@@ -29,7 +29,8 @@ SURE = 0.08
 DISTURBED = 0.4
 """A block during which others had more of the machine is run again, and the less disturbed one counts."""
 _AGAIN = 2
-_PATIENCE_S = 15.0
+_BESIDE = 3
+_PATIENCE_S = 10.0
 """For all such blocks of a grid or a duel: on a machine that is never idle they end nothing."""
 _LIMIT_S = 8.0
 _LOADING_S = 600.0
@@ -88,15 +89,15 @@ class Course:
         return sorted(known, key=lambda each: (-len(each.rounds), each.typical_ns))
 
     def duel(self, settings: Sequence[Setting], *, rounds: int) -> list[Times]:
-        """These settings, in fresh rounds; pools are kept between them.
+        """The first two settings, in fresh rounds; others run in the first few of these. Pools are kept between them.
 
-        Up to three times as many rounds as said, where the second's time over the first's is not known to ``SURE``.
+        Twice as many rounds as said, where the second's time over the first's is not known to ``SURE`` by then.
         """
         known = [Times(each) for each in settings]
-        for number in range(3 * rounds):
+        for number in range(2 * rounds):
             if number >= rounds and (len(known) < 2 or _width(ratio(known[1], known[0], known)) < SURE):
                 break
-            self._run(known)
+            self._run(known if number < _BESIDE else known[:2])
         for each in known:
             self._end(each.setting)
         return known
