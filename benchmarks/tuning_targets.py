@@ -1,6 +1,7 @@
 """What ``benchmarks.tuning`` tunes: loaders as users have them, each short of something else. Importable by name.
 
-Batches take milliseconds, so that a block of half a second has enough of them. Loaders are torch's, which is what people come with.
+Batches take milliseconds, so that a block of half a second has enough of them. Loaders are torch's, which is what people come with;
+the one that needs no tuning is ours.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+import stoker
 from benchmarks.datasets import Sleepy, picture
 
 _LENGTH = 1 << 16
@@ -137,7 +139,7 @@ def parent() -> Any:
 
 def idle() -> Any:
     """A batch of 4 ms for a step of 30: two workers are more than enough."""
-    return DataLoader(Counting(5_000), batch_size=16, shuffle=True, num_workers=2)
+    return stoker.DataLoader(Counting(5_000), batch_size=16, shuffle=True, num_workers=2)
 
 
 def busy_step(batch: Any) -> None:
