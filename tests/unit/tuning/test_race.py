@@ -6,8 +6,10 @@ from collections import Counter
 
 import pytest
 
+from stoker._core.tuning.block import Block
 from stoker._core.tuning.race import Race
 from stoker._core.tuning.setting import Setting
+from stoker._core.tuning.standing import Counted, Standing
 from tests.unit.tuning.plants import Plant, raced, workers
 
 BASE = Setting(0)
@@ -182,3 +184,15 @@ def test_slow_batches_make_few_and_not_long_blocks():
     race, plant = entered(slow), Plant(slow)
     raced(race, plant, budget_s=40)
     assert all(each.least * slow[each.setting] <= 3100 for each in race._entries(list(slow), 10.0))
+
+
+def test_a_replay_does_not_overrule_what_was_measured_surely():
+    times = {1: (0.30, 0.52), 2: (0.33, 0.48), 3: (0.29, 0.75), 4: (0.31, 0.41), 5: (0.30, 0.60)}
+    blocks = [
+        Counted(number, Block(setting, 100, int(100 * ms * 1e6), 0))
+        for number, pair in times.items()
+        for setting, ms in zip((BASE, Setting(2)), pair, strict=True)
+    ]
+    standing = Standing(blocks, BASE, {BASE: 276e3, Setting(2): 110e3})
+    assert standing.ratio(Setting(2), BASE).low > 1.0
+    assert standing.choice() == BASE

@@ -105,7 +105,8 @@ class Standing:
             return found.middle
         error = math.log(found.high / found.low) / (2 * statistics.SURE)
         weight = error**2 / (error**2 + DOUBT**2)
-        return math.exp((1 - weight) * math.log(found.middle) + weight * math.log(known[0] / known[1]))
+        drawn = math.exp((1 - weight) * math.log(found.middle) + weight * math.log(known[0] / known[1]))
+        return min(max(drawn, found.low), found.high)  # what was measured surely is not up to a guess
 
     def cpu_ns(self, setting: Setting) -> float:
         """Of the training process and all workers, for a batch."""
