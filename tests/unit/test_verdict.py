@@ -370,3 +370,10 @@ def test_a_terminal_gets_bold_titles_and_colour_unless_asked_not_to(monkeypatch)
 def test_codes_are_known():
     with pytest.raises(ValueError, match="no such finding"):
         Finding("not-a-code", "low", "", "")
+
+
+def test_a_loader_that_chooses_its_workers_itself_is_not_told_how_many():
+    record = loader(IO)
+    assert _first(record).code == "more-workers"
+    record.options["num_workers"].why = "auto: no saved profile"
+    assert "more-workers" not in [each.code for each in judge(run(record)).loaders[0].findings]

@@ -58,7 +58,10 @@ class Case:
 
 
 def more_workers(case: Case, *, waiting: bool) -> list[Finding]:
-    """More workers, where they would help; an empty list where not."""
+    """More workers, where they would help; an empty list where not, or where the loader sees to that itself."""
+    chosen = case.loader.options.get("num_workers")
+    if chosen is not None and chosen.why.startswith("auto: "):
+        return []
     now = pace(case.loader, case.machine, case.causes)
     most = most_workers(case.machine, waiting=waiting)
     if now is None or most is None:
