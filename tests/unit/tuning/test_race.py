@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
 
 from stoker._core.tuning.block import Block
-from stoker._core.tuning.race import Race
+from stoker._core.tuning.race import Entry, Race
 from stoker._core.tuning.setting import Setting
 from stoker._core.tuning.standing import Counted, Standing
 from tests.unit.tuning.plants import Plant, raced, workers
@@ -196,3 +197,21 @@ def test_a_replay_does_not_overrule_what_was_measured_surely():
     standing = Standing(blocks, BASE, {BASE: 276e3, Setting(2): 110e3})
     assert standing.ratio(Setting(2), BASE).low > 1.0
     assert standing.choice() == BASE
+
+
+def test_a_replay_weighs_in_where_blocks_say_little_and_not_where_they_refute_it():
+    two, four = Setting(2), Setting(4)
+
+    def pulled(noise: float, replayed: float) -> float:
+        """How much of the way from what was measured to what was replayed."""
+        race = entered({BASE: 10.0, two: 5.0, four: 5.0})
+        race.expected.update({BASE: 10.0, two: 1.0, four: replayed})
+        plant = Plant({BASE: 10.0, two: 5.0, four: 5.0}, noise=noise, mood=0.0)
+        for _ in range(3):
+            race.tell([plant.run(Entry(each, 0.2, 4)) for each in (BASE, two, four)])
+        measured = math.log(race.standing.ratio(four, two).middle)
+        return (math.log(race.standing.likely(four, two)) - measured) / (math.log(replayed) - measured)
+
+    assert 0.2 < pulled(0.3, 0.8) < 1.0
+    assert 0.0 <= pulled(0.005, 0.98) < 0.05
+    assert pulled(0.02, 0.2) == 0.0

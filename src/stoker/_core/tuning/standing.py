@@ -26,6 +26,8 @@ RIVAL = 1.4
 """Intervals are taken this much wider when it is asked whether a repetition would end the same: it is asked often."""
 DOUBT = 0.25
 """How far a replay may be off, as a logarithm. While blocks scatter by more than that, it is the better guess."""
+REFUTED = 1.5
+"""A replay that lies this many times as far off as the interval reaches has been refuted: it weighs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,12 @@ class Standing:
         known = self._expected.get(one), self._expected.get(other)
         if one == other or not known[0] or not known[1] or found.low <= 0 or not math.isfinite(found.high):
             return found.middle
+        told, wide = known[0] / known[1], statistics.wider(found, REFUTED)
+        if not wide.low <= told <= wide.high:
+            return found.middle
         error = math.log(found.high / found.low) / (2 * statistics.SURE)
         weight = error**2 / (error**2 + DOUBT**2)
-        drawn = math.exp((1 - weight) * math.log(found.middle) + weight * math.log(known[0] / known[1]))
+        drawn = math.exp((1 - weight) * math.log(found.middle) + weight * math.log(told))
         return min(max(drawn, found.low), found.high)  # what was measured surely is not up to a guess
 
     def cpu_ns(self, setting: Setting) -> float:
