@@ -14,6 +14,7 @@ from stoker._tune.edits import edits
 from stoker._tune.result import Tuning
 from stoker._tune.safety import replayed_workers, safe_setting
 from stoker._tune.search import Search
+from stoker._tune.starts import sentence
 
 
 class Answers:
@@ -56,6 +57,9 @@ class Answers:
             stream=target is not None and target.stream,
             asks_worker=target is None or target.asks_worker,
             batches=target.batches if target is not None else None,
+            starts=sentence(search.starts, baseline.start_method, search.host.start_method)
+            if chosen.workers
+            else "",
             failure=search.failure,
         )
         said = verdict.say(case)
@@ -85,6 +89,7 @@ class Answers:
             points=points,
             curve=self._curve(points) if whole else None,
             oracle=self._oracle(points, chosen) if whole else None,
+            starts={each.method: each.first_ns for each in search.starts},
             edit=typed[0] if typed else None,
             edits=typed,
             file=target.file if target is not None else None,

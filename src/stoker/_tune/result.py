@@ -48,6 +48,8 @@ class Tuning:
     """The scaling curve: measured points, fitted law, knee, loss beyond it (``_core/tuning/law.py``)."""
     oracle: dict[str, Any] | None = None
     """What the replay says of settings that were not tried, and how far it was off where they were."""
+    starts: dict[str, int | None] = field(default_factory=dict)
+    """By start method: nanoseconds to the first batch with two workers; None: workers cannot be started so."""
     edit: Edit | None = None
     """The change of the user's call: the first of ``edits``."""
     edits: tuple[Edit, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from stoker._core.tuning import candidates, verdict
@@ -16,6 +16,7 @@ from stoker._core.tuning.verdict import CEILING
 from stoker._core.tuning.work import Demand, Work
 from stoker._tune.facts.target import Target
 from stoker._tune.safety import bounds_of, this_host
+from stoker._tune.starts import Start, taken, try_starts
 from stoker._tune.visit import Lost
 
 _LEAST_S = 0.7
@@ -29,6 +30,8 @@ _MORE_SHARE = 0.12
 """With less of it left nobody joins."""
 _LEAST_ROUNDS = 2.5
 """Somebody joins when there is time for so many rounds with the best one."""
+_STARTS_S = 25.0
+"""With less time left it is not looked at how workers start: a fork server that imports torch takes seconds."""
 _HEADSPACE_S = 1.5
 _HANG_S = 15.0
 """A block without a sign of life for so long hangs, or is too slow to be measured."""
@@ -92,6 +95,7 @@ class Search:
         self.prior: Prior | None = None
         self.race: Race | None = None
         self.ceiling: float | None = None
+        self.starts: tuple[Start, ...] = ()
         self.stopped = ""
         self.failure = ""
         self.untried: tuple[Setting, ...] = ()
@@ -227,6 +231,7 @@ class Search:
         assert self.work is not None
         bounds = bounds_of(self.target)
         self.prior = prior(self.host, self.work, self.demand, batches=self.target.batches)
+        bounds = replace(bounds, start_method=self._try_starts())
         settings = candidates.first(
             self.target.setting, self.host, self.work, self.demand, self.prior, bounds
         )
@@ -273,6 +278,23 @@ class Search:
             for each in near
             if predict(each, self.host, self.work, self.demand).interval_ns < (1 - CEILING) * best_ns
         )
+
+    def _try_starts(self) -> str | None:
+        """Ways to start workers, where there is time for it and any are to be started; the one to race with."""
+        assert self.target is not None
+        assert self.prior is not None
+        if self._visit.left_s < _STARTS_S or self.target.stream or not bounds_of(self.target).workers:
+            return None
+        own, usual = self.target.setting.start_method, self.host.start_method
+        self._told("ways to start workers")
+
+        def run(setting: Setting) -> Block:
+            block = self._block(Entry(setting, 0.05, 1))
+            self._close(setting)
+            return block
+
+        self.starts = try_starts(run, min(2, self.prior.first))
+        return taken(self.starts, own, usual)
 
     def _expect(self, settings: Iterable[Setting]) -> None:
         """Tell the race what the replay says of settings."""
@@ -337,7 +359,13 @@ class Search:
         assert self.race is not None
         for setting in set(self.race.left) - self._closed:
             self._closed.add(setting)
-            try:
-                self._visit.ask("block", limit_s=10.0, trial={"setting": asdict(setting), "close": True})
-            except Lost:
+            if not self._close(setting):
                 return
+
+    def _close(self, setting: Setting) -> bool:
+        """End the workers of a setting; False when the patient was lost over it."""
+        try:
+            self._visit.ask("block", limit_s=10.0, trial={"setting": asdict(setting), "close": True})
+        except Lost:
+            return False
+        return True

@@ -56,6 +56,21 @@ def test_of_settings_within_three_percent_the_cheapest_is_taken():
         assert race.stopped == "the rest are within 3 %"
 
 
+def test_threads_have_to_be_faster_not_only_cheaper() -> None:
+    processes, threads = Setting(4), Setting(4, executor="thread")
+    for took, best in ((99, processes), (90, threads)):
+        blocks = [
+            Counted(number, Block(setting, 100, wall_ns, 0, job_cpu_ns=cpu_ns, memory_bytes=memory))
+            for number in range(4)
+            for setting, wall_ns, cpu_ns, memory in (
+                (BASE, 900_000, 900, 1),
+                (processes, 100_000, 900, 80),
+                (threads, took * 1000, 300, 2),
+            )
+        ]
+        assert Standing(blocks, BASE).choice() == best
+
+
 def test_ties_go_by_cpu_then_memory_then_workers_then_simplicity():
     def chosen(settings, **costs):
         times = {BASE: 20.0} | dict.fromkeys(settings, 5.0)

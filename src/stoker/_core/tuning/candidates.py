@@ -32,6 +32,8 @@ class Bounds:
     """Whether there may be any: False in a process that may have no children."""
     most: int | None = None
     """Workers, because the target is like that: an unsharded stream has one."""
+    start_method: str | None = None
+    """How workers have to be started, where the target's own way does not work."""
 
 
 def first(
@@ -39,7 +41,7 @@ def first(
 ) -> tuple[Setting, ...]:
     """The baseline first. All with a window that the replay asks for."""
     most = min(known.edge, bounds.most if bounds.most is not None else known.edge)
-    own = Setting(start_method=baseline.start_method, pin=baseline.pin)
+    own = Setting(start_method=bounds.start_method or baseline.start_method, pin=baseline.pin)
     found: list[Setting] = []
     if bounds.workers:
         middle = min(known.first, most)

@@ -34,6 +34,11 @@ class Setting:
         return max(1, self.workers * (self.prefetch or 2))
 
     @property
+    def shares(self) -> bool:
+        """Whether threads make samples at once: they share the dataset, and generators that rows may draw from."""
+        return self.workers > 0 and (self.executor == "thread" or self.threads > 1)
+
+    @property
     def concurrency(self) -> int:
         """Samples that may be in the making at once."""
         return max(1, self.workers) * self.threads

@@ -129,13 +129,17 @@ class Standing:
         return tuple(each for each in candidates if self.likely(each, leader) <= 1 + TIE)
 
     def choice(self, among: Iterable[Setting] | None = None) -> Setting:
-        """Of the tied: the least CPU, then memory, fewer workers, the simpler one. The baseline, where that costs little."""
+        """Of the tied: the least CPU, then memory, fewer workers, the simpler one. The baseline, where that costs little.
+
+        Threads ask something of the dataset and of its random numbers: for that they have to be faster, not only cheaper.
+        """
         tied = self.tied(among)
-        left = _least(tied, {each: self.cpu_ns(each) for each in tied}, CPU_TIE)
         if self.baseline in tied:
             cheap = min(self.cpu_ns(each) for each in tied)
             if self.cpu_ns(self.baseline) <= cheap * (1 + KEEP):
                 return self.baseline
+        tied = tuple(each for each in tied if not each.shares) or tied
+        left = _least(tied, {each: self.cpu_ns(each) for each in tied}, CPU_TIE)
         memory = {each: self.memory_bytes(each) for each in left}
         left = _least(left, {each: told for each, told in memory.items() if told is not None}, MEMORY_TIE)
         return self._plainer(min(left, key=lambda each: (each.workers, effort(each), order(each))))

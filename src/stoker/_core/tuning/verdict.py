@@ -46,6 +46,8 @@ class Case:
     asks_worker: bool = True
     batches: int | None = None
     """In an epoch."""
+    starts: str = ""
+    """What is to be said of ways to start workers."""
     failure: str = ""
 
     def point(self, setting: Setting) -> Point | None:
@@ -189,6 +191,8 @@ def _why(case: Case) -> Iterator[str]:
     yield from _tie(case)
     if case.capped and case.most:
         yield f"No more than {described(case.chosen)}: {case.most}."
+    if case.starts:
+        yield _sentence(case.starts)
     if case.ceiling is not None and not case.fine:
         yield f"Headspace: data that takes no time at all would save {case.ceiling:.0%} of the baseline's step."
     if case.host is not None and case.host.ranks > 1:
