@@ -23,8 +23,9 @@ from stoker._device.idle import IdleMeter, idle_meter
 from stoker._engine.ledger import Ledger
 from stoker._metrics import page
 from stoker._metrics.crew import Size
+from stoker._metrics.journal import sink_from_environment
 from stoker._metrics.record import Option, Slow
-from stoker._metrics.recorder import Recorder, sink_from_environment
+from stoker._metrics.recorder import Recorder
 from stoker._metrics.tape import Tape, pack_row
 
 _clock = time.monotonic_ns

@@ -11,8 +11,10 @@ from typing import Any
 
 import psutil
 
+from stoker._executors.member import Member
 from stoker._metrics import memory
-from stoker._worker import stacks
+from stoker._worker import stacks, status
+from stoker._worker.sift import TOGETHER
 
 _ANSWER_S = 1.0
 """How long a worker may take to write its stack. It does so in a signal handler: at once, unless it is stopped or in the kernel."""
@@ -64,6 +66,22 @@ class OomJudge:
             f"{size}. If memory was short, a supervisor in user space (systemd-oomd, earlyoom, the container's host) may have "
             "done it"
         )
+
+
+def inquire(
+    worker: int, member: Member, judge: OomJudge, page: status.StatusPage
+) -> tuple[str, bool, int, str, bool]:
+    """What is known of a worker's end: (epitaph, whether it had started, the row it was fetching, details, collating)."""
+    process = member.process
+    peak_bytes = reap(process)
+    row = page.row(worker)
+    at = row[status.ROW] if row[status.PHASE] == status.WORKING else status.NO_ROW
+    if row[status.AT_ONCE] > 1:
+        at = TOGETHER  # any of them may have done it
+    cause = cause_of(process, judge, row[status.RESIDENT_BYTES], peak_bytes)
+    last_words = stacks.last_words(stacks.read(page.fd, worker))
+    collating = row[status.PHASE] == status.COLLATING
+    return epitaph(process), member.started, at, details(cause, last_words), collating
 
 
 def cause_of(process: Any, judge: OomJudge, last_bytes: int, peak_bytes: int) -> str:

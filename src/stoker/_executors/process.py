@@ -31,7 +31,6 @@ from stoker._share.shipment import Shipment
 from stoker._transports.arena import Arena
 from stoker._worker import hygiene, main, notes, stacks, status, wire
 from stoker._worker.maker import note_indices
-from stoker._worker.sift import TOGETHER
 from stoker._worker.spec import Resume, WorkerSpec
 
 GRACE_S = 1.0
@@ -432,7 +431,7 @@ class ProcessExecutor:
             claimed,
             frozenset(queued),
             member.leaving,
-            *self._inquire(worker, member),
+            *inquest.inquire(worker, member, self._judge, self._status),
             left=member.left,
         )
         arrivals.append(Arrival(-1, loss))
@@ -441,19 +440,6 @@ class ProcessExecutor:
         if member.left:
             self._status.clear(worker)  # tools that look on see who is there
         return arrivals
-
-    def _inquire(self, worker: int, member: Member) -> tuple[str, bool, int, str, bool]:
-        """What is known of a worker's end: (epitaph, whether it had started, the row it was fetching, details, collating)."""
-        process = member.process
-        peak_bytes = inquest.reap(process)
-        row = self._status.row(worker)
-        at = row[status.ROW] if row[status.PHASE] == status.WORKING else status.NO_ROW
-        if row[status.AT_ONCE] > 1:
-            at = TOGETHER  # any of them may have done it
-        cause = inquest.cause_of(process, self._judge, row[status.RESIDENT_BYTES], peak_bytes)
-        last_words = stacks.last_words(stacks.read(self._status.fd, worker))
-        collating = row[status.PHASE] == status.COLLATING
-        return inquest.epitaph(process), member.started, at, inquest.details(cause, last_words), collating
 
     def _forget(self, member: Member) -> None:
         if member.pidfd >= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Protocol
 
 import numpy as np
 
@@ -11,6 +12,13 @@ _OURS = tuple(
     for path in (os.path.dirname(__file__), np.__file__)
 )
 _STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
+
+
+class Idle(Protocol):
+    """``_device.idle.IdleMeter``, as the recorder sees it."""
+
+    hidden_ns: int
+    timed_ns: int
 
 
 def is_ours(error: BaseException) -> bool:

@@ -18,6 +18,9 @@ from typing import Any
 from stoker._metrics.record import CALL_MOMENTS, FORMAT, MOMENTS, LoaderRecord, Run, RunRecord, dumps
 from stoker.errors import RecordError
 
+ENVIRONMENT = "STOKER_RECORD"
+"""Names the folder to which every loader of a process appends its record."""
+
 _MOST_BYTES = 16 << 20
 """A file that has grown beyond this is written anew."""
 
@@ -26,6 +29,12 @@ KEPT_ROWS = 20_000
 
 _SAME_CLOCK_NS = 1_000_000_000
 """Calendars of one machine are set anew by less, as a rule."""
+
+
+def sink_from_environment() -> Path | None:
+    """Where the environment asks this process's loaders to append their records."""
+    folder = os.environ.get(ENVIRONMENT)
+    return Path(folder) if folder else None
 
 
 class Journal:

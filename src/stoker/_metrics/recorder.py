@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from stoker._metrics import machine, page
 from stoker._metrics.accounts import Accounts, named, table
 from stoker._metrics.blame import Array, Folder
 from stoker._metrics.crew import Crew, Size, note_sizes, used_ns
-from stoker._metrics.instrument import is_ours
+from stoker._metrics.instrument import Idle, is_ours
 from stoker._metrics.journal import Journal
 from stoker._metrics.record import Event, LoaderRecord, Machine, Option, RunRecord, Slow
 from stoker._metrics.running import run_here
@@ -35,9 +34,6 @@ from stoker._metrics.shown import Shown
 from stoker._metrics.tape import Tape
 
 _log = logging.getLogger("stoker")
-ENVIRONMENT = "STOKER_RECORD"
-"""Names the folder to which every loader of a process appends its record."""
-
 _EVENTS = 1000
 _REASON = 2000
 """Events that are kept, and characters of their reasons."""
@@ -60,22 +56,9 @@ _numbers = iter(range(1 << 62))
 _facts: list[Machine] = []
 
 
-class Idle(Protocol):
-    """``_device.idle.IdleMeter``, as the recorder sees it."""
-
-    hidden_ns: int
-    timed_ns: int
-
-
 def live() -> list[Recorder]:
     """All of this process that were not closed. Any thread."""
     return [each for each in _live.all() if not each.closed]
-
-
-def sink_from_environment() -> Path | None:
-    """Where the environment asks this process's loaders to append their records."""
-    folder = os.environ.get(ENVIRONMENT)
-    return Path(folder) if folder else None
 
 
 class Recorder:

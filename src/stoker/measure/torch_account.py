@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from stoker._metrics import recorder as recording
+from stoker._metrics.journal import sink_from_environment
 from stoker._metrics.record import Option
 from stoker._metrics.recorder import Recorder
 from stoker._metrics.site import site
@@ -167,7 +167,7 @@ def _recorder(key: Any, loader: Any) -> Recorder:
         dataset=dataset,
         site=made_at,
         options={name: Option(value, why) for name, value, why in options},
-        sink=recording.sink_from_environment(),
+        sink=sink_from_environment(),
     )
 
 

@@ -14,7 +14,7 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 from stoker._core.tuning.setting import Setting
-from stoker._metrics.recorder import ENVIRONMENT
+from stoker._metrics.journal import ENVIRONMENT
 from stoker._patients.subject import Subject
 from stoker._tune.instruments.failure import Refused
 from stoker._tune.instruments.lenient import lenient
