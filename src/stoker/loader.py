@@ -131,6 +131,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             # What torch refuses without workers is no contradiction here: there may be some tomorrow.
             num_workers = opts.Auto(max(1, chosen.workers))
         assert not isinstance(num_workers, str)
+        self.executor = executor  # before torch counts processes that there will not be
         super().__init__(
             dataset,
             batch_size,
@@ -170,7 +171,6 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             num_workers=num_workers,
             record=record,
         )
-        self.executor = executor
         self.rng = rng
         self.restarts = restarts
         self.on_bad_sample = on_bad_sample
@@ -363,6 +363,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def check_worker_number_rationality(self) -> None:
         """Warn, in torch's words, about more workers than this process has CPUs for: quota and other local ranks count here."""
         if not self.num_workers or self.num_workers <= 1 or isinstance(self.num_workers, opts.Auto):
+            return
+        if self.executor == "thread":  # no process is made, and threads that wait are cheap
             return
         found = cpus()
         if self.num_workers > found.usable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -181,10 +182,10 @@ def test_local_ranks(environ: dict[str, str], ranks: tuple[int, str]) -> None:
     assert local_ranks(environ) == ranks
 
 
-def warned(num_workers: int) -> str:
+def warned(num_workers: int, **options: Any) -> str:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        DataLoader(range(4), num_workers=num_workers)  # type: ignore[arg-type]
+        DataLoader(range(4), num_workers=num_workers, **options)  # type: ignore[arg-type]
     return str(caught[0].message) if caught else ""
 
 
@@ -193,6 +194,7 @@ def test_the_loader_warns_in_torchs_words_and_says_why(monkeypatch: pytest.Monke
     reason = "this machine has 192 CPUs, divided by 8 local ranks (LOCAL_WORLD_SIZE)"
     monkeypatch.setattr(stoker.loader, "cpus", lambda: Cpus(24, 192, 192, None, 8, reason))
     assert warned(24) == warned(0) == ""
+    assert warned(25, executor="thread") == ""
     text = warned(25)
     assert text.startswith(
         "This DataLoader will create 25 worker processes in total. Our suggested max number of worker in "

@@ -77,7 +77,7 @@ class Answers:
                 *said.warnings,
                 *(kind.warnings if kind is not None and not fine else ()),
             ),
-            separated=case.measured and not rivals,
+            separated=case.separated(said.gain),
             gain=said.gain,
             ceiling=case.ceiling,
             limit=said.limit,

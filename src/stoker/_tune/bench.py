@@ -23,7 +23,7 @@ from stoker._tune.facts.likeness import Likeness
 from stoker._tune.facts.target import Target
 from stoker._tune.safety import this_host
 from stoker._tune.tuning import tune
-from stoker._tune.visit import Lost, Visit
+from stoker._tune.visit import Lost, Visit, find_step
 
 Told = Callable[[str, float], None]
 """Called with what is done now, and the share of the time that is spent."""
@@ -144,6 +144,8 @@ class _Run:
         """Load the target and look at the machine. Raises TargetError."""
         self.told("loading")
         self._target = self._visit.open()
+        if isinstance(self._step, str):
+            find_step(self._visit, self._step)
         with suppress(Lost):
             self.host = self._visit.ask(
                 "host",
@@ -240,7 +242,7 @@ class _Run:
         except Lost as error:
             self._step = None
             self.warnings += (
-                f"The step function could not be used, so batches are taken as fast as they come: {error}.",
+                f"The step function could not be used, so batches are taken as fast as they come: {str(error).rstrip('.')}.",
             )
 
     def _look_alike(self, tuned: Setting) -> None:

@@ -17,7 +17,7 @@ from stoker._core.tuning.work import Demand, Work
 from stoker._tune.facts.target import Target
 from stoker._tune.safety import bounds_of, this_host
 from stoker._tune.starts import Start, taken, try_starts
-from stoker._tune.visit import Lost
+from stoker._tune.visit import Lost, find_step
 
 _LEAST_S = 0.7
 """Without so much time left no block is begun."""
@@ -116,6 +116,8 @@ class Search:
             self.notes.append(
                 f"The target gave {self.target.others + 1} loaders: this is about the first of them."
             )
+        if self._step is not None:
+            find_step(self._visit, self._step)
         self._told("looking at the machine")
         self._look_at_host()
         if self._visit.left_s < _LEAST_S:
@@ -189,7 +191,7 @@ class Search:
             self._has_step = False
             self._step = None
             self.notes.append(
-                f"The step function could not be used, so the fastest setting was looked for: {error}."
+                f"The step function could not be used, so the fastest setting was looked for: {str(error).rstrip('.')}."
             )
 
     def _is_worth_it(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stoker._metrics import room
 from stoker._patients.target import parts
@@ -157,6 +157,29 @@ class Visit:
             )
         kept = {} if self._step is None else {"step": self._step}
         return replace(self._subject, kept=kept)
+
+
+class Asked(Protocol):
+    """Whom a probe can be asked of."""
+
+    def ask(
+        self,
+        probe: str,
+        *,
+        limit_s: float,
+        within_s: float | None = None,
+        trial: Mapping[str, Any] | None = None,
+    ) -> Any: ...
+
+
+def find_step(visit: Asked, step: str) -> None:
+    """Raises TargetError for a step function that is not there: a typing error is told before time is spent on it."""
+    from stoker.errors import TargetError
+
+    try:
+        visit.ask("demand", limit_s=LOADING_S, within_s=LOADING_S, trial={"step": step, "look": True})
+    except Lost as error:
+        raise TargetError(str(error)) from error
 
 
 def _summary(mishap: Any) -> str:

@@ -26,7 +26,7 @@ def test_the_tightest_limit_comes_first_and_says_why() -> None:
     assert "2 workers that take 10 ms" in few[0].sentence
     assert (many[0].name, many[0].interval_ns) == ("cpus", 10 * MS / 8)
     assert fed[0].name == "step"
-    assert "not the limit" in fed[0].sentence
+    assert "training loop itself takes 50 ms" in fed[0].sentence
 
 
 def test_every_resource_has_its_limit() -> None:

@@ -17,6 +17,7 @@ from stoker._tune.answer import Answers
 from stoker._tune.facts.target import Target
 from stoker._tune.search import Search
 from stoker._tune.visit import Lost
+from stoker.errors import TargetError
 from tests.unit.tuning.plants import MS, Plant
 
 TORCH = Setting(2, prefetch=2, engine="torch")
@@ -291,6 +292,13 @@ def test_a_stream_that_is_not_sharded_gets_one_worker_and_a_warning():
     assert {each.workers for each in measured(found) - {TORCH}} <= {0, 1}
     assert any("whole stream" in each for each in found.warnings)
     assert tuned(Fake(STREAM, work=[Lost("x")])).recommended.workers == 1
+
+
+def test_a_step_function_that_is_not_there_is_told_at_once():
+    fake = Fake(demand=Lost("the step function cannot be had: t.py has no 'stp': did you mean step?"))
+    with pytest.raises(TargetError, match="did you mean step"):
+        tuned(fake, step="t.py:stp")
+    assert [probe for probe, _ in fake.asked] == ["demand"]
 
 
 def test_a_step_function_that_raises_is_a_warning():

@@ -57,6 +57,13 @@ def test_what_is_not_separated_is_said():
     assert "3 workers and 6 workers may be as good (not separated)" in said.verdict
 
 
+def test_a_baseline_that_is_surely_slower_is_not_called_as_good():
+    case = replace(CASE, rivals=(TORCH, Setting(4, prefetch=8), Setting(6, prefetch=2)))
+    assert "; 6 workers may be as good (not separated)" in say(case).verdict
+    near = replace(case, points=(point(TORCH, 1.0), point(FOUR, 0.95)))
+    assert "; 2 workers and 6 workers may be as good" in say(near).verdict
+
+
 def test_data_that_is_no_problem():
     said = say(
         replace(
@@ -72,6 +79,7 @@ def test_data_that_is_no_problem():
     assert "1.2%" in said.verdict
     assert "Leave it as it is (2 workers)" in said.verdict
     assert "50 ms" in said.why[0]
+    assert not any("num_workers=0" in each or "compute" in each for each in said.why[2:])
     assert said.limit == ""
 
 
@@ -115,7 +123,8 @@ def test_keeping_is_told_as_such():
     assert said.verdict == "Keep 2 workers: none of 2 other settings is faster by more than 3%."
     assert any("A change needs a reason" in each for each in said.why)
     alone = say(replace(CASE, chosen=TORCH, points=same[:1]))
-    assert alone.verdict == "Keep 2 workers: nothing else was compared."
+    assert alone.verdict == "Keep 2 workers: there was no time to compare it with anything (not separated)."
+    assert not replace(CASE, chosen=TORCH, points=same[:1]).separated(None)
 
 
 def test_as_fast_and_cheaper():
@@ -134,7 +143,7 @@ def test_ranks_caps_and_headspace():
     host = Host(4.0, "divided by 8 local ranks", 32, ranks=8)
     said = say(replace(CASE, host=host, capped=True, most="each takes 2 GiB of memory", ceiling=0.55))
     assert any("8 ranks share 32 CPUs, 4 for each" in each for each in said.why)
-    assert any(each.startswith("No more than 4 workers: each takes 2 GiB") for each in said.why)
+    assert any(each.startswith("Nothing beyond 4 workers was tried: each takes 2 GiB") for each in said.why)
     assert any("would save 55%" in each for each in said.why)
 
 

@@ -81,7 +81,7 @@ def limits(
             Limit(
                 "step",
                 loop_ns,
-                f"the training loop takes {_span(loop_ns)} for a batch: data is not the limit",
+                f"the training loop itself takes {_span(loop_ns)} for a batch, whatever the loader does",
             )
         )
     elif work.handling_ns:

@@ -60,15 +60,17 @@ class Prior:
 def prior(host: Host, work: Work, demand: Demand, *, batches: int | None = None) -> Prior:
     """Of a work with at least one batch."""
     most = limits.most(work, host, demand)
+    reason = most.reason
     edge = max(most.workers + 1, math.ceil(BEYOND * most.workers))
     if work.off_share > SLEEPY:
         usual = max(_WAITING_LEAST, _WAITING_CPUS * math.ceil(host.cpus), limits.need(work, demand) or 0)
         edge = min(WAITING, edge, usual)
+        if edge < most.workers:
+            reason = f"{counted(edge, 'process', 'processes')} are a dear way to wait on {host.cpus:g} CPUs"
     else:
         edge = min(edge, limits.LAST_RESORT)
     if most.name in ("room", "descriptors"):
         edge = most.workers
-    reason = most.reason
     if batches is not None and batches < edge:
         edge, reason = max(1, batches), f"an epoch has {counted(batches, 'batch', 'batches')}"
     predicted = {0: predict(Setting(0), host, work, demand).interval_ns}

@@ -71,7 +71,7 @@ def _named(
     if executor == "thread" and locked:
         told = f"two threads were {work.threads_gain:.2g} times as fast as one"
         return "gil", f"samples are computed under the GIL ({told}): threads take turns, processes do not"
-    growth = _growth(points, host)
+    growth = _growth(points, host, 2 * work.typical_cpu_ns)
     if off < COMPUTES and growth is not None and growth > DEARER:
         return (
             "memory",
@@ -121,14 +121,17 @@ def _waiting(work: Work, off: float) -> tuple[str, str]:
     )
 
 
-def _growth(points: tuple[Point, ...], host: Host) -> float | None:
-    """CPU time per batch with the most workers that have a CPU each, to that with the fewest."""
+def _growth(points: tuple[Point, ...], host: Host, most_ns: float) -> float | None:
+    """CPU time per batch with the most workers that have a CPU each, to that with the fewest.
+
+    None where even these take more than ``most_ns``: it is then about handing batches over, not about making them.
+    """
     by_count = sorted(
         (each.setting.workers, each.cpu_ns)
         for each in points
         if 0 < each.setting.workers <= host.cpus and each.cpu_ns > 0 and not each.failure
     )
-    if len(by_count) < 2 or by_count[-1][0] < 2 * by_count[0][0]:
+    if len(by_count) < 2 or by_count[-1][0] < 2 * by_count[0][0] or by_count[0][1] > most_ns:
         return None
     return by_count[-1][1] / by_count[0][1]
 

@@ -74,6 +74,11 @@ class Case:
         """Whether data is not the bottleneck."""
         return self.stopped == "not the bottleneck"
 
+    def separated(self, gain: Interval | None) -> bool:
+        """Whether the answer is certain: something was compared with it, and nothing may be as good."""
+        compared = sum(each.blocks > 0 for each in self.points) > 1
+        return self.measured and (compared or self.fine) and not rivals_left(self, gain)
+
 
 @dataclass(frozen=True, slots=True)
 class Said:
@@ -130,12 +135,12 @@ def _verdict(case: Case, gain: Interval | None) -> str:
         if case.replayed:
             return f"Nothing was compared ({reason.rstrip('.')}); by one worker's batches, replayed, take {chosen}."
         return f"Nothing was measured ({reason.rstrip('.')}); a safe setting for this machine is {chosen}."
-    doubt = _doubt(case)
+    doubt = _doubt(case, gain)
     if case.chosen == case.baseline:
         others = len([each for each in case.points if each.blocks]) - 1
         than = f"none of {counted(others, 'other setting')}" if others > 1 else "the other setting"
         if not others:
-            return f"Keep {base}: nothing else was compared."
+            return f"Keep {base}: there was no time to compare it with anything{doubt or ' (not separated)'}."
         verb = "is" if others > 1 else "is not"
         return f"Keep {base}: {than} {verb} faster by more than {TIE:.0%}{doubt}."
     if case.baseline.engine == "torch" and case.chosen.engine == "stoker":
@@ -166,11 +171,21 @@ def _cheaper(case: Case) -> str:
     return f"{speed}, and simpler"
 
 
-def _doubt(case: Case) -> str:
-    if not case.rivals:
+def rivals_left(case: Case, gain: Interval | None) -> tuple[Setting, ...]:
+    """Rivals that go by another name, without a baseline that is told to be slower for certain: else two sentences disagree."""
+    certain = gain is not None and gain.low >= TIE
+    own = described(case.chosen)
+    return tuple(
+        each for each in case.rivals if described(each) != own and not (certain and each == case.baseline)
+    )
+
+
+def _doubt(case: Case, gain: Interval | None) -> str:
+    rivals = rivals_left(case, gain)
+    if not rivals:
         return ""
-    named = _listed([described(each) for each in case.rivals[:3]])
-    more = " and others" if len(case.rivals) > 3 else ""
+    named = _listed([described(each) for each in rivals[:3]])
+    more = " and others" if len(rivals) > 3 else ""
     return f"; {named}{more} may be as good (not separated)"
 
 
@@ -186,18 +201,18 @@ def _why(case: Case) -> Iterator[str]:
         yield f"A step takes {duration(case.demand.step_ns / 1e9)} on data that is there."
     if case.limits:
         yield _sentence(case.limits[0])
-    if case.regime and not (case.limits and case.regime.startswith(case.limits[0])):
+    if case.regime and not case.fine and not (case.limits and case.regime.startswith(case.limits[0])):
         yield _sentence(case.regime)
     yield from _tie(case)
     if case.capped and case.most:
-        yield f"No more than {described(case.chosen)}: {case.most}."
+        yield f"Nothing beyond {described(case.chosen)} was tried: {case.most}."
     if case.starts:
         yield _sentence(case.starts)
     if case.ceiling is not None and not case.fine:
         yield f"Headspace: data that takes no time at all would save {case.ceiling:.0%} of the baseline's step."
     if case.host is not None and case.host.ranks > 1:
         yield f"Per rank: {case.host.ranks} ranks share {case.host.machine_cpus} CPUs, {case.host.cpus:g} for each."
-    if case.chosen.workers:
+    if case.chosen.workers and not case.fine:
         yield "To debug, set num_workers=0: samples are then made in your own process."
 
 

@@ -40,6 +40,11 @@ def gained(tuning: Tuning) -> str:
     if tuning.gain is None or not tuning.changed:
         return ""
     gain = tuning.gain
+    if gain.low < 0:
+        return (
+            f"{_share(gain.middle)} of the step's time, and not for certain: between {-gain.low:.0%} more "
+            f"and {abs(gain.high):.0%} {'less' if gain.high >= 0 else 'more'} (90 %)"
+        )
     return f"{_share(gain.middle)} of the step's time (90 %: {_share(gain.low)} to {_share(gain.high)})"
 
 

@@ -1,7 +1,8 @@
 """Calls the user's step function on batches that were made before: what a step takes when data takes nothing.
 
 ``subject.trial``: ``step`` (where the function is; not needed when it came with the subject), ``seconds`` (2 by default),
-``burst`` (calls that make a step), ``limit_s`` for making the batches. In the patient itself: the function is kept for blocks.
+``burst`` (calls that make a step), ``limit_s`` for making the batches, ``look`` (only find the
+function). In the patient itself: the function is kept for blocks.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def probe(subject: Subject) -> Demand:
     calm_fork()
     trial = subject.trial
     step = step_of(subject)
+    if trial.get("look"):
+        return Demand(0)
     seconds = float(trial.get("seconds", _SECONDS))
     batches = _batches(subject, seconds / 2, float(trial.get("limit_s", _LIMIT_S)))
     subject.touch(None)
