@@ -34,6 +34,9 @@ from stoker.errors import coded
 
 T_co = TypeVar("T_co", covariant=True)
 
+_PREFETCH = 2
+"""torch's default, which it has only while there are workers."""
+
 
 class DataLoader(torch.utils.data.DataLoader[T_co]):
     """Drop-in replacement for ``torch.utils.data.DataLoader``: same arguments, same meaning.
@@ -90,6 +93,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     _site: str | None = None
     _autopilot: Autopilot | None = None
     _outset: Outset | None = None
+    _known: bool = False
+    """Whether it is constructed: from here on attributes are set by others."""
 
     def __init__(
         self,
@@ -184,7 +189,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._site = site()
         if prefetch_open and self.prefetch_factor is not None:
             profiled = chosen.prefetch if chosen is not None else None
-            self.prefetch_factor = opts.LeftOpen(profiled or self.prefetch_factor)
+            self.prefetch_factor = opts.LeftOpen(profiled or self.prefetch_factor) if num_workers else None
+        self._known = True
 
     def _get_iterator(self) -> Any:
         """A new iterator, independent of all others. Subclasses of torch's loader override this, and may override it here."""
@@ -265,7 +271,19 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             threads = self.threads_per_worker
             self._outset = outset(self.dataset, self.batch_size, executor=self.executor, threads=threads)
             value = opts.Auto(self._outset.workers)
+        if attr == "num_workers" and self._known:
+            self._renumber(value)
         super().__setattr__(attr, value)
+
+    def _renumber(self, workers: int) -> None:
+        """Somebody sets how many there are to be: persistent workers that "auto" chose, or is to choose, begin anew with these."""
+        before = self.num_workers
+        if isinstance(before, opts.Auto) != isinstance(workers, opts.Auto) and workers != before:
+            self.refresh()
+        if workers and self.prefetch_factor is None:
+            self.prefetch_factor = opts.LeftOpen(_PREFETCH)
+        elif not workers and isinstance(self.prefetch_factor, opts.LeftOpen):
+            self.prefetch_factor = None  # as torch has it, whose loader may be built from our attributes
 
     def __iter__(self) -> Any:
         return self._get_iterator()

@@ -288,3 +288,29 @@ def test_short_epochs_are_looked_at_together(scripted: Any) -> None:
             list(loader)
         assert [each.steps for each in pilot.seen[:1]] == [3]
         assert pilot.seen[0].workers == 2
+
+
+def test_a_number_that_is_set_later_counts(scripted: Any) -> None:
+    scripted(4, 4, 4)
+    dataset: Any = Mixture(100, noise=False)
+    loader: Any = stoker.DataLoader(dataset, BATCH, persistent_workers=False)
+    assert not loader.prefetch_factor
+    loader.num_workers = "auto"
+    assert loader.num_workers > 0
+    assert int(loader.prefetch_factor or 0) == 2
+    assert len(list(loader)) == 20
+    loader.num_workers = Auto(0)
+    assert loader.prefetch_factor is None  # torch takes no other value without workers
+    with auto(dataset, persistent_workers=True) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        loader.num_workers = 1  # in the middle of an epoch, which the pilot would give four
+        assert sum(1 for _ in iterator) == 19
+        assert len(list(loader)) == 20
+        assert (loader.num_workers, len(loader._iterator._workers)) == (1, 1)
+        assert loader.stats()["tuning"] is None
+        loader.num_workers = "auto"
+        assert type(loader.num_workers) is Auto
+        list(loader)
+        assert loader.stats()["tuning"]["workers"] == loader.num_workers
+        del iterator

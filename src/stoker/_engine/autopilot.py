@@ -143,9 +143,9 @@ class Autopilot:
         self.due_ns = now_ns + (min(PAUSE_NS, whole_ns // 8) if again else max(0, whole_ns - self._flown_ns))
 
     def _look(self, iteration: Iteration) -> None:
-        now_ns = _clock()
-        if iteration.over:
-            self.due_ns = _NEVER
+        now_ns, loader = _clock(), self._loader()
+        if iteration.over or (loader is not None and not isinstance(loader.num_workers, Auto)):
+            self.due_ns = _NEVER  # in the latter case the user has settled the number meanwhile
             return
         if self._settling_ns:
             iteration.listen()
@@ -273,7 +273,7 @@ class Autopilot:
 
     def _count(self, workers: int) -> None:
         loader = self._loader()
-        if loader is not None:
+        if loader is not None and isinstance(loader.num_workers, Auto):
             loader.num_workers = Auto(workers)
 
     # Telling
