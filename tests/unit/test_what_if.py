@@ -15,6 +15,7 @@ from stoker._core.tuning.work import Demand
 from stoker._metrics import journal
 from stoker._metrics.record import LoaderRecord
 from stoker.cli.main import main
+from stoker.errors import RecordError
 from stoker.report.recalled import recall
 from stoker.report.what_if import parse
 from tests.unit.records import MS, loader, machine, run, steps
@@ -125,3 +126,14 @@ def test_an_empty_record_is_refused(tmp_path: Path) -> None:
     refused = asked(path, "--what-if")
     assert refused.exit_code == 2
     assert "nothing to replay" in refused.output
+
+
+@pytest.mark.parametrize("text", ["workers=99999999", "workers=9000,prefetch=9000", "burst=1000000"])
+def test_more_than_a_replay_goes_through_is_refused(text: str) -> None:
+    with pytest.raises(RecordError, match="a replay goes to"):
+        parse(text).of(CASE)
+
+
+def test_nothing_is_divided_by_nothing() -> None:
+    with pytest.raises(ValueError, match="cannot read 'step=/0'"):
+        parse("step=/0")

@@ -67,6 +67,11 @@ class Tuning:
         """Whether something should be changed."""
         return self.recommended != self.baseline
 
+    @property
+    def measured(self) -> bool:
+        """Whether the recommended setting was run."""
+        return any(each.setting == self.recommended and each.blocks for each in self.points)
+
     def __str__(self) -> str:
         from stoker._tune.forms import screen
 

@@ -143,7 +143,7 @@ def _fix(tuning: Tuning, write: bool) -> None:
     from stoker._doctor.patches.fixes import FixError, patch_of
     from stoker._doctor.patches.patch import Refusal, Wanted
 
-    if tuning.failure:
+    if tuning.failure or not tuning.measured:
         click.echo("No patch: what was not measured is not written into a file.", err=True)
         return
     wanted = [Wanted("tune", each, tuning.line) for each in tuning.edits if each.kind != "shown"]

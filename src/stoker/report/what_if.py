@@ -23,6 +23,7 @@ _VERSION = 1
 _MOST_LOADERS = 4
 _KEYS = "workers, prefetch, window, cpus, step, threads, burst, order"
 _CHANGE = re.compile(r"([+\-*/x×])?\s*(\d+(?:\.\d+)?)\s*(ms|s|us|µs)?")
+_MOST, _MOST_WINDOW = 10_000, 100_000
 _UNITS_NS = {"s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, None: 1e6}
 
 
@@ -40,7 +41,7 @@ class Change:
         if self.sign == "-":
             return value - self.number
         if self.sign == "/":
-            return value / self.number if self.number else value
+            return value / self.number
         return value * self.number if self.sign else self.number
 
 
@@ -53,7 +54,10 @@ class Question:
     in_order: bool | None = None
 
     def of(self, case: Case) -> Case:
-        """The case with these changes. Workers take their share of the window along unless it is set as well."""
+        """The case with these changes. Workers take their share of the window along unless it is set as well.
+
+        Raises RecordError for more than a replay goes through in a moment.
+        """
         setting, demand = case.setting, case.demand
         workers, window, cpus = setting.workers, case.window, case.cpus
         per_worker = setting.prefetch or 2
@@ -78,6 +82,10 @@ class Question:
                 scale = _UNITS_NS[change.unit] if change.sign in ("", "+", "-") else 1.0
                 step_ns = max(0.0, replace(change, number=change.number * scale).of(demand.step_ns))
                 demand = replace(demand, step_ns=int(step_ns), cpu_ns=min(demand.cpu_ns, int(step_ns)))
+        if max(workers, setting.threads, demand.burst) > _MOST or (window or 0) > _MOST_WINDOW:
+            raise RecordError(
+                f"{self.text}: a replay goes to {_MOST} workers, threads and batches in a burst, and a window of {_MOST_WINDOW}"
+            )
         executor = "process" if setting.executor == "inline" and workers else setting.executor
         setting = replace(
             setting, workers=workers, executor=executor, prefetch=setting.prefetch or per_worker
@@ -103,7 +111,8 @@ def parse(text: str) -> Question:
             in_order = value == "in"
             continue
         match = _CHANGE.fullmatch(value)
-        if name not in _KEYS.split(", ") or match is None or (match[3] and name != "step"):
+        by_nothing = match is not None and match[1] == "/" and not float(match[2])
+        if name not in _KEYS.split(", ") or match is None or by_nothing or (match[3] and name != "step"):
             raise ValueError(
                 f"cannot read {each.strip()!r}: say workers=8,window=32,cpus=+4,step=/2 (of {_KEYS})"
             )

@@ -19,7 +19,7 @@ from stoker._tune.result import Tuning
 from stoker.cli import asking, tune
 from stoker.cli.main import main
 from stoker.errors import RecordError, TargetError
-from tests.unit.tuning.tunings import BEST, NOW, OTHER, target, tuning
+from tests.unit.tuning.tunings import BEST, NOW, OTHER, point, target, tuning
 
 SOURCE = "from torch.utils.data import DataLoader, Dataset\n\nloader = DataLoader(data, 64,  # ours\n    num_workers=0)\n"
 
@@ -179,7 +179,12 @@ def test_arguments_go_with_the_workers(said: type[Said], script: Path) -> None:
     )
     before = Setting(8, 2, executor="thread")
     said.answer = tuning(
-        Setting(0), baseline=before, file=str(script), line=2, edits=edits(target(before), Setting(0))
+        Setting(0),
+        baseline=before,
+        file=str(script),
+        line=2,
+        edits=edits(target(before), Setting(0)),
+        points=(point(Setting(0), 9.0, 0.5),),
     )
     assert run("a:b", "--write").exit_code == 0
     assert script.read_text() == "from stoker import DataLoader\nx = DataLoader(data, 64, num_workers=0)\n"
@@ -216,6 +221,8 @@ def test_without_a_file_or_a_call_the_edit_is_told_in_words(said: type[Said]) ->
     said.answer = tuning(file="train.py", edits=edits(target(loader=False), BEST))
     assert "there is no call that could be changed" in run("a:b", "--fix").stderr
     said.answer = tuning(failure="sample 3 raised", file=__file__)
+    assert "No patch: what was not measured" in run("a:b", "--write").stderr
+    said.answer = tuning(stopped="interrupted", points=(), file=__file__)
     assert "No patch: what was not measured" in run("a:b", "--write").stderr
     said.answer = tuning(NOW, edits=(), edit=None)
     assert "Nothing to change in a file." in run("a:b", "--fix").stderr

@@ -96,7 +96,7 @@ def _next(tuning: Tuning, target: str | None) -> list[Line]:
     elif not lines:
         lines.append(Line("Nothing to change." if not tuning.failure else "Nothing was changed."))
     commands = []
-    made = any(each.kind != "shown" for each in tuning.edits) and not tuning.failure
+    made = any(each.kind != "shown" for each in tuning.edits) and not tuning.failure and tuning.measured
     if target is not None and tuning.file is not None and made:
         commands.append((f"stoker tune {target} --fix", "tunes again and prints the patch; --write makes it"))
     if target is not None and not tuning.demand.step_ns and not tuning.failure:
