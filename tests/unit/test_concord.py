@@ -273,6 +273,20 @@ def test_pages_of_dead_jobs_are_taken_away(environ: dict[str, str], rank: Callab
     assert pages(environ) == []
 
 
+def test_a_page_of_another_pid_namespace_is_left_alone_for_a_day(
+    environ: dict[str, str], rank: Callable[..., Concord]
+) -> None:
+    """Containers may share a folder: whether a rank in another one is alive cannot be seen from here."""
+    place = seats.folder(environ)
+    elsewhere = place / "concord-0-elsewhere"
+    os.close(seats.take(elsewhere, 0, Seat(2**22 + 1, 1, 1, 0)))
+    rank(0)
+    assert elsewhere.exists()
+    os.utime(elsewhere, (1, 1))
+    rank(1)
+    assert not elsewhere.exists()
+
+
 def test_in_a_forked_child_it_is_inert(rank: Callable[..., Concord]) -> None:
     concord = rank(0)
     concord.publish(3)

@@ -29,6 +29,7 @@ ROW_BYTES = 256
 _PREFIX = "concord-"
 _TRIES = 20
 _PAUSE_S = 0.001
+_SILENT_S = 86_400
 _MOST_OLD = 64
 """Pages of others that are looked at, at most, to take dead ones away."""
 
@@ -104,10 +105,15 @@ def _private(path: str | Path, user: int) -> bool:
 
 def name_of(job: str, key: str) -> str:
     """The page's name. Ranks in another pid namespace cannot be told dead from alive: they have a page of their own."""
-    space = ""
+    return _prefix() + hashlib.sha256(f"{job}\n{key}".encode()).hexdigest()[:24]
+
+
+def _prefix() -> str:
+    """How names of pages begin whose ranks this process can see."""
+    space = 0
     with suppress(OSError):
-        space = os.readlink("/proc/self/ns/pid")
-    return _PREFIX + hashlib.sha256(f"{job}\n{key}\n{space}".encode()).hexdigest()[:24]
+        space = os.stat("/proc/self/ns/pid").st_ino
+    return f"{_PREFIX}{space:x}-"
 
 
 def open_page(path: Path) -> int:
@@ -171,14 +177,14 @@ def vacate(path: Path, fd: int, rank: int) -> None:
 
 
 def sweep(place: Path) -> None:
-    """Take pages away whose jobs are gone. Never raises."""
+    """Take pages away whose jobs are gone; those of other pid namespaces after a day without a word. Never raises."""
     with suppress(OSError):
-        for number, name in enumerate(sorted(os.listdir(place))):
-            if number >= _MOST_OLD:
-                break
-            if not name.startswith(_PREFIX):
-                continue
+        ours = _prefix()
+        names = [name for name in sorted(os.listdir(place)) if name.startswith(_PREFIX)]
+        for name in names[:_MOST_OLD]:
             with suppress(OSError):
+                if not name.startswith(ours) and time.time() - os.lstat(place / name).st_mtime < _SILENT_S:
+                    continue
                 fd = open_page(place / name)
                 try:
                     _remove_if_dead(place / name, fd)
