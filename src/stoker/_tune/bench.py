@@ -21,7 +21,7 @@ from stoker._tune import demand as demands
 from stoker._tune.comparison import Comparison, Lane
 from stoker._tune.facts.likeness import Likeness
 from stoker._tune.facts.target import Target
-from stoker._tune.safety import this_host
+from stoker._tune.safety import bounds_of, this_host
 from stoker._tune.tuning import tune
 from stoker._tune.visit import Lost, Visit, find_step
 
@@ -222,7 +222,15 @@ class _Run:
 
     def _name_lanes(self, tuned: Setting) -> None:
         assert self._target is not None
-        wanted = [(DEFAULT, Setting(0, engine="torch")), (ADVICE, advised(self.host))]
+        most = bounds_of(self._target).most
+        if most is not None:
+            self.warnings += (
+                (
+                    "Every worker reads the whole stream: its code does not ask which worker it is in. With more than one, samples "
+                    f"come several times and count as often, so the usual advice was run with {most}."
+                ),
+            )
+        wanted = [(DEFAULT, Setting(0, engine="torch")), (ADVICE, advised(self.host, most))]
         if self._target.loader:
             wanted.append((YOURS, self._target.setting))
         wanted.append((TUNED, tuned))
@@ -303,12 +311,16 @@ class _Run:
         return [each for each in self._names if each not in self._failed]
 
 
-def advised(host: Host) -> Setting:
-    """As most guides have it: a worker for every CPU, kept from epoch to epoch; pinned memory where there is an accelerator."""
+def advised(host: Host, most: int | None = None) -> Setting:
+    """As most guides have it: a worker for every CPU, kept from epoch to epoch; pinned memory where there is an accelerator.
+
+    ``most``: workers that do not repeat data.
+    """
     try:
         count = len(os.sched_getaffinity(0))
     except (AttributeError, OSError):
         count = host.machine_cpus
+    count = count if most is None else min(count, most)
     return Setting(max(1, count), pin=host.accelerator is not None, engine="torch")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import signal
 import sys
@@ -22,7 +23,10 @@ MISUSED, INTERRUPTED = 2, 130
 
 @contextmanager
 def tidy_ends() -> Iterator[None]:
-    """Who asks a command to end (a scheduler, a terminal that is closed) gets that, after its patients have been ended."""
+    """Who asks a command to end (a scheduler, a terminal that is closed) gets that, after its patients have been ended.
+
+    An answer that does not fit on a disk is told in a line, with code 2.
+    """
 
     def end(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
@@ -34,6 +38,14 @@ def tidy_ends() -> Iterator[None]:
     before = {number: signal.signal(number, end) for number in numbers if mine}
     try:
         yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        sys.stdout = None  # what is left in it cannot be written at the end either
+        click.echo(f"stoker: cannot write the answer: {error.strerror}", err=True)
+        sys.exit(MISUSED)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

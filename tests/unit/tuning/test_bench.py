@@ -73,6 +73,7 @@ def test_the_usual_advice_pins_only_with_an_accelerator():
     plain, pinned = advised(Host(2.0)), advised(Host(2.0, accelerator="cuda"))
     assert (plain.engine, plain.pin, pinned.pin) == ("torch", False, True)
     assert plain.workers >= 1
+    assert advised(Host(2.0), most=1).workers == 1
     assert plain.arguments()["persistent_workers"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import sys
@@ -17,6 +18,7 @@ from stoker._tune.edits import edits
 from stoker._tune.forms import data
 from stoker._tune.result import Tuning
 from stoker.cli import asking, tune
+from stoker.cli.ending import tidy_ends
 from stoker.cli.main import main
 from stoker.errors import RecordError, TargetError
 from tests.unit.tuning.tunings import BEST, NOW, OTHER, point, target, tuning
@@ -269,3 +271,13 @@ def test_a_bar_on_a_terminal_goes_when_it_is_done(monkeypatch: pytest.MonkeyPatc
     assert "Tuning" in shown
     assert "racing [5] settings · best so far: 3 workers × 4" in shown
     assert shown.endswith("\x1b[2K")  # the line is wiped
+
+
+def test_a_disk_that_is_full_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    with pytest.raises(SystemExit) as ended, tidy_ends():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert ended.value.code == 2
+    assert "cannot write the answer: No space left on device" in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError), tidy_ends():
+        raise FileNotFoundError(errno.ENOENT, "no")

@@ -161,6 +161,7 @@ def test_words_for_settings():
     assert described(Setting(1)) == "1 worker"
     assert described(Setting(8, executor="thread")) == "8 threads as workers"
     assert described(Setting(2, threads=8)) == "2 workers with 8 threads each"
+    assert described(Setting(1, threads=8)) == "1 worker with 8 threads"
 
 
 def test_a_baseline_that_failed_gives_no_gain():

@@ -118,7 +118,9 @@ def described(setting: Setting) -> str:
     if setting.executor == "thread":
         return f"{counted(setting.workers, 'thread')} as workers"
     said = counted(setting.workers, "worker")
-    return f"{said} with {setting.threads} threads each" if setting.threads > 1 else said
+    if setting.threads == 1:
+        return said
+    return f"{said} with {setting.threads} threads{' each' if setting.workers > 1 else ''}"
 
 
 def _verdict(case: Case, gain: Interval | None) -> str:
