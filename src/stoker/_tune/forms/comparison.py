@@ -76,7 +76,7 @@ def _row(lane: Lane, width: int) -> tuple[str, ...]:
         f"{lane.per_second:,.0f}" if lane.per_second >= 100 else f"{lane.per_second:.3g}",
         f"{point.ratio.middle:.2f} ({point.ratio.low:.2f}–{point.ratio.high:.2f})",
         duration(point.cpu_ns / 1e9),
-        "–" if point.memory_bytes is None else size(point.memory_bytes),
+        size(point.memory_bytes) if point.memory_bytes else "–",
         f"{point.stall:.0%}",
     )
 

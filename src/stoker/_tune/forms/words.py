@@ -63,7 +63,7 @@ def row(point: Point, tuning: Tuning, longest: int = 80) -> tuple[str, ...]:
     name += mark
     if point.failure:
         return (name, "failed", *["–"] * 5)
-    memory = "–" if point.memory_bytes is None else size(point.memory_bytes)
+    memory = size(point.memory_bytes) if point.memory_bytes else "–"
     predicted = "–" if point.predicted_ns is None else duration(point.predicted_ns / 1e9)
     return (
         name,
