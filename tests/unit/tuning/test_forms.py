@@ -219,7 +219,7 @@ def test_files_that_are_no_record_are_refused_in_words(tmp_path: Path) -> None:
 def test_markdown_has_the_table_and_the_edit() -> None:
     text = markdown.render(tuning(verdict="Take `3` <b>workers</b> | now"))
     assert text.startswith(r"**Take \`3\` \<b\>workers\</b\> \| now**")
-    assert "| 3 workers × 4 (take) | 12.5 ms |" in text
+    assert "| 3 workers × 4 (take) | 12.6 ms |" in text
     assert "```python\nnum_workers=0  →  num_workers=3" in text
     assert tuning()._repr_markdown_().startswith("**Take 3 workers")
     assert str(tuning()).startswith("Tuned")
@@ -307,3 +307,11 @@ def test_a_tuning_leaves_its_profile(tmp_path: Path, monkeypatch: pytest.MonkeyP
     refused = kept(tuning(profile=""), target())
     assert refused == replace(tuning(profile=""), warnings=refused.warnings)
     assert "was not saved" in refused.warnings[-1]
+
+
+def test_times_and_ratios_of_a_table_agree() -> None:
+    """A setting that was only in slow rounds is told as it compares, not as it was measured."""
+    late = replace(tuning().points[1], interval_ns=Interval(40e6, 39e6, 41e6))
+    told = tuning(points=(tuning().points[0], late))
+    assert words.interval_ns(late, told) == pytest.approx(0.59 * 21.3e6)
+    assert words.chosen(told)[0] is late

@@ -57,6 +57,15 @@ def test_what_is_not_separated_is_said():
     assert "3 workers and 6 workers may be as good (not separated)" in said.verdict
 
 
+def test_many_rivals_are_not_all_named():
+    many = tuple(Setting(count, prefetch=each) for count in (3, 5, 6, 7) for each in (2, 4))
+    assert (
+        "; 3 workers, 5 workers, 6 workers and others may be as good"
+        in say(replace(CASE, rivals=many)).verdict
+    )
+    assert "; 3 workers and 5 workers may be as good" in say(replace(CASE, rivals=many[:4])).verdict
+
+
 def test_a_baseline_that_is_surely_slower_is_not_called_as_good():
     case = replace(CASE, rivals=(TORCH, Setting(4, prefetch=8), Setting(6, prefetch=2)))
     assert "; 6 workers may be as good (not separated)" in say(case).verdict

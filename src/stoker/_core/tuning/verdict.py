@@ -186,9 +186,9 @@ def _doubt(case: Case, gain: Interval | None) -> str:
     rivals = rivals_left(case, gain)
     if not rivals:
         return ""
-    named = _listed([described(each) for each in rivals[:3]])
-    more = " and others" if len(rivals) > 3 else ""
-    return f"; {named}{more} may be as good (not separated)"
+    names = list(dict.fromkeys(described(each) for each in rivals))
+    named = _listed(names) if len(names) <= 3 else _listed([*names[:3], "others"])
+    return f"; {named} may be as good (not separated)"
 
 
 def _why(case: Case) -> Iterator[str]:

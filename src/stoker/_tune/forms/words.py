@@ -67,7 +67,7 @@ def row(point: Point, tuning: Tuning, longest: int = 80) -> tuple[str, ...]:
     predicted = "–" if point.predicted_ns is None else duration(point.predicted_ns / 1e9)
     return (
         name,
-        duration(point.interval_ns.middle / 1e9),
+        duration(interval_ns(point, tuning) / 1e9),
         _ratio(point.ratio),
         f"{point.stall:.0%}",
         duration(point.cpu_ns / 1e9),
@@ -76,10 +76,21 @@ def row(point: Point, tuning: Tuning, longest: int = 80) -> tuple[str, ...]:
     )
 
 
+def interval_ns(point: Point, tuning: Tuning) -> float:
+    """What it would take in the rounds of the baseline: by the ratio, which compares within rounds.
+
+    Settings were not in the same rounds, and a machine that was slower in some of them would make two columns disagree.
+    """
+    base = next((each for each in tuning.points if each.setting == tuning.baseline and each.blocks), None)
+    if base is None or not point.blocks or not point.ratio.high < float("inf"):
+        return point.interval_ns.middle
+    return base.interval_ns.middle * point.ratio.middle
+
+
 def chosen(tuning: Tuning) -> list[Point]:
     """The points worth a row, the fastest first: the baseline and the recommended one are always among them."""
     must = (tuning.baseline, tuning.recommended)
-    ranked = sorted(tuning.points, key=lambda each: (bool(each.failure), each.interval_ns.middle))
+    ranked = sorted(tuning.points, key=lambda each: (bool(each.failure), interval_ns(each, tuning)))
     kept = [each for each in ranked if each.setting in must]
     others = [each for each in ranked if each.setting not in must][: _MOST_POINTS - len(kept)]
     return [each for each in ranked if each in kept or each in others]
