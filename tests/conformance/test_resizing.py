@@ -168,3 +168,23 @@ def test_streams_keep_their_workers() -> None:
         assert sorted(int(each) for batch in rest for each in batch) == list(range(20))
         assert len(iterator._workers) == 2
         del iterator
+
+
+def test_an_exception_from_outside_leaves_no_worker_that_nobody_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Ctrl-C, or what a signal handler raises, between two workers that are to come."""
+    dataset: Any = Whoami()
+    with stoker.DataLoader(dataset, 1, num_workers=1, persistent_workers=True) as loader:
+        iterator: Any = iter(loader)
+        next(iterator)
+        with monkeypatch.context() as patch:
+            patch.setattr(iterator._pool, "spawn", lambda worker: signal.raise_signal(signal.SIGINT))
+            with pytest.raises(KeyboardInterrupt):
+                iterator._iteration.resize(3)
+        del iterator
+        iterator = iter(loader)
+        next(iterator)
+        iterator._iteration.resize(1)
+        assert sum(1 for _ in iterator) == 199
+        del iterator

@@ -221,8 +221,9 @@ class Iteration:
         Called between two batches, on the thread that iterates. Not one bit of what is delivered depends on it. Workers that are
         bound to their tickets stay as many as they are. One that cannot be started is done without.
         """
-        scheduler = self._scheduler
-        self._torn = True
+        scheduler, executor = self._scheduler, self._pool.executor
+        # Cut short from outside, it leaves workers in the accounts that were never started: a later epoch would wait for them.
+        self._torn = executor.torn = True
         for command in scheduler.handle(m.ResizeAsked(workers, window)):
             try:
                 self._carry_out([command])
@@ -232,7 +233,7 @@ class Iteration:
                 reason = f"{type(error).__name__}: {error}"
                 refused = m.WorkerLost(command.worker, reason=reason, started=False, refused=True)
                 self._mourn(Arrival(-1, refused), refused)
-        self._torn = False
+        self._torn = executor.torn = False
         self._pool.resized(scheduler)
         return scheduler.target
 
