@@ -71,6 +71,20 @@ def test_threads_have_to_be_faster_not_only_cheaper() -> None:
         assert Standing(blocks, BASE).choice() == best
 
 
+def test_a_little_that_is_not_certain_is_no_reason_to_change() -> None:
+    def chosen(*times: int) -> Setting:
+        blocks = [
+            Counted(number, Block(setting, 100, wall_ns, 0, job_cpu_ns=900))
+            for number, took in enumerate(times)
+            for setting, wall_ns in ((BASE, 100_000), (Setting(2), took * 1000))
+        ]
+        return Standing(blocks, BASE).choice()
+
+    assert chosen(80, 112, 90, 96, 95) == BASE
+    assert chosen(95, 95, 95, 95, 95) == Setting(2)
+    assert chosen(60, 90, 70, 75, 76) == Setting(2)
+
+
 def test_ties_go_by_cpu_then_memory_then_workers_then_simplicity():
     def chosen(settings, **costs):
         times = {BASE: 20.0} | dict.fromkeys(settings, 5.0)

@@ -142,7 +142,18 @@ class Standing:
         left = _least(tied, {each: self.cpu_ns(each) for each in tied}, CPU_TIE)
         memory = {each: self.memory_bytes(each) for each in left}
         left = _least(left, {each: told for each, told in memory.items() if told is not None}, MEMORY_TIE)
-        return self._plainer(min(left, key=lambda each: (each.workers, effort(each), order(each))))
+        chosen = self._plainer(min(left, key=lambda each: (each.workers, effort(each), order(each))))
+        return self.baseline if self._is_doubtful(chosen) else chosen
+
+    def _is_doubtful(self, chosen: Setting) -> bool:
+        """Whether leaving the baseline for this one would gain little, and not even that for certain."""
+        if self.baseline not in self._blocks:
+            return False
+        ratio = self.ratio(self.baseline, chosen)
+        dearer = self.cpu_ns(self.baseline) > self.cpu_ns(chosen) * (1 + KEEP)
+        return (
+            not dearer and not statistics.slower(ratio) and self.likely(self.baseline, chosen) <= 1 + 2 * TIE
+        )
 
     def _proven(self, settings: Iterable[Setting]) -> tuple[Setting, ...]:
         """Without those that had one block where others had more: one may be anything."""
