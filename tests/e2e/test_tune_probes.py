@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,6 +92,16 @@ def step(batch: Any) -> None:
     assert batch.shape[1] == 16
 
 
+def stops(process: psutil.Process) -> bool:
+    """A stop signal takes effect when the kernel gets to it: at once, or when a busy machine lets it."""
+    deadline = time.monotonic() + 30
+    while process.status() != psutil.STATUS_STOPPED:
+        if time.monotonic() > deadline:
+            return False
+        os.sched_yield()
+    return True
+
+
 def test_a_target_is_looked_at_and_run_with_settings_whose_workers_stay():
     with ward(DataLoader(Rows(), batch_size=8, shuffle=True, drop_last=True), step) as here:
         host = here.ask("host", ranks=2).fact
@@ -119,7 +130,7 @@ def test_a_target_is_looked_at_and_run_with_settings_whose_workers_stay():
         assert found.memory_bytes
         crew = here.workers()
         assert len(crew) == 4
-        assert {each.status() for each in crew} == {psutil.STATUS_STOPPED}
+        assert all(stops(each) for each in crew)
         here.ask("block", setting=asdict(TORCH_PAIR), close=True)
         assert len(here.workers()) == 2
         here.ask("block", close=True)
