@@ -30,6 +30,8 @@ DISTURBED = 0.4
 """A block during which others had more of the machine is run again, and the less disturbed one counts."""
 _AGAIN = 2
 _BESIDE = 3
+_LIFETIME = 2
+"""Rounds of a duel that a pool lives."""
 _PATIENCE_S = 10.0
 """For all such blocks of a grid or a duel: on a machine that is never idle they end nothing."""
 _LIMIT_S = 8.0
@@ -89,14 +91,19 @@ class Course:
         return sorted(known, key=lambda each: (-len(each.rounds), each.typical_ns))
 
     def duel(self, settings: Sequence[Setting], *, rounds: int) -> list[Times]:
-        """The first two settings, in fresh rounds; others run in the first few of these. Pools are kept between them.
+        """The first two settings, in fresh rounds; others run in the first few of these. Pools begin anew every other round.
 
+        Two loaders of the same setting differ by up to 5 % for as long as they live (where their memory and processes happen to
+        lie): with one pool each the luck of its start would decide.
         Twice as many rounds as said, where the second's time over the first's is not known to ``SURE`` by then.
         """
         known = [Times(each) for each in settings]
         for number in range(2 * rounds):
             if number >= rounds and (len(known) < 2 or _width(ratio(known[1], known[0], known)) < SURE):
                 break
+            if number and number % _LIFETIME == 0:
+                for each in known:
+                    self._end(each.setting)
             self._run(known if number < _BESIDE else known[:2])
         for each in known:
             self._end(each.setting)
