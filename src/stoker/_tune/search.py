@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from stoker._core.tuning import candidates, verdict
 from stoker._core.tuning.block import Block
@@ -17,7 +17,7 @@ from stoker._core.tuning.work import Demand, Work
 from stoker._tune.facts.target import Target
 from stoker._tune.safety import bounds_of, this_host
 from stoker._tune.starts import Start, taken, try_starts
-from stoker._tune.visit import Lost, find_step
+from stoker._tune.visit import Asked, Lost, find_step
 
 _LEAST_S = 0.7
 """Without so much time left no block is begun."""
@@ -42,7 +42,7 @@ _CROWDED = 0.15
 """Where other programs leave no CPU idle, a loop may wait for so much of the time and have none either, if the replay says so."""
 
 
-class Visited(Protocol):
+class Visited(Asked, Protocol):
     """What a search needs of a visit."""
 
     @property
@@ -52,15 +52,6 @@ class Visited(Protocol):
     def spent_s(self) -> float: ...
 
     def open(self) -> Target: ...
-
-    def ask(
-        self,
-        probe: str,
-        *,
-        limit_s: float,
-        within_s: float | None = None,
-        trial: Mapping[str, Any] | None = None,
-    ) -> Any: ...
 
     def leave_out(self, index: int) -> bool: ...
 
