@@ -13,10 +13,15 @@ _COMMANDS = {
         "stoker.cli.bench",
         "Run torch's DataLoader and stoker, tuned, side by side on your own dataset.",
     ),
+    "demo": (
+        "stoker.cli.demo",
+        "Show on built-in data what a loader costs on this machine, and what stoker changes.",
+    ),
     "doctor": (
         "stoker.cli.doctor",
         "Say what is wrong with a dataset, a loader or this machine, before the run.",
     ),
+    "env": ("stoker.cli.env", "Print what a bug report needs to say of this machine."),
     "explain": (
         "stoker.cli.explain",
         "Say what an error, a log or a code (STK201) is about, and what to do.",

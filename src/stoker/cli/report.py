@@ -42,7 +42,14 @@ if TYPE_CHECKING:
     metavar="TRACE",
     help="With --trace: a trace of torch.profiler that was made in the run, to be in the same file.",
 )
-@click.option("--force", is_flag=True, help="Overwrite the file of --trace.")
+@click.option("--force", is_flag=True, help="Overwrite the file of --trace or --output.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write an HTML page to look at.",
+)
 @click.option(
     "--what-if",
     "questions",
@@ -61,6 +68,7 @@ def command(
     merge: Path | None,
     force: bool,
     questions: tuple[str, ...],
+    output: Path | None,
 ) -> None:
     """Say what a run record shows: files, or folders of them (processes and loaders of one run).
 
@@ -75,6 +83,9 @@ def command(
             raise click.UsageError("--trace writes a run record as a trace, and these are traces already")
         if profiled and questions:
             raise click.UsageError("--what-if replays a run record, and these are traces of a profiler")
+        if output is not None:
+            _page(paths, output, force)
+            return
         if questions:
             _what_if(paths, questions, as_json)
             return
@@ -101,6 +112,20 @@ def _records(
     if trace is not None:
         _write_trace(record, trace, merge, force)
     return screen, judge(record, **prices)
+
+
+def _page(paths: tuple[Path, ...], output: Path, force: bool) -> None:
+    """A page for each path's run, next to each other. Raises RecordError."""
+    from stoker._metrics import journal
+    from stoker.cli.ending import deliver, require
+    from stoker.report.page import html, making
+    from stoker.report.page.material import Material, Run
+    from stoker.report.verdict import judge
+
+    require(output.exists() and not force, f"{output} exists: pass --force to write over it")
+    records = [(path.name, journal.read(path)) for path in paths]
+    runs = tuple(Run(label, record, judge(record)) for label, record in records)
+    deliver("report", html.render(making.report(Material(runs))), output)
 
 
 def _what_if(paths: tuple[Path, ...], questions: tuple[str, ...], as_json: bool) -> None:

@@ -1,0 +1,1 @@
+"""The acts of the demo, in the order of ``_demo.programme``."""

@@ -1,0 +1,3 @@
+for (const [id, spec] of Object.entries(JSON.parse(document.getElementById("charts").textContent))) {
+  vegaEmbed(document.getElementById(id), { width: "container", ...spec }, { renderer: "svg", actions: false });
+}

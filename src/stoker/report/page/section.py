@@ -1,0 +1,94 @@
+"""What a report is made of, whatever it is written as: sections of prose, tables, charts, findings.
+
+Pure data. ``sections`` make it from records; ``html``, ``markdown`` and ``text`` write it. Texts are plain, but for `code`
+between backticks; escaping is the writer's. A chart always carries the table of what it draws: that is what a screen
+reader, a terminal and a pull request show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """A paragraph."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Something to copy: an edit, a command."""
+
+    text: str
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells are ready to be read. ``numeric`` columns are set to the right."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """``spec`` is Vega-Lite with its data inside, without size, font and colours: those belong to the page's theme.
+
+    ``summary`` says in a sentence what is to be seen. Series are named by ``color`` encodings on the theme's category range.
+    """
+
+    id: str
+    title: str
+    summary: str
+    spec: dict[str, Any]
+    table: Table
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A finding: what is wrong, the numbers that show it, and what to do. ``severity``: none, low, moderate, high."""
+
+    code: str
+    severity: str
+    title: str
+    evidence: str
+    advice: str
+    edit: str | None = None
+    gain: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The same of several records, next to each other where there is room. Each has a label."""
+
+    columns: tuple[tuple[str, tuple[Part, ...]], ...]
+
+
+Part = Prose | Code | Table | Chart | Remark | Beside
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One heading and what is below it. ``id`` is its anchor, and unique in a report."""
+
+    id: str
+    title: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A whole one: ``headline`` is the verdict in a sentence, ``severity`` how bad it is."""
+
+    title: str
+    headline: str
+    severity: str
+    sections: tuple[Section, ...]
+    raw: dict[str, Any] = field(default_factory=dict)
+    """By name: what it was made of, as plain JSON, to be taken out again."""
