@@ -145,12 +145,14 @@ def test_a_fork_server_whose_socket_vanished_is_started_anew() -> None:
     loader = stoker.DataLoader(Made(int), num_workers=1, multiprocessing_context="forkserver")
     iterator = iter(loader)
     assert next(iterator).item() == 0
-    shutil.rmtree(os.path.dirname(forkserver._forkserver._forkserver_address))  # type: ignore[attr-defined]
+    place = os.path.dirname(forkserver._forkserver._forkserver_address)  # type: ignore[attr-defined]
+    shutil.rmtree(place)
     try:
         kill(iterator._workers[0])
         assert values(iterator) == list(range(1, 12))
     finally:
         stop_fork_server()
+        os.makedirs(place, 0o700, exist_ok=True)  # multiprocessing removes it at exit, and complains if it cannot
 
 
 def test_a_death_after_that_of_the_fork_server_is_not_blamed_on_the_dataset(
