@@ -30,8 +30,9 @@ format: setup  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-docs: setup  ## write the pages of the doctor's checks (docs/checks) from their files
+docs: setup  ## the documentation as a site (site/), warnings are errors; the pages of checks are written from their files first
 	$(BIN)/python -m stoker._doctor.pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: setup  ## all tests: those marked serial alone, then all others two at a time
 	$(BIN)/python -m pytest -q -m serial || test $$? -eq 5  # 5: no test is marked serial
@@ -47,4 +48,4 @@ bench: setup  ## the whole duel, as text and JSON
 	$(BIN)/python -m benchmarks
 
 clean:  ## remove the virtual environment and all caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
