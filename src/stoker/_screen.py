@@ -31,8 +31,10 @@ class Line(NamedTuple):
     style: str = ""
 
 
-def show(lines_for: Callable[[int], list[Line]], file: TextIO | None = None) -> None:
-    """Write lines, made for a width, to a file, standard output by default.
+def show(
+    lines_for: Callable[[int], list[Line]], file: TextIO | None = None, *, narrowest: int = _NARROWEST
+) -> None:
+    """Write lines, made for a width, to a file, standard output by default. ``narrowest``: a width that there always is.
 
     Coloured when that is a terminal and NO_COLOR is not set, plain otherwise; in ASCII where the encoding has nothing better.
     """
@@ -40,7 +42,7 @@ def show(lines_for: Callable[[int], list[Line]], file: TextIO | None = None) -> 
     if file is None:  # a process without a standard output
         return
     terminal = file.isatty()
-    lines = lines_for(_width(terminal))
+    lines = lines_for(_width(terminal, narrowest))
     if not terminal:
         for line in lines:
             file.write(encodable(line.text, file) + "\n")
@@ -103,6 +105,6 @@ def encodable(text: str, file: TextIO) -> str:
     return text
 
 
-def _width(terminal: bool) -> int:
+def _width(terminal: bool, narrowest: int) -> int:
     columns = shutil.get_terminal_size((WIDEST, 24)).columns if terminal else WIDEST
-    return max(_NARROWEST, min(WIDEST, columns))
+    return max(narrowest, min(WIDEST, columns))

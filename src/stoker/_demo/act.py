@@ -20,10 +20,16 @@ class Stage:
     cpus: int
     folder: str
     tell: Tell
+    budget_s: float = 10.0
+    """What the act may take, about: its ``SECONDS``, or less when those before it took longer. It measures less then."""
 
 
 class Act(Protocol):
-    """A module of ``_demo.acts``. What ``run`` returns is plain JSON: the demo's record keeps it, and all else is made of it."""
+    """A module of ``_demo.acts``. What ``run`` returns is plain JSON: the demo's record keeps it, and all else is made of it.
+
+    ``lines`` and ``sections`` are also asked when a record is read again, without torch: only ``run`` imports what it needs.
+    Ctrl-C comes as KeyboardInterrupt in ``run``, which lets it through.
+    """
 
     TITLE: str
     SECONDS: tuple[float, float]

@@ -2,11 +2,162 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
 import click
+
+from stoker.cli.asking import Lines, Tell
+from stoker.cli.ending import INTERRUPTED, deliver, require, tidy_ends
+
+_PAGE = Path("stoker-report.html")
+_PRINTED = "-"
+_FAILED = 1
 
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Less of everything: under 40 seconds.")
-def command(quick: bool) -> None:
-    """Show on built-in data what a loader costs on this machine, why, and what stoker changes."""
-    raise click.ClickException("not built yet")
+@click.option(
+    "--only", multiple=True, metavar="ACT", help="This act, and no others; may be given several times."
+)
+@click.option("--list", "listed", is_flag=True, help="List the acts, and what each takes.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help=f"Where the page goes; {_PAGE} by default, or the next number when that is there.",
+)
+@click.option(
+    "--json",
+    "data",
+    is_flag=False,
+    flag_value=_PRINTED,
+    metavar="FILE",
+    help="Write all that was measured as JSON, for `stoker report`. Without FILE: print it in place of the summary.",
+)
+@click.option("--force", is_flag=True, help="Write over files that are there.")
+def command(
+    quick: bool, only: tuple[str, ...], listed: bool, output: Path | None, data: str | None, force: bool
+) -> None:
+    """Show on built-in data what a loader costs on this machine, why, and what stoker changes.
+
+    Acts are performed one after the other, in about 3 minutes; --quick: in 40 seconds. A summary is printed, and a page to look
+    at is written. Ctrl-C ends with what was measured so far.
+
+    Exit code: 0, 1 when an act failed, 2 when an option is wrong or a file cannot be written, 130 after Ctrl-C.
+    """
+    from stoker._demo import programme
+
+    acts = programme.known()
+    unknown = [each for each in only if each not in acts]
+    require(bool(unknown), f"there is no act {', '.join(unknown)}: {', '.join(acts)}")
+    if listed:
+        for name, act in acts.items():
+            click.echo(f"{name:8}  {act.SECONDS[0]:3.0f} s  {act.SECONDS[1]:3.0f} s  {act.TITLE}")
+        return
+    page = _place(output, force)
+    kept = None if data in (None, _PRINTED) else Path(str(data))
+    require(kept is not None and kept.exists() and not force, f"{kept} exists: pass --force to write over it")
+    for each in (page, kept):
+        folder = None if each is None else each.absolute().parent
+        require(
+            folder is not None and not os.access(folder, os.W_OK | os.X_OK),
+            f"{folder} is no folder to write to",
+        )
+    chosen = {name: act for name, act in acts.items() if not only or name in only}
+    try:
+        with tidy_ends():
+            with _progress() as tell:
+                record = programme.perform(chosen, quick=quick, tell=tell)
+            closing = [_paged(record, page, beside=output is None and page != _PAGE)]
+            if kept is not None:
+                from stoker._demo.record import dumps
+
+                deliver("demo", dumps(record), kept)
+                closing.append(f"All that was measured: {kept}")
+            _tell(record, closing, data == _PRINTED)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    failed = any(each["failure"] for each in record["acts"].values())
+    sys.exit(INTERRUPTED if record["interrupted"] else _FAILED if failed else 0)
+
+
+def _place(output: Path | None, force: bool) -> Path:
+    """Where the page goes: nothing is written over that nobody asked to."""
+    if output is not None:
+        require(output.exists() and not force, f"{output} exists: pass --force to write over it")
+        return output
+    place, number = _PAGE, 1
+    while place.exists() and not force:
+        number += 1
+        place = _PAGE.with_stem(f"{_PAGE.stem}-{number}")
+    return place
+
+
+def _paged(record: dict[str, Any], page: Path, *, beside: bool) -> str:
+    """Write the page; what is to be said of it. ``beside``: there was one of the usual name."""
+    from stoker._demo.page import report
+    from stoker.report.page import html
+
+    if not any(each["result"] for each in record["acts"].values()):
+        return "No page was written: there is nothing to show."
+    try:
+        text = html.render(report(record))
+    except ImportError as error:
+        return f"No page was written: {error}"
+    deliver("demo", text, page)
+    return f"To look at: {page}" + (f" ({_PAGE} was there already)" if beside else "")
+
+
+def _tell(record: dict[str, Any], closing: list[str], as_json: bool) -> None:
+    if as_json:
+        from stoker._demo.record import dumps
+
+        deliver("demo", dumps(record), None)
+        for each in closing:
+            click.echo(each, err=True)
+        return
+    from stoker._demo import summary
+
+    summary.show(record, closing)
+
+
+@contextmanager
+def _progress() -> Iterator[Tell]:
+    """A bar on standard error that goes when it is done; lines where that is no terminal.
+
+    It is drawn when something is told, and not by a thread: workers are forked meanwhile, and times are taken.
+    """
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield Lines().tell
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    bar = Progress(
+        BarColumn(bar_width=16),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn(
+            "{task.description}",
+            markup=False,
+            table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1),
+        ),
+        console=Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR"))),
+        transient=True,
+        auto_refresh=False,
+        expand=True,
+    )
+    with bar:
+        task = bar.add_task("", total=1.0)
+
+        def tell(what: str, share: float) -> None:
+            bar.update(task, description=what, completed=max(0.0, min(1.0, share)), refresh=True)
+
+        yield tell

@@ -1,0 +1,93 @@
+"""The acts in their order, each with its share of the time. One that fails is told of, and the others go on."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from stoker._demo import record
+from stoker._demo.act import Act, Stage, Tell
+from stoker._metrics.cpus import cpus
+
+ACTS = ("scaling", "gap", "memory", "killed", "doctor", "tuner", "profile")
+"""By name, in their order: modules of ``_demo.acts``."""
+
+_LIMIT_S = (31.0, 150.0)
+"""All acts together, quick and whole: the rest of 40 s and 3 minutes is for starting, and for the report."""
+_LEAST_S = 0.5
+"""An act's budget, however late it is."""
+
+
+def act(name: str) -> Act:
+    """The act of this name. Raises KeyError when there is none."""
+    if name not in ACTS:
+        raise KeyError(name)
+    return cast(Act, importlib.import_module(f"stoker._demo.acts.{name}"))
+
+
+def known() -> dict[str, Act]:
+    """All acts."""
+    return {name: act(name) for name in ACTS if importlib.util.find_spec(f"stoker._demo.acts.{name}")}
+
+
+def perform(
+    acts: Mapping[str, Act], *, quick: bool, tell: Tell, limit_s: float | None = None
+) -> dict[str, Any]:
+    """Run these acts and give the demo's record. Main thread. Ctrl-C ends it with what is done so far."""
+    began = time.monotonic()
+    limit_s = limit_s or _LIMIT_S[0 if quick else 1]
+    wanted_s = {name: each.SECONDS[0 if quick else 1] for name, each in acts.items()}
+    found = record.fresh(quick)
+    with tempfile.TemporaryDirectory(prefix="stoker-demo-") as folder:
+        for number, (name, each) in enumerate(acts.items()):
+            before_s, after_s = _split(list(wanted_s.values()), number)
+            left_s = limit_s - (time.monotonic() - began)
+            stage = Stage(
+                quick,
+                cpus().usable,
+                folder,
+                _told(tell, each.TITLE, before_s, wanted_s[name], sum(wanted_s.values())),
+                max(_LEAST_S, wanted_s[name] * min(1.0, left_s / max(after_s, _LEAST_S))),
+            )
+            if not _perform(name, each, stage, found):
+                break
+    found["seconds"] = time.monotonic() - began
+    return found
+
+
+def _perform(name: str, act: Act, stage: Stage, found: dict[str, Any]) -> bool:
+    """One act. False: the demo was interrupted in it."""
+    began = time.monotonic()
+    result, failure = None, None
+    stage.tell("", 0.0)
+    try:
+        # Too many workers are tried on purpose: that loaders warn of them is no news here.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = act.run(stage)
+    except KeyboardInterrupt:
+        found["interrupted"] = True
+        failure = "interrupted"
+    except Exception as error:
+        failure = f"{type(error).__name__}: {error}"
+    found["acts"][name] = record.performed(act.TITLE, time.monotonic() - began, result, failure)
+    return not found["interrupted"]
+
+
+def _split(seconds: Sequence[float], number: int) -> tuple[float, float]:
+    """What the acts before this one take, and this one with those behind it."""
+    return sum(seconds[:number]), sum(seconds[number:])
+
+
+def _told(tell: Tell, title: str, before_s: float, own_s: float, all_s: float) -> Tell:
+    """What an act tells, as a share of the whole demo."""
+
+    def told(what: str, share: float) -> None:
+        tell(f"{title}: {what}" if what else title, (before_s + own_s * max(0.0, min(1.0, share))) / all_s)
+
+    return told
