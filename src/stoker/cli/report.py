@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stoker.cli import written
+from stoker.cli.ending import require
+from stoker.cli.written import FORMS
 from stoker.errors import RecordError, TraceError
 
 if TYPE_CHECKING:
@@ -48,7 +51,13 @@ if TYPE_CHECKING:
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write an HTML page to look at.",
+    help="Write a report with charts and tables: .html to look at, .md, .json or .txt.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="What to write. As the name of the file says, by default; to standard output without one.",
 )
 @click.option(
     "--what-if",
@@ -69,12 +78,20 @@ def command(
     force: bool,
     questions: tuple[str, ...],
     output: Path | None,
+    form: str | None,
 ) -> None:
     """Say what a run record shows: files, or folders of them (processes and loaders of one run).
 
-    Traces of torch.profiler are judged, too: one, or one per rank, or a folder of them.
+    Traces of torch.profiler are judged, too: one, or one per rank, or a folder of them. With -o or --format it is a whole report:
+    different runs stand side by side, and what `stoker tune --json`, `stoker doctor --json` and `stoker demo --json` wrote has its
+    place in it.
     """
     prices = {"price_per_hour": price_per_hour, "watts": watts}
+    form = form or written.form_of(output)
+    require(as_json and form is not None, "--json is the verdict alone: for a report in JSON, --format json")
+    require(
+        bool(questions) and form is not None, "--what-if has a screen of its own: ask without -o and --format"
+    )
     try:
         profiled = _profiled(paths)
         if merge is not None and trace is None:
@@ -83,8 +100,14 @@ def command(
             raise click.UsageError("--trace writes a run record as a trace, and these are traces already")
         if profiled and questions:
             raise click.UsageError("--what-if replays a run record, and these are traces of a profiler")
-        if output is not None:
-            _page(paths, output, force)
+        if form is None and not profiled and not questions and written.has_documents(paths):
+            require(as_json, "--json is the verdict on run records: for a report in JSON, --format json")
+            form = "text"
+        if form is not None:
+            written.check(output, paths, force)
+            if trace is not None:
+                _records(paths, trace, merge, force, **prices)
+            written.write(paths, form, output, **prices)
             return
         if questions:
             _what_if(paths, questions, as_json)
@@ -112,20 +135,6 @@ def _records(
     if trace is not None:
         _write_trace(record, trace, merge, force)
     return screen, judge(record, **prices)
-
-
-def _page(paths: tuple[Path, ...], output: Path, force: bool) -> None:
-    """A page for each path's run, next to each other. Raises RecordError."""
-    from stoker._metrics import journal
-    from stoker.cli.ending import deliver, require
-    from stoker.report.page import html, making
-    from stoker.report.page.material import Material, Run
-    from stoker.report.verdict import judge
-
-    require(output.exists() and not force, f"{output} exists: pass --force to write over it")
-    records = [(path.name, journal.read(path)) for path in paths]
-    runs = tuple(Run(label, record, judge(record)) for label, record in records)
-    deliver("report", html.render(making.report(Material(runs))), output)
 
 
 def _what_if(paths: tuple[Path, ...], questions: tuple[str, ...], as_json: bool) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from stoker._core.finding import SEVERITIES
+from stoker.report import screen
 from stoker.report.page.material import Material
 from stoker.report.page.section import Report
 from stoker.report.page.sections import breakdown, verdict
+from stoker.report.profiler import screen as trace_screen
 
 SECTIONS = (verdict, breakdown)
 """In the order of the page. A section that has nothing to say returns None and is left out."""
@@ -15,8 +20,48 @@ def report(material: Material) -> Report:
     made = [each.section(material) for each in SECTIONS]
     return Report(
         title="stoker report",
-        headline=material.runs[0].verdict.headline if material.runs else "",
-        severity="none",
+        headline=_headline(material),
+        severity=_severity(material),
         sections=tuple(each for each in made if each is not None),
-        raw={run.label: run.record.as_dict() for run in material.runs},
+        raw=_raw(material),
+        verdicts=_verdicts(material),
     )
+
+
+def _headline(material: Material) -> str:
+    """Of all that was given, in a sentence or two."""
+    if material.traces is not None:
+        return material.traces.headline
+    if len(material.runs) == 1:
+        return material.runs[0].verdict.headline
+    if material.runs:
+        return " ".join(f"{each.label}: {each.verdict.headline}" for each in material.runs[:2])
+    told = [str(each.get("verdict") or f"A tuning of {each.get('target')}.") for each in material.tunings]
+    for each in material.diagnoses:
+        count = len(each["findings"])
+        told.append(f"The doctor has {count or 'no'} finding{'s' * (count != 1)} about {each['subject']}.")
+    return " ".join(told)
+
+
+def _severity(material: Material) -> str:
+    """The worst of what is said."""
+    found = [run.verdict.loaders[0].causes.severity for run in material.runs if run.verdict.loaders]
+    found += [str(each.get("worst")) for each in material.diagnoses]
+    if material.traces is not None:
+        found.append(material.traces.severity)
+    return max((each for each in found if each in SEVERITIES), key=SEVERITIES.index, default="none")
+
+
+def _raw(material: Material) -> dict[str, Any]:
+    raw: dict[str, Any] = {run.label: run.record.as_dict() for run in material.runs}
+    for name, documents in (("tuning", material.tunings), ("diagnosis", material.diagnoses)):
+        for number, each in enumerate(documents, 1):
+            raw[name if len(documents) == 1 else f"{name} {number}"] = each
+    return raw
+
+
+def _verdicts(material: Material) -> dict[str, Any]:
+    told = {run.label: screen.as_json(run.verdict) for run in material.runs}
+    if material.traces is not None:
+        told["traces"] = trace_screen.as_json(material.traces)
+    return told

@@ -1,4 +1,4 @@
-"""What a report is about: runs with their verdicts, and what the tuner and the doctor wrote."""
+"""What a report is about: runs with their verdicts, what the tuner and the doctor wrote, and what a profiler's traces show."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker._metrics.record import RunRecord
+from stoker.report.profiler.verdict import TraceVerdict
 from stoker.report.verdict import Verdict
 
 
@@ -16,6 +17,8 @@ class Run:
     label: str
     record: RunRecord
     verdict: Verdict
+    notes: tuple[str, ...] = ()
+    """What one has to know of its files: that one was cut off, which ones are this run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +30,5 @@ class Material:
     """What ``stoker tune --json`` wrote."""
     diagnoses: tuple[dict[str, Any], ...] = ()
     """What ``stoker doctor --json`` wrote."""
+    traces: TraceVerdict | None = None
+    """What the traces of torch.profiler show: then there are no runs."""

@@ -92,3 +92,5 @@ class Report:
     sections: tuple[Section, ...]
     raw: dict[str, Any] = field(default_factory=dict)
     """By name: what it was made of, as plain JSON, to be taken out again."""
+    verdicts: dict[str, Any] = field(default_factory=dict)
+    """By run: the verdict, as ``stoker report --json`` has it. For the JSON form."""

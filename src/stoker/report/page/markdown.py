@@ -1,0 +1,102 @@
+"""A report as Markdown, as GitHub shows it in a pull request: the answer open, tables folded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import escape
+
+from stoker.report.page.section import Beside, Chart, Code, Part, Prose, Remark, Report, Table
+
+_MARKS = {"high": "🔴", "moderate": "🟠", "low": "🟡", "none": "🟢"}
+_SPECIAL = re.compile(r"([\\*_\[\]#|~$!])")
+_MENTION = re.compile(r"@(?=\w)")
+_OPEN = ("verdict", "findings", "compare")
+"""Sections of which tables are not folded."""
+_MOST_ROWS = 30
+
+
+def render(report: Report) -> str:
+    """The whole of it. Without a newline at its end."""
+    lines = [
+        f"## {_text(report.title)}",
+        "",
+        f"{_MARKS.get(report.severity, '')} **{_text(report.headline)}**".strip(),
+    ]
+    for section in report.sections:
+        lines += ["", f"### {_text(section.title)}", ""]
+        for part in section.parts:
+            lines += _part(part, folded=section.id not in _OPEN)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+def _part(part: Part, folded: bool) -> Iterator[str]:
+    match part:
+        case Prose():
+            yield from (_text(part.text), "")
+        case Code():
+            fence = _fence(part.text)
+            yield from (f"{fence}{re.sub(r'[^a-z]', '', part.language)}", part.text, fence, "")
+        case Table():
+            yield from _folded(part) if folded else _table(part)
+        case Chart():
+            yield from (f"**{_text(part.title)}.** {_text(part.summary)}", "")
+            yield from _folded(part.table)
+        case Remark():
+            yield from _remark(part)
+        case Beside():
+            for label, parts in part.columns:
+                yield from (f"#### {_text(label)}", "")
+                for each in parts:
+                    yield from _part(each, folded)
+
+
+def _remark(part: Remark) -> Iterator[str]:
+    gain = f" ({_text(part.gain)})" if part.gain else ""
+    yield f"- {_MARKS.get(part.severity, '')} **{_text(part.code)}** {_text(part.title)}{gain}"
+    yield from (f"  {_text(each)}" for each in (part.evidence, part.advice) if each)
+    if part.edit:
+        fence = _fence(part.edit)
+        yield from ("", f"  {fence}", *(f"  {line}" for line in part.edit.splitlines()), f"  {fence}")
+    yield ""
+
+
+def _folded(table: Table) -> Iterator[str]:
+    yield from ("<details>", f"<summary>{escape(_flat(table.caption) or 'As a table')}</summary>", "")
+    yield from _rows(table)
+    yield from ("</details>", "")
+
+
+def _table(table: Table) -> Iterator[str]:
+    if table.caption:
+        yield from (_text(table.caption), "")
+    yield from _rows(table)
+
+
+def _rows(table: Table) -> Iterator[str]:
+    yield f"| {' | '.join(map(_text, table.columns))} |"
+    yield f"|{'|'.join('---:' if place in table.numeric else '---' for place in range(len(table.columns)))}|"
+    yield from (f"| {' | '.join(map(_text, row))} |" for row in table.rows[:_MOST_ROWS])
+    if len(table.rows) > _MOST_ROWS:
+        yield from ("", f"… {len(table.rows) - _MOST_ROWS} rows more")
+    yield ""
+
+
+def _text(text: str) -> str:
+    """In one line, as it is: nothing in it is taken for Markdown, HTML or somebody's name, but `code` stays code."""
+    pieces = _flat(text).split("`")
+    return "".join(
+        f"`{each.replace('|', chr(92) + '|')}`"
+        if number % 2 and number < len(pieces) - 1 and each
+        else _MENTION.sub("@\u2060", _SPECIAL.sub(r"\\\1", escape(each, quote=False)))
+        for number, each in enumerate(pieces)
+    )
+
+
+def _fence(text: str) -> str:
+    longest = max((len(each) for each in re.findall("`+", text)), default=0)
+    return "`" * max(3, longest + 1)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
