@@ -12,7 +12,7 @@ the main process does.
 
 Example
 -------
-```
+```text
 OMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll already initialized.
 ```
 

@@ -13,7 +13,7 @@ it can be called with one string, and `.filename`, `.errno` or `.code` are gone.
 
 Example
 -------
-```
+```text
 FileNotFoundError: Caught FileNotFoundError in DataLoader worker process 3.
 ```
 

@@ -15,7 +15,7 @@ workers persist.
 
 Example
 -------
-```
+```text
 RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed.
 ```
 

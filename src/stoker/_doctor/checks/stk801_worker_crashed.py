@@ -12,7 +12,7 @@ words: neither the sample nor the place in the code is told.
 
 Example
 -------
-```
+```text
 RuntimeError: DataLoader worker (pid 4711) is killed by signal: Segmentation fault.
 ```
 

@@ -11,7 +11,7 @@ was never printed.
 
 Example
 -------
-```
+```text
 RuntimeError: DataLoader worker (pid(s) 15927) exited unexpectedly
 ```
 

@@ -11,7 +11,7 @@ same.
 
 Example
 -------
-```
+```text
 RuntimeError: DataLoader timed out after 30 seconds
 ```
 

@@ -11,7 +11,7 @@ a batch that could not be sent. torch's loader waits for ever and says nothing.
 
 Example
 -------
-```
+```text
   File ".../torch/utils/data/dataloader.py", line 1295, in _try_get_data
     data = self._data_queue.get(timeout=timeout)
 KeyboardInterrupt

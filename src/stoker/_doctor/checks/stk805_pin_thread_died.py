@@ -11,7 +11,7 @@ pinned, descriptors that ran out.
 
 Example
 -------
-```
+```text
 RuntimeError: Pin memory thread exited unexpectedly
 ```
 

@@ -13,7 +13,7 @@ next epoch begins.
 
 Example
 -------
-```
+```text
 Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f…>
     w.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
 KeyboardInterrupt:

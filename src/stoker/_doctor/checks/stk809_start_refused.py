@@ -13,7 +13,7 @@ may be all there is, and other ranks count too.
 
 Example
 -------
-```
+```text
 BlockingIOError: [Errno 11] Resource temporarily unavailable
 RuntimeError: can't start new thread
 ```

@@ -11,7 +11,7 @@ error comes out of whatever was running there, and may leave that half done: a c
 
 Example
 -------
-```
+```text
   File "train.py", line 88, in save
   File ".../torch/utils/data/_utils/signal_handling.py", line 73, in handler
 RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed.

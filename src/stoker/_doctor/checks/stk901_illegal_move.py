@@ -11,7 +11,7 @@ It stops instead of handing out a wrong batch.
 
 Example
 -------
-```
+```text
 stoker.errors.IllegalMove: planned twice: ticket 17 …
 ```
 

@@ -11,7 +11,7 @@ empty batches without end.
 
 Example
 -------
-```
+```text
 stoker.errors.NoGoodSample: on_bad_sample='replace' found no good sample to put in the place of a bad one:
   dataset index 3: FileNotFoundError: …
 ```
