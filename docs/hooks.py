@@ -18,6 +18,7 @@ _ROOT_PAGES = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.
 
 _TO_DOCS = re.compile(r"(\]\()docs/")
 _TO_ROOT = re.compile(rf"(\]\((?:\.\./)+)({'|'.join(map(re.escape, _ROOT_PAGES))})")
+_FOR_TESTS = re.compile(r"^<!-- setup\n.*?^-->\n", re.MULTILINE | re.DOTALL)
 _GROUP = re.compile(r"^## (.+?)$|\]\((STK\d+\.md)\)", re.MULTILINE)
 
 
@@ -39,7 +40,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """``../ARCHITECTURE.md``, which is right in the repository, becomes ``architecture.md``."""
+    """``../ARCHITECTURE.md``, which is right in the repository, becomes ``architecture.md``; what is for the tests alone goes."""
+    markdown = _FOR_TESTS.sub("", markdown)
     up = "../" * page.file.src_uri.count("/")
     return _TO_ROOT.sub(lambda found: f"]({up}{_ROOT_PAGES[found[2]]}", markdown)
 

@@ -41,48 +41,58 @@ _PREFETCH = 2
 class DataLoader(torch.utils.data.DataLoader[T_co]):
     """Drop-in replacement for ``torch.utils.data.DataLoader``: same arguments, same meaning.
 
-    ``num_workers="auto"``: the loader chooses how many, begins with a saved profile or what the machine has, and adds and removes
-    workers as it goes; not one bit of what it delivers depends on it. ``loader.num_workers`` is the number at any time, and
-    ``stats()["tuning"]`` has every change with its reason (docs/auto.md).
-
-    Beyond torch's arguments, all optional and keyword-only:
-
-    executor
-        "process" (default), "thread", or "inline" (what ``num_workers=0`` means).
-    rng
-        "batch" (default): the same random numbers in ``__getitem__`` for every ``num_workers``, 0 included. "sample": keyed to
-        each sample's place in the epoch. "torch": torch's per-worker streams and static assignment.
-    restarts
-        How often a batch whose worker died is tried again before an error is raised. 0 is torch's behaviour.
-    on_bad_sample
-        What happens to a sample that raises, is None, or kills its worker. "raise" (default). "skip": the batch goes without it.
-        "replace": another sample of the same epoch takes its place, so that batches keep their size. ``stats()`` counts them.
-    memory_budget
-        Bound on bytes made and not yet delivered: bytes or a text like "2GiB". Default: a quarter of what is available, divided by
-        local ranks and loaders at work. Either shrinks while memory is short.
-    split_batches
-        Whether several workers may make the rows of one batch. None: where it pays.
-    threads_per_worker
-        How many rows of a batch a worker process fetches at once, in threads of its own, for map-style datasets that wait for
-        storage or a network: 2 workers of 16 threads wait for 32 files with the memory of 2. ``__getitem__`` must bear it. Random
-        numbers: ``stoker.generator()`` gives the same as ever, the global generators are shared. Not used without workers.
-    snapshot_every_n_steps
-        How often samplers and iterable datasets that have a state of their own (``state_dict``) are asked for it. Between two
-        answers their items are passed over again when a state is loaded.
-    prefetch_epochs
-        With persistent workers: the next epoch is opened, and its first batches are made, while this one's last are on their way.
-        Its seed and order are then drawn that early. If the dataset's attributes or the sampler's epoch are changed after that,
-        those batches are made again.
-    name
-        What this loader is called in messages and records.
-    record
-        Where the consumer's waiting went is always written down in memory (``stats()["record"]``, ``stoker top``); False: it is
-        not. A path: it is appended to that file as well, or to a file of its own in that folder. None: the environment's
-        STOKER_RECORD says whether, and to which folder.
+    Those down to ``in_order`` are torch's, the others are stoker's own; all of them are optional but ``dataset``, and each is an
+    attribute of the same name. Constructing a loader starts nothing and reads no sample.
 
     Persistent workers hear at every ``iter()`` which attributes of the dataset were changed; ``refresh()`` is for changes inside
     containers. ``with DataLoader(...) as loader`` and ``close()`` end them at a known point; ``trim()`` makes an idle loader
     small. ``stats()`` tells what was delivered, what went wrong and what memory it takes.
+
+    Args:
+        dataset: Map-style (``__getitem__`` and ``__len__``, perhaps ``__getitems__``) or iterable, as for torch.
+        batch_size: Samples in a batch. None: the dataset gives whole batches.
+        shuffle: Draw the samples in a new order every epoch.
+        sampler: The order of indices, instead of ``shuffle``.
+        batch_sampler: The indices of each batch, instead of ``batch_size``, ``shuffle``, ``sampler`` and ``drop_last``.
+        num_workers: How many workers make batches; 0: the training process makes them itself. "auto": the loader chooses, begins
+            with a saved profile or with what the machine has, and adds and removes workers as it goes; not one bit of what it
+            delivers depends on it. ``loader.num_workers`` is the number at any time, ``stats()["tuning"]`` has every change with
+            its reason.
+        collate_fn: Makes a batch of a list of samples. Default: torch's ``default_collate``.
+        pin_memory: Hand batches over in page-locked memory, from which copies to an accelerator can overlap with work.
+        drop_last: Leave the last batch out when it is not full.
+        timeout: After how many seconds without a batch ``next()`` raises; 0: never. Here it also works without workers.
+        worker_init_fn: Called in each worker with its number, before the first sample.
+        multiprocessing_context: How worker processes start: "fork", "forkserver", "spawn" or a context. None: Python's default,
+            or "forkserver" where a library is loaded whose threads die in a fork.
+        generator: Where the order and the base seed are drawn from. Default: torch's global generator.
+        prefetch_factor: Batches that each worker may be ahead. None: 2, and more where it helps.
+        persistent_workers: Keep workers between epochs.
+        pin_memory_device: The device to pin for; deprecated by torch.
+        in_order: Deliver batches in the sampler's order. False: as they get ready.
+        executor: "process" (default), "thread", or "inline" (what ``num_workers=0`` means).
+        rng: "batch" (default): the same random numbers in ``__getitem__`` for every ``num_workers``, 0 included. "sample": keyed
+            to each sample's place in the epoch. "torch": torch's per-worker streams and static assignment.
+        restarts: How often a batch whose worker died is tried again before an error is raised. 0 is torch's behaviour.
+        on_bad_sample: What happens to a sample that raises, is None, or kills its worker. "raise" (default). "skip": the batch
+            goes without it. "replace": another sample of the same epoch takes its place, so that batches keep their size.
+            ``stats()`` counts them.
+        memory_budget: Bound on bytes made and not yet delivered: bytes or a text like "2GiB". Default: a quarter of what is
+            available, divided by local ranks and loaders at work. Either shrinks while memory is short.
+        split_batches: Whether several workers may make the rows of one batch. None: where it pays.
+        threads_per_worker: How many rows of a batch a worker process fetches at once, in threads of its own, for map-style
+            datasets that wait for storage or a network: 2 workers of 16 threads wait for 32 files with the memory of 2.
+            ``__getitem__`` must bear it. Random numbers: ``stoker.generator()`` gives the same as ever, the global generators
+            are shared. Not used without workers.
+        snapshot_every_n_steps: How often samplers and iterable datasets that have a state of their own (``state_dict``) are asked
+            for it. Between two answers their items are passed over again when a state is loaded.
+        prefetch_epochs: With persistent workers: the next epoch is opened, and its first batches are made, while this one's last
+            are on their way. Its seed and order are then drawn that early. If the dataset's attributes or the sampler's epoch
+            are changed after that, those batches are made again.
+        name: What this loader is called in messages and records.
+        record: Where the consumer's waiting went is always written down in memory (``stats()["record"]``, ``stoker top``); False:
+            it is not. A path: it is appended to that file as well, or to a file of its own in that folder. None: the
+            environment's STOKER_RECORD says whether, and to which folder.
     """
 
     _live: Roster[StokerIter] | None = None
@@ -302,8 +312,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         ``bad_samples`` holds a count and, by dataset index, how often a sample was bad and why (``on_bad_sample``). ``memory``
         tells the budget and how it came about, the arena, and for each worker process its proportional share, what it has for
         itself, and how much that grew since its first batches. Reading a worker takes about 10 ms; figures of workers may be a
-        second old. ``record`` is the live run record (docs/record.md), None with ``record=False``. ``tuning`` tells how
-        ``num_workers="auto"`` began, what it changed and why (docs/auto.md); None without it.
+        second old. ``record`` is the live run record, None with ``record=False``. ``tuning`` tells how
+        ``num_workers="auto"`` began, what it changed and why; None without it.
         """
         recorder = self._observer()
         record = None if recorder is None else recorder.record().as_dict()

@@ -42,13 +42,22 @@ def doctor(
 ) -> Diagnosis:
     """Examine a dataset or a loader, or without one this machine.
 
-    ``target`` is the object, or where it is: "package.module:object", "path/to/file.py:object". What hangs, crashes or eats memory
-    does so in child processes, within ``time_limit_s`` in all and ``memory_limit_bytes`` (None: half of what there is). ``select``
-    and ``ignore`` take codes, beginnings of codes and names. ``batch_size`` and ``num_workers`` stand for the loader's own.
-    ``progress`` is called with the name of the fact that is gathered next, how many have been, and how many there will be.
+    What hangs, crashes or eats memory does so in child processes. Ctrl-C ends it at once, with what was found until then:
+    ``interrupted`` is true.
 
-    Raises TargetError when the target cannot be loaded, ValueError for a code that does not exist. Ctrl-C ends it at once, with
-    what was found until then: ``interrupted`` is true.
+    Args:
+        target: The object, or where it is: "package.module:object", "path/to/file.py:object".
+        select: Codes, beginnings of codes and names of the checks to make. Default: all.
+        ignore: Likewise, of those not to make.
+        batch_size: In place of the loader's own.
+        num_workers: In place of the loader's own.
+        time_limit_s: Seconds for all of it.
+        memory_limit_bytes: What a child process may take. None: half of what there is.
+        progress: Called with the name of the fact that is gathered next, how many have been, and how many there will be.
+
+    Raises:
+        TargetError: The target cannot be loaded.
+        ValueError: A code that does not exist.
     """
     checks = selected(select, ignore)
     needed = {name for check in checks for name in (*check.needs, *check.welcomes)}

@@ -126,7 +126,11 @@ class Explanation:
 
 
 def explain(what: str | BaseException) -> Explanation:
-    """What an error text, a log or an exception is about, and what to do."""
+    """What an error is about, and what to do.
+
+    Args:
+        what: An exception, with its causes, contexts, groups and notes, or the text of a traceback or log.
+    """
     if isinstance(what, BaseException):
         return explain_log(logs.of_text(_told(what)), _codes(what))
     if not isinstance(what, str):

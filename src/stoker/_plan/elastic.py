@@ -29,18 +29,20 @@ FIRST_BLOCK, LARGEST_BLOCK = 64, 16384
 class ElasticDistributedSampler(DistributedSampler[int]):
     """torch's ``DistributedSampler`` by type and arguments, with a state that any number of ranks can go on from.
 
-    num_replicas, rank
-        Default: those of the process group, else of torchrun's environment, else one replica.
-    shuffle, seed, drop_last
-        As in torch. Without ``drop_last`` the order is padded from its beginning until all ranks get equally many samples; with
-        it, what does not go round is left out. The order differs from torch's: it is computed as it goes, in constant memory.
-    subset
-        Indices to choose from instead of the whole dataset: any sequence, kept as it is.
-    weights, num_samples
-        Draw with replacement, in proportion to these weights, ``num_samples`` times an epoch (default: as many as weights).
-
     Every ``iter()`` begins the next epoch; ``set_epoch`` is needed only to begin a certain one. The length of the dataset is read
     at every ``iter()``. Iterators are independent of each other. Used on the thread that iterates.
+
+    Args:
+        dataset: Whose indices are dealt out; only its length is asked for.
+        num_replicas: How many ranks there are. Default: as the process group says, else torchrun's environment, else one.
+        rank: Which of them this is. Default: likewise.
+        shuffle: As in torch. The order differs from torch's: it is computed as it goes, in constant memory.
+        seed: The same on all ranks.
+        drop_last: False: the order is padded from its beginning until all ranks get equally many samples. True: what does not go
+            round is left out.
+        weights: Draw with replacement, in proportion to these.
+        subset: Indices to choose from instead of the whole dataset: any sequence, kept as it is.
+        num_samples: How many to draw by weight in an epoch. Default: as many as there are weights.
     """
 
     def __init__(

@@ -39,13 +39,18 @@ def share(obj: object, *, report: Literal[True], min_bytes: int = 65536) -> Shar
 def share(obj: Any, *, report: bool = False, min_bytes: int = 65536) -> Any:
     """Put what is large in ``obj`` into one shared copy that every worker reads.
 
-    A list, tuple, dict, set, array, tensor or table is returned as its shared counterpart and not changed itself. Of anything
-    else (a dataset) attributes of at least ``min_bytes`` are replaced in place, through nested datasets and objects, and ``obj``
-    is returned. Shared containers are read like the originals and refuse to be changed; their ``copy()`` is private.
+    Call it before the loader starts workers, while nothing else changes ``obj``. Shared containers are read like the originals
+    and refuse to be changed; their ``copy()`` is private.
 
-    ``report=True`` changes nothing and returns a ``ShareReport``.
-    Raises UnsendableError, with the path, for something that cannot be packed; ``obj`` is then as it was. Call it before the
-    loader starts workers, while nothing else changes ``obj``.
+    Args:
+        obj: A list, tuple, dict, set, array, tensor or table is returned as its shared counterpart and not changed itself. Of
+            anything else (a dataset) large attributes are replaced in place, through nested datasets and objects, and ``obj`` is
+            returned.
+        report: Change nothing, and return a ``ShareReport``: what would be packed, what stays and why, and what that saves.
+        min_bytes: Smaller attributes are left alone.
+
+    Raises:
+        UnsendableError: Something cannot be packed; the message has its path. ``obj`` is then as it was.
     """
     survey = Survey(obj, min_bytes)
     if report:

@@ -33,12 +33,25 @@ def tune(
 ) -> Tuning:
     """The setting to take for a loader or a dataset, with the reason and the expected gain.
 
-    ``target`` is the object, or where it is, as for ``stoker.doctor``. The demand is what a training step takes on data that is
-    there: ``step_s``, or measured with ``step`` (a function of a batch, or where it is), or read from a run's ``record``; without
-    any of these the fastest setting wins. ``accumulate`` is how many batches a step pulls back to back, ``ranks`` how many
-    training processes share the machine (default: as the environment says). ``save`` leaves a profile for ``num_workers="auto"``.
-    Ctrl-C ends it with the best so far. Raises TargetError when the target cannot be loaded, ValueError for arguments that
-    contradict each other; a target whose samples cannot be made gives an answer with ``failure``.
+    The demand is what a training step takes on data that is there: ``step_s``, ``step`` or ``record``, one of them; without any
+    the fastest setting wins. Ctrl-C ends it with the best so far. A target whose samples cannot be made gives an answer with
+    ``failure``.
+
+    Args:
+        target: The loader or dataset, or where it is, as for ``stoker.doctor``.
+        batch_size: In place of the loader's own. A dataset has none: 32 unless this is given.
+        step: The training step, a function of a batch, or where it is: it is measured.
+        step_s: What a training step takes, in seconds.
+        record: The record of a run, which knows what a step takes.
+        accumulate: How many batches a step pulls back to back.
+        ranks: How many training processes share the machine. Default: as the environment says.
+        budget_s: Seconds for all of it.
+        save: Leave a profile for ``num_workers="auto"``.
+        progress: Called with what is done now, the share of the budget that is spent, and the best so far.
+
+    Raises:
+        TargetError: The target cannot be loaded.
+        ValueError: Arguments that contradict each other.
     """
     demands.check(
         step=step,

@@ -112,13 +112,15 @@ def generator(kind: Literal["python"]) -> random.Random: ...
 def generator(kind: str = "numpy") -> Any:
     """A generator keyed to the sample that is being made: call it in ``__getitem__``, in a transform, or in ``collate_fn``.
 
-    ``kind`` is "numpy" (``np.random.Generator``), "torch" (``torch.Generator``) or "python" (``random.Random``). Its numbers are
-    the same for every ``num_workers``, executor (threads included), split, restart and resume. Calls for one sample give one
-    object, so that draws go on. In ``collate_fn`` and ``__getitems__`` it is keyed to the batch, in an iterable dataset to the
-    batch of its stream. Ask for it in every sample; one that is kept is not seeded again.
+    Its numbers are the same for every ``num_workers``, executor (threads included), split, restart and resume. Calls for one
+    sample give one object, so that draws go on. In ``collate_fn`` and ``__getitems__`` it is keyed to the batch, in an iterable
+    dataset to the batch of its stream. Ask for it in every sample; one that is kept is not seeded again.
 
     Outside of any sample (``dataset[0]`` at the prompt, a thread that a dataset started) every call draws one number from torch's
     default generator and gives a new generator seeded with it: ``torch.manual_seed`` makes that repeatable.
+
+    Args:
+        kind: "numpy" (``np.random.Generator``), "torch" (``torch.Generator``) or "python" (``random.Random``).
     """
     if kind not in generators.NAMES:
         raise ValueError(f'kind must be "numpy", "torch" or "python", not {kind!r}')
