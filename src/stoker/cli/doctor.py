@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stoker.cli.completion import codes, files
 from stoker.cli.ending import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
 
 if TYPE_CHECKING:
@@ -39,11 +40,15 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 
 
 @click.command()
-@click.argument("target", required=False)
+@click.argument("target", required=False, shell_complete=files)
 @click.option(
-    "--select", multiple=True, metavar="CODES", help="Only checks whose codes begin so: STK2,STK601."
+    "--select",
+    multiple=True,
+    metavar="CODES",
+    shell_complete=codes,
+    help="Only checks whose codes begin so: STK2,STK601.",
 )
-@click.option("--ignore", multiple=True, metavar="CODES", help="Not these checks.")
+@click.option("--ignore", multiple=True, metavar="CODES", shell_complete=codes, help="Not these checks.")
 @click.option("--list", "listing", is_flag=True, help="List all checks and end.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
+from stoker.cli.completion import codes_or_files
+
 if TYPE_CHECKING:
     from stoker._doctor.check import Check
     from stoker._doctor.explain import Explanation
@@ -19,7 +21,7 @@ _CODE_LIKE = re.compile(r"stk[\d_-]*", re.IGNORECASE)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("what", metavar="[FILE | CODE...]", nargs=-1)
+@click.argument("what", metavar="[FILE | CODE...]", nargs=-1, shell_complete=codes_or_files)
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @click.option("--list", "listed", is_flag=True, help="List all codes.")
 @click.pass_context

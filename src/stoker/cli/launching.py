@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from stoker.cli.completion import files
 from stoker.measure import supervisor
 
 if TYPE_CHECKING:  # what tells about the run is imported when it is over: the script is to start at once
@@ -67,8 +68,8 @@ def options(function: Function) -> Function:
         click.option("--price-per-hour", type=click.FloatRange(min=0), metavar="PRICE", help="Of the job: idle time as money."),
         click.option("--watts", type=click.FloatRange(min=0), metavar="WATTS", help="Of its accelerators: idle time as energy."),
         click.option("-q", "--quiet", is_flag=True, help="Print nothing at the end; still write the record."),
-        click.argument("script"),
-        click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
+        click.argument("script", shell_complete=files),
+        click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=files),
     )):  # fmt: skip
         function = option(function)
     return function

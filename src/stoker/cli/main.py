@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import click
+
+from stoker import __version__
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _COMMANDS = {
     "bench": (
         "stoker.cli.bench",
         "Run torch's DataLoader and stoker, tuned, side by side on your own dataset.",
     ),
+    "completion": ("stoker.cli.completion", "Print what bash, zsh or fish needs to complete this command."),
     "demo": (
         "stoker.cli.demo",
         "Show on built-in data what a loader costs on this machine, and what stoker changes.",
@@ -58,8 +64,19 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in sorted(_COMMANDS.items())])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Names from the table: click's own would import every command for its line of help."""
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=text)
+            for name, (_, text) in sorted(_COMMANDS.items())
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="stoker")
+@click.version_option(__version__, prog_name="stoker")
 def main() -> None:
     """Keep the accelerator fed: find out why an input pipeline is slow, and make it fast."""

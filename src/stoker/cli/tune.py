@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli.asking import about_the_run, progress, run_arguments
+from stoker.cli.completion import files
 from stoker.cli.ending import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _FAILED = 1
 
 
 @click.command()
-@click.argument("target", required=False)
+@click.argument("target", required=False, shell_complete=files)
 @about_the_run
 @click.option(
     "--budget",

@@ -1,0 +1,96 @@
+"""How little the command line imports: ``stoker --help`` has to come at once. Times are in benchmarks/start.py."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.warm import environment
+
+HEAVY = {
+    "importlib.metadata",
+    "email",
+    "asyncio",
+    "concurrent.futures",
+    "multiprocessing",
+    "unittest",
+    "ctypes",
+    "logging",
+}
+"""Of the standard library: 10 ms and more each. None of it is needed to print a help text."""
+
+SCRIPT = """
+import json, sys
+before = set(sys.modules)
+from stoker.cli.main import main
+code = 0
+try:
+    main(sys.argv[1:], prog_name="stoker")
+except SystemExit as end:
+    code = end.code
+print()
+print(json.dumps([code, sorted(set(sys.modules) - before)]))
+"""
+
+
+def imported(*arguments: str, **variables: str) -> tuple[str, set[str]]:
+    """What is printed, and what has been imported for it."""
+    told = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment(**variables),
+    )
+    assert told.returncode == 0, told.stderr
+    *said, last = told.stdout.splitlines()
+    code, names = json.loads(last)
+    assert code in (0, None), told.stderr
+    return "\n".join(said), set(names)
+
+
+def packages(names: set[str]) -> set[str]:
+    """Of others: what has to be installed for it."""
+    return {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names) - {"__mp_main__"}
+
+
+def ours(names: set[str]) -> set[str]:
+    return {name for name in names if name.partition(".")[0] == "stoker"}
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_and_version_import_click_and_the_table(argument: str) -> None:
+    said, names = imported(argument)
+    assert "Commands:" in said or said.startswith("stoker, version ")
+    assert packages(names) == {"stoker", "click"}
+    assert ours(names) == {"stoker", "stoker.cli", "stoker.cli.main"}
+    assert not names & HEAVY
+
+
+def test_a_list_of_commands_is_completed_without_importing_one() -> None:
+    said, names = imported(COMP_WORDS="stoker ", COMP_CWORD="1", _STOKER_COMPLETE="bash_complete")
+    assert "plain,report" in said
+    assert ours(names) == {"stoker", "stoker.cli", "stoker.cli.main"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("stoker explain STK20", "plain,STK201"),
+        ("stoker report --fo", "plain,--force"),
+        ("stoker doctor tr", "file,tr"),
+    ],
+)
+def test_values_are_completed_without_torch(typed: str, expected: str) -> None:
+    words = str(len(typed.split()) - 1)
+    said, names = imported(COMP_WORDS=typed, COMP_CWORD=words, _STOKER_COMPLETE="bash_complete")
+    assert expected in said.splitlines()
+    assert packages(names) <= {"stoker", "click"}
+
+
+def test_env_tells_torchs_version_without_importing_it() -> None:
+    said, names = imported("env")
+    assert "torch         2." in said
+    assert packages(names) <= {"stoker", "click"}
