@@ -1,91 +1,131 @@
-"""A report as one HTML file that needs nothing else: opens offline, light and dark, from phone to desktop, on paper."""
+"""A report as one HTML file that needs nothing else: opens offline, light and dark, from phone to desktop, on paper.
+
+Nothing in it is loaded, and nothing can be: the page's policy forbids every request, and lets run only the two scripts
+whose digests it names. Vega's expressions are interpreted (``ast``), so the policy needs no ``unsafe-eval``; styles are
+inline, because Vega sets some itself. Without scripts all but the pictures is there, and their tables are open.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from html import escape
 from importlib import resources
 from typing import Any
 
-from stoker.report.page import library
-from stoker.report.page.section import Beside, Chart, Code, Part, Prose, Remark, Report, Section, Table
+import stoker
+from stoker._core.finding import size
+from stoker.report.page import library, theme
+from stoker.report.page.enclosure import Enclosure, enclosed
+from stoker.report.page.markup import Markup, known, shape, text
+from stoker.report.page.section import Report
+
+MOST_BYTES = 3_000_000
+"""A whole page; raw data is thinned to keep below."""
+
+_SPARE_BYTES = 20_000
+_VERDICTS = {
+    "high": "Costs much",
+    "moderate": "Worth changing",
+    "low": "Costs a little",
+    "none": "Nothing to change",
+}
+"""In words, for a whole report. Any other severity has none: a demo is neither good nor bad."""
 
 
 def render(report: Report) -> str:
     """The whole file. Raises ImportError when the chart library is not there."""
+    markup = Markup()
+    for name in ("main", "top", "raw", "verdict-banner", "theme"):
+        markup.name(name)
+    sections = [(each.title, *markup.section(each)) for each in report.sections]
+    front, charts = _asset("page.js"), f"{_script(library.script())}\n{_asset('charts.js')}"
+    drawn = _json({"config": theme.config(), "specs": markup.charts})
+    links = [(name, title) for title, name, _ in sections] + ([("raw", "Raw data")] if report.raw else [])
+    body = "".join(written for _, _, written in sections)
+    rest = sum(len(each.encode()) for each in (front, charts, drawn, body)) + _SPARE_BYTES
+    raw = enclosed(report.raw, max(0, MOST_BYTES - rest))
     return "\n".join(
         (
             "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
+            '<html lang="en" id="top"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_policy(front, charts)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(report.title)}</title>",
-            f"<style>{_asset('style.css')}</style></head><body>",
-            f'<header><h1>{escape(report.title)}</h1><p class="headline">{_text(report.headline)}</p></header><main>',
-            *(_section(each) for each in report.sections),
-            "</main>",
-            f'<script type="application/json" id="charts">{_json(_charts(report))}</script>',
-            f'<script type="module">{_script(library.script())}\n{_asset("page.js")}</script>',
-            "</body></html>",
+            '<meta name="color-scheme" content="light dark">',
+            f"<title>{escape(report.title)}: {escape(report.headline)}</title>",
+            f"<style>{theme.variables()}\n{_asset('style.css')}</style></head><body>",
+            '<a class="skip" href="#main">Skip to the report</a>',
+            _header(report),
+            f'<div class="frame">{_contents(links)}<main id="main" tabindex="-1">',
+            body,
+            _raw(raw),
+            "</main></div>",
+            f"<footer><p>Made by stoker {escape(stoker.__version__)}. This file holds all it needs and asks nobody for anything.</p>"
+            "</footer>",
+            '<p id="said" class="unseen" role="status"></p>',
+            f"<script>{front}</script>",
+            f'<script type="application/json" id="charts">{drawn}</script>',
+            f'<script type="module">{charts}</script>',
+            "</body></html>\n",
         )
     )
 
 
-def _section(section: Section) -> str:
-    return f'<section id="{escape(section.id)}"><h2>{escape(section.title)}</h2>{"".join(map(_part, section.parts))}</section>'
+def _header(report: Report) -> str:
+    severity = known(report.severity) if report.severity in _VERDICTS else "plain"
+    word = _VERDICTS.get(report.severity)
+    label = f'<p class="label">{shape(severity)}<span>{word}</span></p>' if word else ""
+    banner = (
+        f'<div id="verdict-banner" class="banner {severity}" role="region" aria-label="Verdict">{label}'
+        f'<p class="headline">{text(report.headline)}</p></div>'
+        if report.headline
+        else ""
+    )
+    return (
+        f'<header><div class="bar"><h1>{text(report.title)}</h1>'
+        '<button type="button" id="theme" aria-pressed="false" hidden>Dark theme</button></div>'
+        f"{banner}<noscript><p>Scripts are off: the charts are not drawn, and their tables are open instead.</p></noscript></header>"
+    )
 
 
-def _part(part: Part) -> str:
-    match part:
-        case Prose():
-            return f"<p>{_text(part.text)}</p>"
-        case Code():
-            return f"<pre><code>{escape(part.text)}</code></pre>"
-        case Table():
-            return _table(part)
-        case Chart():
-            return (
-                f'<figure><figcaption>{escape(part.title)}</figcaption><div class="chart" id="{escape(part.id)}" role="img" '
-                f'aria-label="{escape(part.summary)}"></div>'
-                f"<details><summary>As a table</summary>{_table(part.table)}</details></figure>"
-            )
-        case Remark():
-            return (
-                f'<article class="{escape(part.severity)}"><h3>{escape(part.code)} {escape(part.title)}</h3>'
-                f"<p>{_text(part.evidence)}</p><p>{_text(part.advice)}</p></article>"
-            )
-        case Beside():
-            return "".join(
-                f"<div><h3>{escape(label)}</h3>{''.join(map(_part, parts))}</div>"
-                for label, parts in part.columns
-            )
+def _contents(links: list[tuple[str, str]]) -> str:
+    items = "".join(f'<li><a href="#{name}">{text(title)}</a></li>' for name, title in links)
+    return f'<nav aria-label="Contents"><details open><summary>Contents</summary><ol>{items}</ol></details></nav>'
 
 
-def _table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{escape(each)}</th>' for each in table.columns)
-    body = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
-    return f"<table><caption>{escape(table.caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+def _raw(found: list[Enclosure]) -> str:
+    if not found:
+        return ""
+    items = "".join(_enclosure(number, each) for number, each in enumerate(found))
+    return (
+        '<section id="raw" aria-labelledby="raw-title"><h2 id="raw-title">Raw data</h2>'
+        "<p>What this report was made of is inside this file, as JSON.</p>"
+        f'<ul class="raw">{items}</ul><noscript><p>Taking it out needs scripts.</p></noscript></section>'
+    )
 
 
-def _charts(report: Report) -> dict[str, Any]:
-    def of(parts: tuple[Part, ...]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for part in parts:
-            if isinstance(part, Chart):
-                found[part.id] = part.spec
-            elif isinstance(part, Beside):
-                for _, inner in part.columns:
-                    found |= of(inner)
-        return found
+def _enclosure(number: int, found: Enclosure) -> str:
+    if found.packed is None:
+        return f"<li>{escape(found.name)}: too large for this page ({size(found.size_bytes)} of JSON), so it is not in it.</li>"
+    thinned = (
+        f" Thinned to fit: {found.left_out:,} steps from the middle are left out." if found.left_out else ""
+    )
+    name = found.name if found.name.endswith(".json") else f"{found.name}.json"
+    return (
+        f'<li><button type="button" class="save" data-from="raw-{number}" data-name="{escape(name)}" hidden>'
+        f"Save the raw JSON</button> <span>{escape(found.name)}, {size(found.size_bytes)}.{thinned}</span>"
+        f'<script type="application/octet-stream" id="raw-{number}">{found.packed}</script></li>'
+    )
 
-    return {name: spec for section in report.sections for name, spec in of(section.parts).items()}
 
-
-def _text(text: str) -> str:
-    """Escaped, with `code` set as such."""
-    pieces = escape(text).split("`")
-    return "".join(
-        f"<code>{each}</code>" if number % 2 and number < len(pieces) - 1 else each
-        for number, each in enumerate(pieces)
+def _policy(*scripts: str) -> str:
+    digests = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in scripts
+    )
+    return (
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; connect-src 'none'; base-uri 'none'; "
+        "form-action 'none'"
     )
 
 
@@ -95,7 +135,8 @@ def _json(value: Any) -> str:
 
 
 def _script(code: str) -> str:
-    return code.replace("</script", "<\\/script")
+    """Code that cannot end its element; in strings and patterns, where alone these stand, it means the same."""
+    return code.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _asset(name: str) -> str:

@@ -1,0 +1,83 @@
+// Draws the charts, after the library in the same module. Colours are variables of the style sheet, so a change of theme redraws nothing.
+const { config, specs } = JSON.parse(document.getElementById("charts").textContent);
+const NARROW = 560;
+
+// What depends on the width that there is: legends in fewer columns and shorter labels on a phone.
+const fitted = (width) => ({
+  ...config,
+  axisY: { labelLimit: width < NARROW ? 96 : 200 },
+  axisQuantitative: { ...config.axisQuantitative, tickCount: width < NARROW ? 4 : 7 },
+  legend: { ...config.legend, columns: Math.max(1, Math.floor(width / 150)), labelLimit: Math.min(240, width - 60) },
+});
+
+// Vega-Lite fits one view, or layers of it, to its container; of several views each has to be told its width.
+const isComposed = (spec) => ["concat", "hconcat", "vconcat", "facet", "repeat"].some((each) => each in spec)
+  || ["facet", "row", "column"].some((each) => each in (spec.encoding ?? {}));
+
+const sized = (spec, width) => {
+  if ("hconcat" in spec) return { ...spec, hconcat: spec.hconcat.map((each) => sized(each, width / spec.hconcat.length - 20)) };
+  for (const several of ["vconcat", "concat"]) {
+    if (several in spec) return { ...spec, [several]: spec[several].map((each) => sized(each, width)) };
+  }
+  if ("spec" in spec) return { ...spec, spec: sized(spec.spec, width) };
+  return { ...spec, width: Math.max(80, Math.round(width)) };
+};
+
+const options = (width) => ({
+  actions: false,
+  ast: true, // expressions are interpreted: the page's policy allows no code made from text
+  config: fitted(width),
+  renderer: "svg",
+  tooltip: { theme: "stoker", disableDefaultStyle: true },
+});
+
+const embed = async (at, spec, width, more = {}) => {
+  at.drawn?.finalize();
+  at.drawn = await vegaEmbed(at, spec, { ...options(width), ...more });
+};
+
+// Only the width is fitted; the height is its own, or by rows. Said to Vega: Vega-Lite warns when rows settle the height.
+const patch = (vega) => ({ ...vega, autosize: { type: "fit-x", contains: "padding" } });
+
+const draw = async (at, spec) => {
+  const width = at.clientWidth;
+  at.width = width;
+  if (!isComposed(spec)) {
+    await embed(at, { ...spec, width }, width, { patch });
+    return;
+  }
+  let inner = width - 80;
+  for (let round = 0; round < 3; round += 1) { // axes and headers take what they take: that is known when they are drawn
+    await embed(at, sized(spec, inner), width);
+    const over = at.querySelector("svg").getBoundingClientRect().width - width;
+    if (over <= 0 && over > -12) return;
+    inner -= over + 2;
+  }
+};
+
+const failed = (at, error) => {
+  at.textContent = "This chart could not be drawn; its numbers are in the table.";
+  at.closest("figure").querySelector("details").open = true;
+  console.error(`${at.id}: ${error}`);
+};
+
+// One at a time and in order: the first charts are there first, and redrawing never runs over itself.
+const wanted = new Set();
+let at_work = false;
+const work = async () => {
+  if (at_work) return;
+  at_work = true;
+  for (const at of wanted) {
+    wanted.delete(at);
+    if (at.clientWidth && at.clientWidth !== at.width) await draw(at, specs[at.id]).catch((error) => failed(at, error));
+  }
+  at_work = false;
+  document.documentElement.dataset.drawn = "true";
+};
+
+const observer = new ResizeObserver((entries) => {
+  for (const { target } of entries) wanted.add(target);
+  work();
+});
+for (const id of Object.keys(specs)) observer.observe(document.getElementById(id));
+if (!Object.keys(specs).length) document.documentElement.dataset.drawn = "true";
