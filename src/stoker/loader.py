@@ -380,6 +380,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def close(self) -> None:
         """End all workers of this loader, those of iterators still in use too. It can be iterated again. Idempotent."""
+        if self._recorder is not None and self._pools():
+            self._recorder.leaving()
         for iterator in self._in_use():
             iterator.abandon()
         self._take_back()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stoker._metrics.growth import MOST_EACH, Reading, as_columns, readings
 from stoker._metrics.joining import joined
 from stoker._metrics.record import Event, LoaderRecord, Period, Slow
 from stoker.report.verdict import judge
@@ -12,6 +13,7 @@ def an_epoch(number: int) -> LoaderRecord:
     made = loader({("start", -1, "start_up"): 0.5, ("fetch", 0, "io"): 0.2}, steps=steps(3))
     made.slowest = [Slow(7 + number, 100 + number, 0, 0, 1, 2)]
     made.events = [Event(number * SECOND, "restart", "it died")]
+    made.memory = as_columns([Reading(number * SECOND, 0, 40 + number, 2000 + number, 1000 + number)])
     made.periods = [Period(number * SECOND, (number + 1) * SECOND, 100, 7, 5, {"io": 7})]
     return made
 
@@ -36,6 +38,7 @@ def test_they_are_one_with_as_many_epochs() -> None:
     assert [(each.index, each.epoch) for each in found.slowest] == [(9, 2), (8, 1), (7, 0)]
     assert [each.at_ns for each in found.events] == [0, SECOND, 2 * SECOND]
     assert [each.steps for each in found.periods] == [100, 100, 100]
+    assert [each.pid for each in readings(found.memory)] == [40, 41, 42]
     assert len(found.steps["seq"]) == 3 * len(one.steps["seq"])
     assert len(set(found.steps["epoch"])) == 3
     assert judge(run(found)).loaders[0].causes.cause == "start_up"
@@ -64,3 +67,5 @@ def test_what_is_kept_of_very_many_is_bounded() -> None:
     assert len(found.periods) <= 240
     assert sum(each.steps for each in found.periods) == 200_000
     assert found.periods[-1].ended_ns == 2000 * SECOND
+    assert len(found.memory["at_ns"]) <= MOST_EACH
+    assert found.memory["at_ns"][-1] == 1999 * SECOND

@@ -67,3 +67,15 @@ def test_the_first_batch_is_written_down_at_once(folder: Path) -> None:
 def test_a_loader_in_a_worker_has_no_file(folder: Path) -> None:
     assert [int(batch) for batch in DataLoader(Numbers(3, inner=True), num_workers=1)] == [0, 1, 2]
     assert only(folder).loaders[0].totals.steps == 3
+
+
+def test_a_short_run_knows_what_its_workers_occupied(folder: Path) -> None:
+    """They are weighed before they go, and the time that takes is the record's."""
+    loader = DataLoader(Numbers(4), num_workers=1, persistent_workers=True)
+    assert len(list(loader)) == 4
+    loader.close()
+    del loader
+    (found,) = only(folder).loaders
+    assert 0 in found.memory["worker"]
+    assert (found.workers[0].pss_bytes or 0) > 0
+    assert sum(each.ns for each in found.blame) == pytest.approx(found.totals.wait_ns, abs=10)

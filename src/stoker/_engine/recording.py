@@ -88,7 +88,7 @@ def _size(weight: Any) -> Size:
     if weight.private_bytes is not None and weight.baseline_bytes is not None:
         growth = max(0, weight.private_bytes - weight.baseline_bytes)
     sizes = weight.pss_bytes, weight.private_bytes, growth
-    return Size(weight.worker, weight.pid, *sizes, weight.threads, weight.cpu_ns)
+    return Size(weight.worker, weight.pid, *sizes, weight.threads, weight.cpu_ns, weight.baseline_bytes)
 
 
 def _options(loader: Any, options: opts.Options) -> dict[str, Option]:

@@ -51,7 +51,7 @@ class Weighing:
             return [_tallied(page, Weight(worker, pid, None, None, None)) for worker, pid in pids]
         began = self._clock()
         if began >= self._due or pids != self._pids:
-            self._weights = [_weight(page, worker, pid) for worker, pid in pids]
+            self._weights = [_weight(worker, pid) for worker, pid in pids]
             self._pids = pids
             ended = self._clock()
             self._due = ended + max(_LASTS_S, _COST * (ended - began))
@@ -62,13 +62,17 @@ class Weighing:
         self._due = 0.0
 
 
-def _weight(page: StatusPage, worker: int, pid: int) -> Weight:
+def _weight(worker: int, pid: int) -> Weight:
     size = footprint(pid)
-    baseline = page.row(worker)[PRIVATE_BYTES]
     pss, private = (None, None) if size is None else size
-    return Weight(worker, pid, pss, private, baseline if baseline > 0 else None)
+    return Weight(worker, pid, pss, private, None)
 
 
 def _tallied(page: StatusPage, weight: Weight) -> Weight:
     row = page.row(weight.worker)
-    return weight._replace(threads=row[THREADS] or None, cpu_ns=row[PROCESS_CPU_NS] or None)
+    baseline = row[PRIVATE_BYTES]
+    return weight._replace(
+        baseline_bytes=baseline if baseline > 0 else None,
+        threads=row[THREADS] or None,
+        cpu_ns=row[PROCESS_CPU_NS] or None,
+    )

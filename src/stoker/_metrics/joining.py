@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
+from stoker._metrics.growth import as_columns, readings, thinned
 from stoker._metrics.record import Blame, Concurrency, LoaderRecord, Period, Totals, WorkerRecord
 
 _MOST_PERIODS = 240
@@ -56,6 +57,7 @@ def _joined(group: Sequence[LoaderRecord]) -> LoaderRecord:
     first.events = events[-_MOST_EVENTS:]
     first.events_dropped = sum(each.events_dropped for each in group) + len(events) - len(first.events)
     first.periods = _periods([period for each in group for period in each.periods])
+    first.memory = as_columns(thinned([reading for each in group for reading in readings(each.memory)]))
     first.steps_dropped = sum(each.steps_dropped for each in group)
     _join_steps(first, group)
     return first

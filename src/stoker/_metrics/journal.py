@@ -131,6 +131,8 @@ def _shift(loader: LoaderRecord, ns: int) -> None:
         if name in loader.steps:
             always = name in CALL_MOMENTS
             loader.steps[name] = [each_ns + ns if each_ns or always else 0 for each_ns in loader.steps[name]]
+    if "at_ns" in loader.memory:
+        loader.memory["at_ns"] = [at_ns + ns for at_ns in loader.memory["at_ns"]]
     for event in loader.events:
         event.at_ns += ns
     for period in loader.periods:

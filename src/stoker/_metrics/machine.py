@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,12 @@ def facts(*, sys_root: Path = cgroups.SYS, proc: Path = cgroups.PROC, shm: str =
     if machine.descriptors is None:
         missing["descriptors"] = "this platform has no limit to read"
     return machine
+
+
+@cache
+def known() -> Machine:
+    """As read when somebody first asked, in this process or the one that forked it."""
+    return facts()
 
 
 def _shm(path: str) -> tuple[int | None, int | None]:

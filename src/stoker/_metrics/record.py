@@ -50,6 +50,9 @@ and ``metered_ns`` the time at work that they are about; 0: no reading with this
 ``slow_ns``; -1: rows were not timed.
 """
 
+MEMORY_COLUMNS = ("at_ns", "worker", "pid", "pss_bytes", "private_bytes")
+"""One row per process that was weighed and moment: ``worker`` is -1 for the training process."""
+
 CALL_MOMENTS = ("asked_ns", "got_ns", "planned_ns", "given_ns")
 MOMENTS = (*CALL_MOMENTS, "dispatched_ns", "received_ns", "fetched_ns", "collated_ns", "sent_ns")
 """Of these columns, those that name a moment: of the call of ``next()``, and of the ticket."""
@@ -257,6 +260,8 @@ class LoaderRecord:
     events: list[Event] = field(default_factory=list)
     events_dropped: int = 0
     periods: list[Period] = field(default_factory=list)
+    memory: dict[str, list[int]] = field(default_factory=dict)
+    """Columns (MEMORY_COLUMNS), by time: what the processes occupied, each some 120 times at most."""
     steps: dict[str, list[int]] = field(default_factory=dict)
     """Columns (STEP_COLUMNS): the first steps of the run and the last ones."""
     steps_dropped: int = 0
@@ -314,7 +319,8 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 def _plain(loader: LoaderRecord) -> dict[str, Any]:
     """As ``asdict``, which would take 100 ms for the table of steps."""
-    plain = asdict(replace(loader, steps={}))
+    plain = asdict(replace(loader, memory={}, steps={}))
+    plain["memory"] = {name: column[:] for name, column in loader.memory.items()}
     plain["steps"] = {name: column[:] for name, column in loader.steps.items()}
     return plain
 
@@ -339,10 +345,17 @@ def _loader(data: dict[str, Any]) -> LoaderRecord:
         ("events", Event), ("periods", Period),
     ):  # fmt: skip
         setattr(made, name, [_made(kind, each) for each in data[name]])
-    unknown = set(made.steps) - set(STEP_COLUMNS)
-    if unknown:
-        made.steps = {key: column for key, column in made.steps.items() if key not in unknown}
-    lengths = {len(column) for column in made.steps.values()}
-    if len(lengths) > 1:
-        raise ValueError("columns of steps differ in length")
+    made.steps = _columns(made.steps, STEP_COLUMNS, "steps")
+    made.memory = _columns(made.memory, MEMORY_COLUMNS, "memory")
+    if any(type(value) is not int for column in made.memory.values() for value in column):
+        raise ValueError("a reading of memory is no number")
     return made
+
+
+def _columns(columns: dict[str, list[int]], names: tuple[str, ...], what: str) -> dict[str, list[int]]:
+    """Those that are known; all of one length."""
+    if any(name not in names for name in columns):
+        columns = {name: column for name, column in columns.items() if name in names}
+    if len({len(column) for column in columns.values()}) > 1:
+        raise ValueError(f"columns of {what} differ in length")
+    return columns

@@ -25,7 +25,7 @@ from stoker._core.roster import Roster
 from stoker._metrics import machine, page
 from stoker._metrics.accounts import Accounts, named, table
 from stoker._metrics.blame import Array, Folder
-from stoker._metrics.crew import Crew, Size, note_sizes, used_ns
+from stoker._metrics.crew import Crew, Size, used_ns
 from stoker._metrics.instrument import Idle, is_ours
 from stoker._metrics.journal import Journal
 from stoker._metrics.record import Event, LoaderRecord, Machine, Option, RunRecord, Slow
@@ -46,14 +46,9 @@ _MANY_ROWS = 256
 _FOLD_NS = 1_000_000_000
 """More rows than this within this time are not all folded: it takes a microsecond a row, which a loader of 500 batches a second and
 less can spare."""
-_WEIGH_NS = 5_000_000_000
-_WEIGH_COST = 100
-"""Workers are weighed for the file after five seconds, and then for no more than this part of the time: a forked worker of torch's
-takes up to 60 ms, for which the training loop waits."""
 
 _live: Roster[Recorder] = Roster()
 _numbers = iter(range(1 << 62))
-_facts: list[Machine] = []
 
 
 def live() -> list[Recorder]:
@@ -120,12 +115,13 @@ class Recorder:
         self._began: machine.Counters | None = None
         self._now: machine.Counters | None = None
         self._load_due_ns = self._journal_due_ns = self._folded_ns = 0
-        self._weigh_due_ns = now_ns + _WEIGH_NS
         self._journal_gap_ns = 500_000_000
         self._journal: Journal | None = None
         self._asked_for_journal = False
         self._written = self._appended_ns = 0
         self._crew = Crew()
+        self._apart_ns = 0
+        """What weighing workers a last time took, which is part of the wait that ends with them."""
 
     def _open_journal(self) -> None:
         """A file of its own for every loader and process, where a folder is given."""
@@ -143,6 +139,7 @@ class Recorder:
     def _opened(self, began_ns: int, ended_ns: int) -> None:
         with self._lock:
             accounts = self._accounts
+            self._apart_ns = 0
             if not accounts.totals.epochs:
                 shift_ns = began_ns - self.run.began_ns
                 self.run.began_ns = accounts.began_ns = began_ns
@@ -164,7 +161,19 @@ class Recorder:
     def stopped(self, began_ns: int, ended_ns: int, *, stage: str = "start", cause: str = "start_up") -> None:
         """A wait that no batch came of; an epoch's end, workers' too where they do not stay. On the thread that iterates."""
         with self._lock:
-            self._guarded(partial(self._accounts.stopped, began_ns, ended_ns, stage, cause))
+            weighed_ns, self._apart_ns = ended_ns - min(self._apart_ns, ended_ns - began_ns), 0
+            self._guarded(partial(self._accounts.stopped, began_ns, weighed_ns, stage, cause))
+            self._guarded(partial(self._accounts.stopped, weighed_ns, ended_ns, "record", "parent"))
+
+    def leaving(self) -> None:
+        """Workers are about to go: what they used and occupy is read a last time. On the thread that iterates."""
+        self._guarded(self._leaving)
+
+    def _leaving(self) -> None:
+        with self._lock:
+            self._tally(self._accounts)
+            if self._journal is not None:
+                self._apart_ns += self._crew.look(self._accounts, last=True)
 
     def tape(self, folder: Folder | None = None) -> Tape:
         """For one iteration. ``folder`` knows its pool's workers; a new one for new workers."""
@@ -199,7 +208,7 @@ class Recorder:
             return
         tape.closed = True
         if not lasting:
-            self._guarded(partial(self._tally, self._accounts))
+            self.leaving()
         with self._lock:
             if all(each.closed for each in self._tapes):
                 self.shown.rest()
@@ -284,12 +293,13 @@ class Recorder:
             accounts = self._ahead()
             self._read_load()
             self._tally(accounts)
-            note_sizes(sizes, accounts)
+            self._crew.note(sizes, accounts)
             loader = self._loader(accounts)
+            loader.memory = self._crew.memory.columns(accounts.began_ns)
             if steps:
                 loader.steps = table(accounts.rows(), accounts.began_ns)
                 loader.steps_dropped = accounts.dropped
-            return RunRecord(self.run, _machine(), [loader])
+            return RunRecord(self.run, machine.known(), [loader])
 
     def since(self, at_ns: int) -> Array | None:
         """Rows of batches that were asked for from then on, in the order of delivery, as far as they are kept.
@@ -335,6 +345,7 @@ class Recorder:
                 self._fold(tape, final=True)
             if self._journal is not None and self._accounts.totals.epochs:
                 self._read_load()
+                self._crew.look(self._accounts, last=True)
                 self._append(self._journal)
 
     def _guarded(self, what: Callable[[], None], tape: Tape | None = None) -> None:
@@ -410,20 +421,18 @@ class Recorder:
 
     def _append(self, journal: Journal) -> None:
         """One more line, or the whole anew when there are too many. Workers are weighed with it, for a small share of the time."""
-        began_ns = time.monotonic_ns()
-        if began_ns >= self._weigh_due_ns:
-            note_sizes(self._sizes(), self._accounts)
-            self._weigh_due_ns = began_ns + _WEIGH_COST * (time.monotonic_ns() - began_ns)
+        self._crew.look(self._accounts)
         loader = self._loader(self._ahead())  # what is held back counts: the next line may never come
+        loader.memory = self._crew.memory.columns(self._accounts.began_ns)
         rows = self._accounts.rows()
         if journal.full:
             loader.steps, loader.steps_dropped = table(rows, self._accounts.began_ns), self._accounts.dropped
-            journal.rewrite(RunRecord(self.run, _machine(), [loader]))
+            journal.rewrite(RunRecord(self.run, machine.known(), [loader]))
         else:
             fresh = rows[len(rows) - min(len(rows), self._accounts.added - self._written) :]
             loader.steps_dropped = max(0, self._accounts.added - self._written - _JOURNAL_ROWS)
             loader.steps = table(fresh[-_JOURNAL_ROWS:], self._accounts.began_ns)
-            journal.append(RunRecord(self.run, _machine(), [loader]))
+            journal.append(RunRecord(self.run, machine.known(), [loader]))
         self._written = self._accounts.added
         self._appended_ns = time.monotonic_ns()
 
@@ -465,12 +474,6 @@ class Recorder:
 
     def _sizes(self) -> list[Size]:
         return list(self.sizes() if self.sizes is not None else self._crew.by_pid())
-
-
-def _machine() -> Machine:
-    if not _facts:
-        _facts.append(machine.facts())
-    return _facts[0]
 
 
 def _workers(options: dict[str, Option]) -> int:

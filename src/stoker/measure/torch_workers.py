@@ -34,6 +34,8 @@ class WorkersWatch(Watch):
         self._tasks: list[deque[_Task]] = [deque() for _ in self._pids]
         self._positions = [0] * len(self._pids)
         self._taken = 0
+        self._under_way = 0
+        """Tasks whose batches have not come."""
         self._fresh = True
         self._ears = Ears(iterator)
         self._got_ns = self._planned_ns = self._depth = 0
@@ -63,6 +65,7 @@ class WorkersWatch(Watch):
         self._epoch = self._account.epoch()
         self._seq = 0
         self._fresh = True
+        self._under_way = 0
         for tasks in self._tasks:
             tasks.clear()
 
@@ -79,6 +82,7 @@ class WorkersWatch(Watch):
             worker = iterator._task_info[idx][0]
             self._tasks[worker].append(_Task(idx, self._positions[worker], _clock()))
             self._positions[worker] += 1
+            self._under_way += 1
 
     def asked(self) -> None:
         self._task = None
@@ -87,6 +91,8 @@ class WorkersWatch(Watch):
             self._depth = max(0, self._ring.done - self._taken)
         self._asked_ns = _clock()
         self._waits(self._asked_ns)
+        if self._under_way == 0:  # there will be no batch: workers that do not stay end with this call
+            self._account.recorder.leaving()
 
     def got(self, worker: int) -> None:
         """The batch that was waited for has come from this worker."""
@@ -95,6 +101,7 @@ class WorkersWatch(Watch):
         tasks = self._tasks[worker]
         self._task = tasks.popleft() if tasks else None
         self._taken += 1
+        self._under_way -= 1
 
     def planned(self) -> None:
         """More work has been sent out."""
