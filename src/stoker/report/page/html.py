@@ -61,8 +61,7 @@ def render(report: Report) -> str:
             body,
             _raw(raw),
             "</main></div>",
-            f"<footer><p>Made by stoker {escape(stoker.__version__)}. This file holds all it needs and asks nobody for anything.</p>"
-            "</footer>",
+            f"<footer><p>Made by stoker {escape(stoker.__version__)}. All it needs is in this file.</p></footer>",
             '<p id="said" class="unseen" role="status"></p>',
             f"<script>{front}</script>",
             f'<script type="application/json" id="charts">{drawn}</script>',
@@ -85,7 +84,7 @@ def _header(report: Report) -> str:
     return (
         f'<header><div class="bar"><h1>{text(report.title)}</h1>'
         '<button type="button" id="theme" aria-pressed="false" hidden>Dark theme</button></div>'
-        f"{banner}<noscript><p>Scripts are off: the charts are not drawn, and their tables are open instead.</p></noscript></header>"
+        f"{banner}<noscript><p>Scripts are off: charts are not drawn, and their tables are open instead.</p></noscript></header>"
     )
 
 

@@ -55,7 +55,7 @@ IN THE SOFTWARE."""
 
 @cache
 def script() -> str:
-    """To stand in a module script; ``window.vegaEmbed`` is there then. Raises ImportError, with what to do, when it cannot be had."""
+    """To stand in a module script; ``window.vegaEmbed`` is there then. Raises ImportError, with what to do, where it is not."""
     packed = resources.files("stoker.report.page").joinpath("vega.js")
     return packed.read_text(encoding="utf-8") if packed.is_file() else bundle()
 

@@ -42,8 +42,8 @@ class Chart:
 
     ``summary`` says in a sentence what is to be seen. Series take the theme's category range, in the order of ``scale.domain``;
     what has a meaning takes its colour by name, ``theme.colour("torch")`` (``theme.MEANINGS``), in ``scale.range`` or in a mark.
-    A ``height`` may be given, and is by rows where it is not. One view, layers, ``row`` facets and ``vconcat`` are made as wide as the
-    page; legends stand above.
+    A ``height`` may be given, and is by rows where it is not. One view, layers, ``row`` facets and ``vconcat`` are made as wide as
+    the page; legends stand above.
     """
 
     id: str
@@ -87,7 +87,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A whole one: ``headline`` is the verdict in a sentence, ``severity`` how bad it is (as a remark's; "" where that is no question)."""
+    """A whole one: ``headline`` is the verdict in a sentence, ``severity`` how bad it is, as a remark's, or "" for a demo."""
 
     title: str
     headline: str
