@@ -1,42 +1,115 @@
-"""Where the time of a step goes: training, and waiting for data by cause."""
+"""Where the time of a step goes: training, and waiting for data by cause; and when in the run it went there."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from stoker.report.page.encoding import coloured, measured, named, tips
 from stoker.report.page.material import Material, Run
-from stoker.report.page.section import Chart, Section, Table
+from stoker.report.page.section import Beside, Chart, Part, Section, Table
+from stoker.report.page.sections.course import course
+from stoker.report.page.sections.waits import waits
+from stoker.report.page.terms import (
+    MEANS,
+    RECORDING,
+    TRAINING,
+    cut,
+    loaders,
+    ms,
+    order,
+    percent,
+    plain,
+    title,
+    took,
+)
+from stoker.report.verdict import LoaderVerdict
+
+_MOST_LOADERS = 4
+_LEAST_SHARE = 0.001
+"""A part below this is not drawn; the table has it."""
+
+Bar = tuple[str, int, dict[str, int]]
+"""Of a loader: its label, its steps, nanoseconds by part."""
 
 
 def section(material: Material) -> Section | None:
-    """A bar for each run."""
-    rows = [row for run in material.runs for row in _rows(run)]
-    if not rows:
+    """A bar for each run, or each loader of one, and the course of the one that costs most."""
+    bars = [bar for run in material.runs for bar in _bars(run, len(material.runs) > 1)]
+    if not bars:
         return None
-    table = Table(
-        "Time of a step, in milliseconds",
-        ("run", "part", "ms"),
-        tuple((label, part, f"{ms:.2f}") for label, part, ms in rows),
-        numeric=frozenset({2}),
-    )
+    columns = []
+    for number, run in enumerate(material.runs):
+        leading = [loader for loader, _ in loaders(run)[:1]]
+        charts = [made for loader in leading for make in (course, waits) if (made := make(loader, number))]
+        if charts:
+            columns.append((run.label, tuple(charts)))
+    parts: list[Part] = [_chart(bars)]
+    if len(columns) > 1:
+        parts.append(Beside(tuple(columns)))
+    else:
+        parts += [chart for _, charts in columns for chart in charts]
+    return Section("breakdown", "Where a step's time goes", tuple(parts))
+
+
+def _bars(run: Run, several: bool) -> list[Bar]:
+    pairs = [(loader, verdict) for loader, verdict in loaders(run) if verdict.steps][:_MOST_LOADERS]
+    found = []
+    for loader, verdict in pairs:
+        label = title(loader)
+        if several:
+            label = cut(run.label, 28) if len(pairs) == 1 else f"{cut(run.label, 20)}: {label}"
+        found.append((label, verdict.steps, _divided(verdict)))
+    return found
+
+
+def _divided(verdict: LoaderVerdict) -> dict[str, int]:
+    sums = {TRAINING: verdict.causes.step_ns}
+    for part in verdict.causes.parts:
+        name = RECORDING if part.stage == "record" else plain(part.cause)
+        sums[name] = sums.get(name, 0) + part.ns
+    return {name: sums[name] for name in sorted(sums, key=order) if sums[name] > 0}
+
+
+def _chart(bars: Sequence[Bar]) -> Chart:
+    values: list[dict[str, Any]] = []
+    rows: list[tuple[str, ...]] = []
+    for label, steps, sums in bars:
+        for name, ns in sums.items():
+            share = ns / sum(sums.values())
+            means = MEANS.get(name, "")
+            rows.append((label, name, took(ns / steps), percent(share), means))
+            value = {"loader": label, "part": name, "ms": ms(ns / steps), "share": round(share, 4)}
+            if share >= _LEAST_SHARE:
+                values.append({**value, "order": order(name), "means": means})
     spec = {
-        "data": {"values": [{"run": label, "part": part, "ms": ms} for label, part, ms in rows]},
+        "data": {"values": values},
+        "height": {"step": 44},
         "mark": "bar",
         "encoding": {
-            "y": {"field": "run", "type": "nominal", "title": None},
-            "x": {"field": "ms", "type": "quantitative", "title": "ms per step"},
-            "color": {"field": "part", "type": "nominal", "title": None},
+            "y": named("loader", sort=[label for label, _, _ in bars], axis={"labelLimit": 160}),
+            "x": measured("ms", "milliseconds of a step", stack="zero"),
+            "color": coloured("part", values),
+            "order": {"field": "order", "type": "quantitative"},
+            "tooltip": tips(
+                ("part", "part"),
+                ("means", "that is"),
+                ("ms", "ms per step", ".2f"),
+                ("share", "of the step", ".1%"),
+            ),
         },
     }
-    chart = Chart(
-        "breakdown-chart", "Time of a step", "Training, and waiting for data by cause.", spec, table
-    )
-    return Section("breakdown", "Where a step's time goes", (chart,))
+    columns = ("loader", "part", "per step", "share", "that is")
+    table = Table("A step's time in its parts", columns, tuple(rows), numeric=frozenset({2, 3}))
+    return Chart("breakdown-chart", "A step in its parts", " ".join(map(_told, bars)), spec, table)
 
 
-def _rows(run: Run) -> list[tuple[str, str, float]]:
-    if not run.verdict.loaders or not run.verdict.loaders[0].steps:
-        return []
-    loader = run.verdict.loaders[0]
-    return [
-        (run.label, "training", loader.causes.step_ns / loader.steps / 1e6),
-        (run.label, "waiting for data", loader.causes.wait_ns / loader.steps / 1e6),
-    ]
+def _told(bar: Bar) -> str:
+    label, steps, sums = bar
+    waiting = {name: ns for name, ns in sums.items() if name != TRAINING}
+    whole_ns = sum(sums.values())
+    text = f"{label}: a step takes {took(whole_ns / steps)}"
+    if not waiting:
+        return f"{text}, all of it training."
+    most = max(waiting, key=waiting.__getitem__)
+    return f"{text}, of which {percent(sum(waiting.values()) / whole_ns)} is waiting for data, most of it {most}."

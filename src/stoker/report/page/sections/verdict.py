@@ -1,15 +1,125 @@
-"""The answer, first of all: what the run waits for, why, and what to do about it."""
+"""The answer, first of all: what the run waits for, why, what to do first, and the figures that it rests on."""
 
 from __future__ import annotations
 
-from stoker.report.page.material import Material
-from stoker.report.page.section import Part, Prose, Section
+from typing import Any
+
+from stoker._metrics.record import LoaderRecord
+from stoker.report import reasons
+from stoker.report.page.material import Material, Run
+from stoker.report.page.section import Beside, Part, Prose, Remark, Section, Table
+from stoker.report.page.terms import cut, loaders, number, percent, title, took
+from stoker.report.screen import cost_lines
+from stoker.report.verdict import LoaderVerdict, Verdict
+
+_MOST_OTHERS = 8
 
 
 def section(material: Material) -> Section | None:
-    """For each run its sentence and its reasons."""
+    """For each run its answer, then the figures of all in one table; for a tuning what it recommends."""
     parts: list[Part] = []
-    for run in material.runs:
-        for loader in run.verdict.loaders[:1]:
-            parts += [Prose(line) for line in (loader.sentence, *loader.why)]
+    columns = tuple((run.label, tuple(_answer(run))) for run in material.runs)
+    if len(columns) == 1:
+        parts += columns[0][1]
+    elif columns:
+        parts.append(Beside(columns))
+    if material.traces is not None:
+        parts += [Prose(line.text) for line in cost_lines(material.traces.cost)]
+        parts += map(Prose, (*material.traces.why, *material.traces.notes))
+    table = _figures(material.runs)
+    if table is not None:
+        parts.append(table)
+    parts += [_tuning(each) for each in material.tunings]
     return Section("verdict", "Verdict", tuple(parts)) if parts else None
+
+
+def _answer(run: Run) -> list[Part]:
+    verdict = run.verdict
+    parts: list[Part] = []
+    if verdict.loaders:
+        first, *others = verdict.loaders
+        parts.append(_remark(first))
+        parts += [Prose(f"Also: {each.sentence}") for each in others[:_MOST_OTHERS]]
+        if len(others) > _MOST_OTHERS:
+            parts.append(Prose(f"… and {len(others) - _MOST_OTHERS} loaders more."))
+    else:
+        parts.append(Prose(verdict.headline))
+    return [*parts, *map(Prose, _notes(verdict, run))]
+
+
+def _remark(loader: LoaderVerdict) -> Remark:
+    """The cause as a card, with what to do first."""
+    finding = loader.findings[0] if loader.findings else None
+    why = " ".join(loader.why)
+    return Remark(
+        code=reasons.label(loader.causes) if loader.causes.severity != "none" else "not data",
+        severity=loader.causes.severity,
+        title=loader.sentence,
+        evidence=why or "There is nothing to divide: nobody waited.",
+        advice="" if finding is None else finding.advice,
+        edit=None if finding is None or finding.edit is None else str(finding.edit),
+        gain=None if finding is None or finding.gain is None else f"{finding.gain} ({finding.gain.how})",
+    )
+
+
+def _notes(verdict: Verdict, run: Run) -> list[str]:
+    return [*(line.text for line in cost_lines(verdict.cost)), *verdict.notes, *run.notes]
+
+
+def _figures(runs: tuple[Run, ...]) -> Table | None:
+    """One column for every run: of its loader that costs most."""
+    found = [(run, *pairs[0]) for run in runs if (pairs := loaders(run))]
+    if not found:
+        return None
+    columns = [_column(loader, verdict) for _, loader, verdict in found]
+    rows = tuple((name, *(column[name] for column in columns)) for name in columns[0])
+    names = [run.label for run, _, _ in found] if len(runs) > 1 else ["value"]
+    return Table(
+        "Key figures, of the loader that costs most",
+        ("figure", *names),
+        rows,
+        numeric=frozenset(range(1, len(names) + 1)),
+    )
+
+
+def _column(loader: LoaderRecord, verdict: LoaderVerdict) -> dict[str, str]:
+    totals = loader.totals
+    step_ns = (totals.wait_ns + totals.step_ns) / totals.steps if totals.steps else None
+    workers = "none" if loader.executor == "inline" else f"{verdict.crew.count} ({loader.executor})"
+    ready = totals.ready / totals.steps if totals.steps else None
+    return {
+        "loader": f"{title(loader)}, {loader.engine}'s",
+        "waiting for data": percent(verdict.causes.stall),
+        "samples per second": number(verdict.rows_per_s),
+        "a step, waiting included": took(step_ns),
+        "workers": workers,
+        "batches ready when asked for": percent(ready),
+        "first batch after": took(verdict.first_batch_ns),
+        "batches, epochs": f"{totals.steps:,} in {totals.epochs:,}",
+    }
+
+
+def _tuning(tuning: dict[str, Any]) -> Remark:
+    """What the tuner recommends."""
+    why = [str(each) for each in tuning.get("why") or () if isinstance(each, str)]
+    warnings = [str(each) for each in tuning.get("warnings") or () if isinstance(each, str)]
+    gain = tuning.get("gain")
+    share = gain.get("middle") if isinstance(gain, dict) else None
+    return Remark(
+        code="tuning",
+        severity="low" if tuning.get("changed") else "none",
+        title=cut(str(tuning.get("verdict") or f"A tuning of {tuning.get('target')}"), 400),
+        evidence=" ".join(why),
+        advice=" ".join(warnings),
+        edit=_edit(tuning.get("edit")),
+        gain=f"about −{share:.0%} of the step's time"
+        if isinstance(share, int | float) and share > 0
+        else None,
+    )
+
+
+def _edit(edit: Any) -> str | None:
+    if not isinstance(edit, dict) or not edit.get("after"):
+        return None
+    before = f"{edit['before']}  →  " if edit.get("before") else ""
+    return f"{before}{edit['after']}" + (f"   in {edit['site']}" if edit.get("site") else "")
