@@ -9,10 +9,12 @@ from stoker.report import screen
 from stoker.report.page.material import Material
 from stoker.report.page.section import Report
 from stoker.report.page.sections import breakdown, verdict
+from stoker.report.page.terms import percent
 from stoker.report.profiler import screen as trace_screen
 
 SECTIONS = (verdict, breakdown)
 """In the order of the page. A section that has nothing to say returns None and is left out."""
+_MOST_NAMED = 4
 
 
 def report(material: Material) -> Report:
@@ -35,12 +37,23 @@ def _headline(material: Material) -> str:
     if len(material.runs) == 1:
         return material.runs[0].verdict.headline
     if material.runs:
-        return " ".join(f"{each.label}: {each.verdict.headline}" for each in material.runs[:2])
+        return _compared(material)
     told = [str(each.get("verdict") or f"A tuning of {each.get('target')}.") for each in material.tunings]
     for each in material.diagnoses:
         count = len(each["findings"])
         told.append(f"The doctor has {count or 'no'} finding{'s' * (count != 1)} about {each['subject']}.")
     return " ".join(told)
+
+
+def _compared(material: Material) -> str:
+    """Several runs in one sentence; each one's own is in its place."""
+    told = [
+        f"{run.label} waits {percent(run.verdict.loaders[0].causes.stall)} of the time for data"
+        if run.verdict.loaders
+        else f"{run.label} handed out no batch"
+        for run in material.runs
+    ]
+    return f"{'; '.join(told[:_MOST_NAMED])}{f'; and {len(told) - _MOST_NAMED} more' * (len(told) > _MOST_NAMED)}."
 
 
 def _severity(material: Material) -> str:

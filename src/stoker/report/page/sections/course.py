@@ -12,6 +12,8 @@ from stoker.report.page.terms import TRAINING, order, percent, plain, title, too
 
 _MOST_STRETCHES = 120
 _LEAST_STRETCHES = 3
+_LEAST_REST = 0.01
+"""Of a wait: less that was not divided is not worth a colour."""
 
 
 def course(loader: LoaderRecord, number: int) -> Chart | None:
@@ -88,7 +90,7 @@ def _summary(loader: LoaderRecord, stretches: Sequence[Period]) -> str:
     worst = max(stretches, key=_waited)
     return (
         f"When {title(loader)} was waited for: most between {worst.began_ns / 1e9:.2f} s and {worst.ended_ns / 1e9:.2f} s, "
-        f"{percent(_waited(worst))} of that time. White is between epochs."
+        f"{percent(_waited(worst))} of that time. Gaps are between epochs."
     )
 
 
@@ -103,7 +105,7 @@ def _sums(period: Period) -> dict[str, int]:
         if type(ns) is int and ns > 0:
             sums[plain(str(cause))] = sums.get(plain(str(cause)), 0) + ns
     rest_ns = period.wait_ns - (sum(sums.values()) - sums[TRAINING])
-    if rest_ns > 0:
+    if rest_ns > _LEAST_REST * period.wait_ns:
         sums["unknown"] = sums.get("unknown", 0) + rest_ns
     return {name: sums[name] for name in sorted(sums, key=order) if sums[name] > 0}
 

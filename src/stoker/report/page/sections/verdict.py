@@ -18,7 +18,8 @@ _MOST_OTHERS = 8
 def section(material: Material) -> Section | None:
     """For each run its answer, then the figures of all in one table; for a tuning what it recommends."""
     parts: list[Part] = []
-    columns = tuple((run.label, tuple(_answer(run))) for run in material.runs)
+    alone = len(material.runs) == 1
+    columns = tuple((run.label, tuple(_answer(run, alone))) for run in material.runs)
     if len(columns) == 1:
         parts += columns[0][1]
     elif columns:
@@ -33,18 +34,29 @@ def section(material: Material) -> Section | None:
     return Section("verdict", "Verdict", tuple(parts)) if parts else None
 
 
-def _answer(run: Run) -> list[Part]:
+def _answer(run: Run, alone: bool) -> list[Part]:
+    """``alone``: the report's headline is this run's sentence, and stands above already."""
     verdict = run.verdict
     parts: list[Part] = []
     if verdict.loaders:
         first, *others = verdict.loaders
-        parts.append(_remark(first))
+        parts += [*map(Prose, first.why), *_first_step(first)] if alone else [_remark(first)]
         parts += [Prose(f"Also: {each.sentence}") for each in others[:_MOST_OTHERS]]
         if len(others) > _MOST_OTHERS:
             parts.append(Prose(f"… and {len(others) - _MOST_OTHERS} loaders more."))
     else:
         parts.append(Prose(verdict.headline))
     return [*parts, *map(Prose, _notes(verdict, run))]
+
+
+def _first_step(loader: LoaderVerdict) -> list[Part]:
+    """What to do first; the findings have the rest."""
+    if not loader.findings:
+        return []
+    first = loader.findings[0]
+    gain = None if first.gain is None else f"{first.gain} ({first.gain.how})"
+    edit = None if first.edit is None else str(first.edit)
+    return [Remark(first.code, first.severity, "What to do first", first.evidence, first.advice, edit, gain)]
 
 
 def _remark(loader: LoaderVerdict) -> Remark:

@@ -16,7 +16,7 @@ from stoker.report.steps import Batch, batches
 _MOST_DRAWN = 300
 _MOST_ROWS = 20
 _LEAST = 3
-_KINDS = {"first of an epoch": "series-7", "asked for too early": "wait", "was ready": "train"}
+_KINDS = {"first of an epoch": "series-7", "not ready yet": "wait", "was ready": "train"}
 
 
 def waits(loader: LoaderRecord, number: int) -> Chart | None:
@@ -93,7 +93,7 @@ def _row(batch: Batch, first: bool) -> tuple[str, ...]:
 
 
 def _kind(batch: Batch, first: bool) -> str:
-    return "first of an epoch" if first else "was ready" if batch.ready else "asked for too early"
+    return "first of an epoch" if first else "was ready" if batch.ready else "not ready yet"
 
 
 def _waited_ns(batch: Batch) -> int:
