@@ -41,8 +41,8 @@ test: setup  ## all tests: those marked serial alone, then all others two at a t
 soak: setup  ## five minutes of kills, stops, errors and early ends, every batch checked
 	$(BIN)/python -m tests.soak
 
-demo: setup  ## a quick duel with torch's DataLoader on built-in data, as a table
-	$(BIN)/python -m benchmarks --quick
+demo: setup  ## what a loader costs on this machine, and what stoker changes: a summary, and stoker-report.html
+	$(BIN)/stoker demo
 
 bench: setup  ## the whole duel, as text and JSON
 	$(BIN)/python -m benchmarks

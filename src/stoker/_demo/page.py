@@ -8,6 +8,7 @@ from typing import Any
 
 from stoker._demo import programme
 from stoker._demo.record import checked
+from stoker._demo.summary import disturbance
 from stoker._metrics.record import RunRecord
 from stoker.errors import RecordError
 from stoker.report.page import making
@@ -90,6 +91,9 @@ def _opening(record: dict[str, Any]) -> Section:
         f"The machine: {usable}; {versions}."
     )
     parts = [text]
+    disturbed = disturbance(record)
+    if disturbed:
+        parts.append(disturbed)
     if record.get("interrupted"):
         parts.append("It was interrupted: what follows is what had been measured by then.")
     return Section("demo", "What this is", tuple(map(Prose, parts)))

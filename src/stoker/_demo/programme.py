@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from stoker._demo import record
 from stoker._demo.act import Act, Stage, Tell
+from stoker._demo.bystanders import Bystanders
 from stoker._metrics.cpus import cpus
 
 ACTS = ("scaling", "gap", "memory", "killed", "doctor", "tuner", "profile")
@@ -43,6 +44,7 @@ def perform(
     limit_s = limit_s or _LIMIT_S[0 if quick else 1]
     wanted_s = {name: each.SECONDS[0 if quick else 1] for name, each in acts.items()}
     found = record.fresh(quick)
+    counted = Bystanders()
     with tempfile.TemporaryDirectory(prefix="stoker-demo-") as folder:
         for number, (name, each) in enumerate(acts.items()):
             before_s, after_s = _split(list(wanted_s.values()), number)
@@ -57,6 +59,8 @@ def perform(
             if not _perform(name, each, stage, found):
                 break
     found["seconds"] = time.monotonic() - began
+    found["others"] = counted.share()
+    found["machine"] = record.machine_facts()  # with the versions of what was imported meanwhile
     return found
 
 

@@ -15,17 +15,23 @@ VERSION = 1
 
 
 def fresh(quick: bool) -> dict[str, Any]:
-    """One without acts, of this machine, now."""
+    """One without acts, of this machine, now. ``others``: the share of the CPUs that others used meanwhile."""
     return {
         "format": FORMAT,
         "version": VERSION,
         "began_unix_ns": time.time_ns(),
-        "machine": asdict(machine.facts()),
+        "machine": machine_facts(),
         "quick": quick,
         "interrupted": False,
         "seconds": 0.0,
+        "others": None,
         "acts": {},
     }
+
+
+def machine_facts() -> dict[str, Any]:
+    """As a run record has them."""
+    return asdict(machine.facts())
 
 
 def performed(

@@ -13,6 +13,8 @@ from stoker._screen import Line
 _NARROWEST = 60
 _WIDEST = 80
 _FAILED = "red"
+_DISTURBED = 0.15
+"""A share of the CPUs for others from which on it is said."""
 
 
 def show(record: dict[str, Any], closing: Sequence[str], file: TextIO | None = None) -> None:
@@ -52,7 +54,16 @@ def _opening(record: dict[str, Any]) -> str:
     cpus = machine.get("usable") or machine.get("cpus") or "?"
     began = "Interrupted: what was measured" if record["interrupted"] else "Measured"
     quick = ", quickly" if record["quick"] else ""
-    return f"{began} on this machine, {cpus} CPUs{torch}, in {record['seconds']:.0f} s{quick}."
+    opening = f"{began} on this machine, {cpus} CPUs{torch}, in {record['seconds']:.0f} s{quick}."
+    return f"{opening} {disturbance(record)}".rstrip()
+
+
+def disturbance(record: dict[str, Any]) -> str:
+    """That other processes were in the way, when they were."""
+    share = record.get("others")
+    if not isinstance(share, float) or share < _DISTURBED:
+        return ""
+    return f"Other processes used {share:.0%} of the CPUs meanwhile: run it again when it is quiet here."
 
 
 def _whole_words(text: str, width: int) -> list[str]:

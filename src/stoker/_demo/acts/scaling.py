@@ -1,0 +1,133 @@
+"""Rows a second by the number of workers, torch's loader and stoker's, for each flavour of the dataset.
+
+What waits goes on past the number of CPUs; what computes stops there, and more workers only get in each other's way. Both kinds are
+measured in turns, and who goes first changes, so that what else the machine does falls on both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from stoker._demo import curves
+from stoker._demo.act import Stage
+from stoker._metrics.room import Gauge
+from stoker.report.page.section import Section
+
+TITLE = "Scaling"
+SECONDS = (11.0, 66.0)
+
+_ROW_S = {"sleep": 2e-3, "jpeg": 2e-3, "python": 2e-3, "stragglers": 0.5e-3}
+_MOST_COUNTS = 6
+_MOST_ROUNDS = 5
+_WINDOW_S = (0.12, 0.6)
+"""Shortest and longest count."""
+_PATIENCE = 1.4
+"""So many times its budget the first round may take: half of a curve shows nothing."""
+_WORKER_BYTES = 64 << 20
+"""What a worker takes, about: not more of them are started than fit into half of what is free."""
+
+
+def run(stage: Stage) -> dict[str, Any]:
+    """Measure it: rounds as the budget allows, the first from few workers to many, so that what is left out is the far end."""
+    from stoker._demo import flavours
+    from stoker._demo.measuring import BATCH
+
+    made: dict[str, Any] = {}
+    found: dict[str, dict[str, Any]] = {}
+    for name, (title, maker) in flavours.MAKERS.items():
+        entry = {"name": name, "title": title, "row_ms": None, "left_out": None, "points": {}}
+        stage.tell(f"sizing {title}", 0.0)
+        try:
+            made[name] = maker(_ROW_S[name])
+            entry["row_ms"] = made[name].row_s * 1e3
+        except flavours.FlavourMissing as missing:
+            entry["left_out"] = str(missing)
+        found[name] = entry
+    counted = counts(stage.cpus, quick=stage.quick, available_bytes=Gauge().read().available_bytes)
+    rounds = _rounds(stage, made, found, counted)
+    for entry in found.values():
+        entry["points"] = [
+            each for each in entry["points"].values() if all(each[kind]["rates"] for kind in curves.LOADERS)
+        ]
+    return {
+        "cpus": stage.cpus,
+        "batch": BATCH,
+        "counts": counted,
+        "rounds": rounds,
+        "flavours": list(found.values()),
+    }
+
+
+def lines(result: dict[str, Any]) -> list[str]:
+    """The far end of the curves, as a table, and where they bend."""
+    return curves.lines(result)
+
+
+def headline(result: dict[str, Any]) -> str:
+    """What the demo comes down to."""
+    return curves.headline(result)
+
+
+def sections(result: dict[str, Any]) -> list[Section]:
+    """A curve for each flavour, and what too many workers cost."""
+    return curves.sections(result)
+
+
+def counts(cpus: int, *, quick: bool, available_bytes: int | None = None) -> list[int]:
+    """How many workers are tried: none, a few in between, as many as CPUs, and more than that."""
+    top = (2 if quick or cpus > 4 else 4) * cpus
+    if available_bytes is not None:
+        top = max(cpus, min(top, available_bytes // 2 // _WORKER_BYTES))
+    doubled = [2**power for power in range(1, top.bit_length()) if 2**power <= top]
+    found = sorted({cpus, top} if quick else {cpus, top, *doubled})
+    while len(found) > _MOST_COUNTS - 1:
+        spare = [place for place in range(1, len(found) - 1) if found[place] != cpus]
+        found.pop(min(spare, key=lambda place: found[place + 1] / found[place - 1]))
+    return [0, *found]
+
+
+def _rounds(stage: Stage, made: dict[str, Any], found: dict[str, dict[str, Any]], counted: list[int]) -> int:
+    """Measure until the budget is spent; how many rounds were whole."""
+    from stoker._demo import flavours
+    from stoker._demo.measuring import stretch
+
+    began = time.monotonic()
+    rounds = _MOST_ROUNDS if not stage.quick else 1
+    waiting = rounds * len(counted) * len(made) * len(curves.LOADERS)
+    overhead_s = 0.1
+    for number in range(rounds):
+        for workers, name, kind in _turns(number, counted, list(made)):
+            spent_s = time.monotonic() - began
+            if spent_s >= stage.budget_s * (_PATIENCE if number == 0 else 1):
+                return number
+            title = flavours.MAKERS[name][0]
+            stage.tell(f"{title}, {workers} workers, {kind}", spent_s / stage.budget_s)
+            share_s = (stage.budget_s - spent_s) / waiting - overhead_s
+            window_s = max(_WINDOW_S[0], min(_WINDOW_S[1], share_s))
+            seen = stretch(kind, made[name], workers, window_s)
+            waiting -= 1
+            took_s = time.monotonic() - began - spent_s
+            overhead_s += 0.2 * (took_s - window_s - overhead_s)
+            _note(found[name]["points"], workers, kind, seen)
+    return rounds
+
+
+def _turns(number: int, counted: list[int], names: list[str]) -> Iterator[tuple[int, str, str]]:
+    """One round: who is measured when. Of the two kinds, the other goes first every time."""
+    for place, workers in enumerate(counted):
+        for other, name in enumerate(names):
+            kinds = curves.LOADERS if (number + place + other) % 2 == 0 else curves.LOADERS[::-1]
+            for kind in kinds:
+                yield workers, name, kind
+
+
+def _note(points: dict[int, Any], workers: int, kind: str, seen: Any) -> None:
+    empty = {each: {"rates": [], "first_ms": [], "cpu_ms": [], "switches": []} for each in curves.LOADERS}
+    point = points.setdefault(workers, {"workers": workers, **empty})[kind]
+    point["rates"].append(seen.rate)
+    point["first_ms"].append(seen.first_s * 1e3)
+    if seen.cpu_s is not None:
+        point["cpu_ms"].append(seen.cpu_s / seen.rows * 1e3)
+        point["switches"].append(seen.switches / seen.rows * 1e3)

@@ -1,0 +1,31 @@
+"""How much of the machine other processes used while the demo ran: what was measured then is worth less."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from stoker._metrics.machine import Dials
+
+
+class Bystanders:
+    """Counts from when it is made. Our own workers count as ours once they have ended."""
+
+    def __init__(self) -> None:
+        self._dials = Dials()
+        self._busy_ns = self._dials.read().busy_cpu_ns
+        self._own_s = _own_s()
+        self._began = time.monotonic()
+
+    def share(self) -> float | None:
+        """Of the machine's CPU time since then, 0 to 1; None where the kernel does not tell."""
+        busy_ns, spent_s = self._dials.read().busy_cpu_ns, time.monotonic() - self._began
+        if busy_ns is None or self._busy_ns is None or spent_s <= 0:
+            return None
+        others_s = (busy_ns - self._busy_ns) / 1e9 - (_own_s() - self._own_s)
+        return max(0.0, min(1.0, others_s / spent_s / (os.cpu_count() or 1)))
+
+
+def _own_s() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

@@ -1,0 +1,115 @@
+"""One loader at work for a moment: its first batch, and how many rows a second it gives once it is under way.
+
+Both kinds are made with the same arguments, torch's workers as torch recommends: persistent, with its own prefetching.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import torch.utils.data
+
+import stoker
+
+TORCH, STOKER = "torch", "stoker"
+LOADERS = (TORCH, STOKER)
+BATCH = 8
+_FEWEST = 2
+"""Batches that are counted, however long they take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What was seen. ``cpu_s`` and ``switches`` are the workers' during the count, taken from them by others; None: not told."""
+
+    first_s: float
+    """From ``iter()`` to the first batch, the start of the workers included."""
+    rows: int
+    seconds: float
+    cpu_s: float | None
+    switches: int | None
+
+    @property
+    def rate(self) -> float:
+        """Rows a second."""
+        return self.rows / self.seconds
+
+
+@contextmanager
+def loader_of(kind: str, dataset: Any, workers: int, **more: Any) -> Iterator[Any]:
+    """A loader of this kind; its workers have ended behind this."""
+    made = torch.utils.data.DataLoader if kind == TORCH else stoker.DataLoader
+    given: dict[str, Any] = {"batch_size": BATCH, "num_workers": workers, "persistent_workers": workers > 0}
+    loader = made(dataset, worker_init_fn=deaf if workers else None, **{**given, **more})
+    try:
+        yield loader
+    finally:
+        close(loader)
+
+
+def close(loader: Any) -> None:
+    """End the workers of a loader, of either kind."""
+    if isinstance(loader, stoker.DataLoader):
+        loader.close()
+        return
+    iterator, loader._iterator = loader._iterator, None
+    shut = getattr(iterator, "_shutdown_workers", None)
+    if shut is not None:
+        shut()
+
+
+def deaf(worker: int) -> None:
+    """Ctrl-C is for the command, which ends its workers; torch's would each print a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def stretch(kind: str, dataset: Any, workers: int, seconds: float) -> Stretch:
+    """Let it come under way, and count for ``seconds``. The consumer only drops. Main thread."""
+    with loader_of(kind, dataset, workers) as loader:
+        began = time.perf_counter()
+        batches = iter(loader)
+        next(batches)
+        first_s = time.perf_counter() - began
+        for _ in range(max(1, 2 * workers)):  # what was made before anybody was slowed down by the others
+            next(batches)
+            if time.perf_counter() - began > first_s + seconds:
+                break
+        before = toll()
+        rows, start = 0, time.perf_counter()
+        while True:
+            next(batches)
+            rows += BATCH
+            spent = time.perf_counter() - start
+            if spent >= seconds and rows >= _FEWEST * BATCH:
+                break
+        after = toll()
+    told = before is not None and after is not None and workers > 0
+    cpu_s, switches = (
+        (after[0] - before[0], after[1] - before[1]) if told and before and after else (None, None)
+    )
+    return Stretch(first_s, rows, spent, cpu_s, switches)
+
+
+def toll() -> tuple[float, int] | None:
+    """CPU seconds of all workers so far, and how often one was taken off its CPU. None where the system does not tell."""
+    cpu_s, switches = 0.0, 0
+    try:
+        children = psutil.Process(os.getpid()).children(recursive=True)
+    except psutil.Error:
+        return None
+    for each in children:
+        with suppress(psutil.NoSuchProcess):
+            try:
+                times, switched = each.cpu_times(), each.num_ctx_switches()
+            except (psutil.AccessDenied, NotImplementedError):
+                return None
+            cpu_s += times.user + times.system
+            switches += switched.involuntary
+    return cpu_s, switches
