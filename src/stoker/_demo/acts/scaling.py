@@ -37,7 +37,7 @@ def run(stage: Stage) -> dict[str, Any]:
     made: dict[str, Any] = {}
     found: dict[str, dict[str, Any]] = {}
     for name, (title, maker) in flavours.MAKERS.items():
-        entry = {"name": name, "title": title, "row_ms": None, "left_out": None, "points": {}}
+        entry: dict[str, Any] = {"name": name, "title": title, "row_ms": None, "left_out": None, "points": {}}
         stage.tell(f"sizing {title}", 0.0)
         try:
             made[name] = maker(_ROW_S[name])
@@ -124,7 +124,9 @@ def _turns(number: int, counted: list[int], names: list[str]) -> Iterator[tuple[
 
 
 def _note(points: dict[int, Any], workers: int, kind: str, seen: Any) -> None:
-    empty = {each: {"rates": [], "first_ms": [], "cpu_ms": [], "switches": []} for each in curves.LOADERS}
+    empty: dict[str, Any] = {
+        each: {"rates": [], "first_ms": [], "cpu_ms": [], "switches": []} for each in curves.LOADERS
+    }
     point = points.setdefault(workers, {"workers": workers, **empty})[kind]
     point["rates"].append(seen.rate)
     point["first_ms"].append(seen.first_s * 1e3)
