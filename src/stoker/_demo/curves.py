@@ -49,11 +49,11 @@ def goes_on(flavour: dict[str, Any], cpus: int) -> bool | None:
 
 
 def compared(point: dict[str, Any]) -> str:
-    """stoker's rate beside torch's, in words."""
+    """stoker's rate as many times torch's, unless there is no telling them apart."""
     found = ratio(point)
     if abs(found - 1) < _ALIKE:
         return "alike"
-    return f"stoker {found:.1f}×" if found > 1 else f"torch {1 / found:.1f}×"
+    return f"{found:.1f}×"
 
 
 def lines(result: dict[str, Any]) -> list[str]:
@@ -72,7 +72,7 @@ def lines(result: dict[str, Any]) -> list[str]:
     for kind in LOADERS:
         gains = {each["name"]: f"{gain(each, at[each['name']], kind):.1f}×" for each in flavours}
         found.append(row(kind, gains))
-    return [*found, f"{_bend(result)} stoker to torch: {_standing(at)}."]
+    return [*found, _bend(result), f"stoker beside torch: {_standing(at)}."]
 
 
 def headline(result: dict[str, Any]) -> str:
@@ -205,7 +205,7 @@ def _table(flavour: dict[str, Any]) -> Table:
         "stoker",
         "first batch: torch",
         "stoker",
-        "faster",
+        "stoker to torch",
     )
     rows = []
     for point in flavour["points"]:
@@ -261,23 +261,28 @@ def _bend(result: dict[str, Any], titles: bool = False) -> str:
     stopped = [each["title" if titles else "name"] for each, on in known if on is False]
     cpus = f"the {result['cpus']} CPUs" if result["cpus"] > 1 else "the one CPU"
     if going and stopped:
-        return f"Past {cpus}: more gain for {_listed(going)}, none for {_listed(stopped)}."
+        return f"Past {cpus} {_listed(going)} {_verb(going, 'gain')} more, {_listed(stopped)} {_verb(stopped, 'do')} not."
     if going or stopped:
-        return f"Past {cpus}: {'more' if going else 'no more'} gain for {_listed(going or stopped)}."
+        return f"Past {cpus} {_listed(going or stopped)} {_verb(going or stopped, 'gain')} {'' if going else 'no '}more."
     return f"More workers than {cpus} were not tried."
 
 
 def _standing(at: dict[str, dict[str, Any]]) -> str:
     """Who is faster, by name: those that are alike together."""
     words = {name: compared(point) for name, point in at.items()}
-    apart = [f"{name} {word}" for name, word in words.items() if word != "alike"]
+    apart = [f"{word} {name}" for name, word in words.items() if word != "alike"]
     alike = [name for name, word in words.items() if word == "alike"]
-    return ", ".join([*apart, *([f"alike for {_listed(alike)}"] if alike else [])])
+    return "; ".join([*apart, *([f"alike: {', '.join(alike)}"] if alike else [])])
 
 
 def _point(flavour: dict[str, Any], workers: int) -> dict[str, Any]:
     found: dict[str, Any] = [each for each in flavour["points"] if each["workers"] <= workers][-1]
     return found
+
+
+def _verb(names: Sequence[str], verb: str) -> str:
+    """For one flavour or several; that of the stragglers is more than one by itself."""
+    return verb if len(names) > 1 or names[0] == "stragglers" else {"gain": "gains", "do": "does"}[verb]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ Both kinds are made with the same arguments, torch's workers as torch recommends
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -70,17 +71,17 @@ def deaf(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def stretch(kind: str, dataset: Any, workers: int, seconds: float) -> Stretch:
-    """Let it come under way, and count for ``seconds``. The consumer only drops. Main thread."""
+def stretch(kind: str, dataset: Any, workers: int, seconds: float, settle_s: float = 0.0) -> Stretch:
+    """Let it come under way, for ``settle_s`` at least, and count for ``seconds``. The consumer only drops. Main thread.
+
+    Workers of both kinds have things to do with their first batches that they do once.
+    """
     with loader_of(kind, dataset, workers) as loader:
         began = time.perf_counter()
         batches = iter(loader)
         next(batches)
         first_s = time.perf_counter() - began
-        for _ in range(max(1, 2 * workers)):  # what was made before anybody was slowed down by the others
-            next(batches)
-            if time.perf_counter() - began > first_s + seconds:
-                break
+        _settle(batches, 2 * workers, settle_s, settle_s + seconds)
         before = toll()
         rows, start = 0, time.perf_counter()
         while True:
@@ -95,6 +96,16 @@ def stretch(kind: str, dataset: Any, workers: int, seconds: float) -> Stretch:
         (after[0] - before[0], after[1] - before[1]) if told and before and after else (None, None)
     )
     return Stretch(first_s, rows, spent, cpu_s, switches)
+
+
+def _settle(batches: Iterator[Any], fewest: int, least_s: float, most_s: float) -> None:
+    """Take batches until both so many have come and so much time has passed, or a longer time alone."""
+    began = time.perf_counter()
+    for taken in itertools.count():
+        spent_s = time.perf_counter() - began
+        if (taken >= fewest and spent_s >= least_s) or spent_s >= most_s:
+            return
+        next(batches)
 
 
 def toll() -> tuple[float, int] | None:

@@ -20,9 +20,11 @@ SECONDS = (11.0, 66.0)
 
 _ROW_S = {"sleep": 2e-3, "jpeg": 2e-3, "python": 2e-3, "stragglers": 0.5e-3}
 _MOST_COUNTS = 6
-_MOST_ROUNDS = 5
+_ROUNDS = (1, 3)
+"""Quick, and whole."""
 _WINDOW_S = (0.12, 0.6)
 """Shortest and longest count."""
+_SETTLE_S = (0.15, 0.25)
 _PATIENCE = 1.4
 """So many times its budget the first round may take: half of a curve shows nothing."""
 _WORKER_BYTES = 64 << 20
@@ -94,10 +96,10 @@ def _rounds(stage: Stage, made: dict[str, Any], found: dict[str, dict[str, Any]]
     from stoker._demo.measuring import stretch
 
     began = time.monotonic()
-    rounds = _MOST_ROUNDS if not stage.quick else 1
-    waiting = rounds * len(counted) * len(made) * len(curves.LOADERS)
-    overhead_s = 0.1
-    for number in range(rounds):
+    rounds, settle_s = (each[0 if stage.quick else 1] for each in (_ROUNDS, _SETTLE_S))
+    waiting = int(rounds) * len(counted) * len(made) * len(curves.LOADERS)
+    overhead_s = 0.1 + settle_s
+    for number in range(int(rounds)):
         for workers, name, kind in _turns(number, counted, list(made)):
             spent_s = time.monotonic() - began
             if spent_s >= stage.budget_s * (_PATIENCE if number == 0 else 1):
@@ -106,12 +108,12 @@ def _rounds(stage: Stage, made: dict[str, Any], found: dict[str, dict[str, Any]]
             stage.tell(f"{title}, {workers} workers, {kind}", spent_s / stage.budget_s)
             share_s = (stage.budget_s - spent_s) / waiting - overhead_s
             window_s = max(_WINDOW_S[0], min(_WINDOW_S[1], share_s))
-            seen = stretch(kind, made[name], workers, window_s)
+            seen = stretch(kind, made[name], workers, window_s, settle_s)
             waiting -= 1
             took_s = time.monotonic() - began - spent_s
             overhead_s += 0.2 * (took_s - window_s - overhead_s)
             _note(found[name]["points"], workers, kind, seen)
-    return rounds
+    return int(rounds)
 
 
 def _turns(number: int, counted: list[int], names: list[str]) -> Iterator[tuple[int, str, str]]:
