@@ -1,8 +1,13 @@
-"""The three examples of the seed text on runtime errors: they simply work, under every start method."""
+"""The examples, as a user has them: three that fail with torch's loader, under every start method; five to copy, copied."""
 
 from __future__ import annotations
 
 import pickle
+import re
+import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +93,92 @@ def test_threads_of_opencv_are_diagnosed() -> None:
     """On a machine of one CPU OpenCV has one thread."""
     found = stoker.doctor("examples/opencv_workers.py:loader", select=["STK307"]).findings
     assert [(each.code, each.where) for each in found] == [("STK307", "cv2")] * (cv2.getNumThreads() > 1)
+
+
+BOUND_S = 100
+"""How long a script may take; it only bounds a failure."""
+
+
+def started(
+    folder: Path, name: str, *arguments: str, launcher: tuple[str, ...] = ()
+) -> subprocess.Popen[str]:
+    """An example that was copied into a folder, where nothing else is, and is run there."""
+    shutil.copy(warm.ROOT / "examples" / name, folder)
+    return subprocess.Popen(
+        [sys.executable, *launcher, name, *arguments],
+        cwd=folder,
+        env=warm.environment(STOKER_PROFILES="off"),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def ended(process: subprocess.Popen[str], code: int = 0) -> str:
+    """What it printed."""
+    try:
+        out, err = process.communicate(timeout=BOUND_S)
+    except BaseException:
+        process.terminate()  # torchrun ends its ranks
+        process.communicate()
+        raise
+    assert process.returncode == code, out + err
+    return out
+
+
+def percents(said: str) -> list[float]:
+    return [float(each) for each in re.findall(r"([\d.]+)%", said)]
+
+
+def test_image_classification(tmp_path: Path) -> None:
+    said = ended(started(tmp_path, "image_classification.py", "--pictures", "320", "--epochs", "3"))
+    before, *epochs = percents(said)
+    assert before < 40
+    assert epochs[-1] > max(60, before)
+    assert re.search(r"train: 30 batches, \d+ workers, waited [\d.]+ s for data", said)
+    assert "check: 8 batches" in said
+
+
+def test_ragged_text(tmp_path: Path) -> None:
+    said = ended(started(tmp_path, "ragged_text.py", "--texts", "900", "--epochs", "2"))
+    shuffled, like_to_like, *epochs = percents(said)
+    assert like_to_like < shuffled / 2
+    assert epochs[-1] > 95
+    assert said.count("of 900 texts") == 2
+
+
+def test_iterable_shards(tmp_path: Path) -> None:
+    said = ended(started(tmp_path, "iterable_shards.py", "--shards", "4", "--lines", "50"))
+    assert "not shared out: 484 lines, 242 of 242 different ones, each 2 times" in said
+    assert "every worker reads the whole stream" in said
+    assert "\nshared out: 242 lines, 242 of 242 different ones, each 1 times" in said
+    assert "gone on with 1: 242 lines, 242 of 242 different ones, each 1 times" in said
+
+
+def test_ddp_torchrun(tmp_path: Path) -> None:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    arguments = ("--samples", "301", "--sampler", "elastic", "torch")
+    said = ended(started(tmp_path, "ddp_torchrun.py", *arguments, launcher=launcher))
+    assert said.count("ElasticDistributedSampler, epoch") == 2
+    assert said.count("samples: 151 + 151, each of 301 once, 1 to fill up") == 4
+    assert said.count("weights and gradients are the same on all ranks") == 4
+
+
+def test_resume_after_kill(tmp_path: Path) -> None:
+    """All three at once: the one that is killed and goes on, and one that never was stopped."""
+    few = ("--samples", "320", "--epochs", "2")
+    whole = started(tmp_path, "resume_after_kill.py", "--folder", "whole", *few)
+    killed = started(tmp_path, "resume_after_kill.py", "--folder", "run", "--kill-at", "30", *few)
+    assert ended(killed, -signal.SIGKILL) == "killed in epoch 1 after step 30\n"
+    again = started(tmp_path, "resume_after_kill.py", "--folder", "run", "--num-workers", "0", *few)
+    on, digests = ended(again).splitlines()
+    assert on == "going on in epoch 1 after step 24"
+    assert ended(whole).splitlines() == [digests]
+    assert re.fullmatch(r"40 steps; batches [0-9a-f]{16}; weights [0-9a-f]{16}", digests)
+
+
+def test_the_list_of_examples_is_complete() -> None:
+    listed = set(re.findall(r"\((\w+\.py)\)", (warm.ROOT / "examples/README.md").read_text()))
+    there = {path.name for path in (warm.ROOT / "examples").glob("*.py")}
+    assert listed == there - {"__init__.py", "duel.py"}
