@@ -8,11 +8,31 @@ from stoker._core.finding import SEVERITIES
 from stoker.report import screen
 from stoker.report.page.material import Material
 from stoker.report.page.section import Report
-from stoker.report.page.sections import breakdown, memory, verdict
+from stoker.report.page.sections import (
+    blame,
+    breakdown,
+    findings,
+    lanes,
+    machine,
+    memory,
+    slowest,
+    traces,
+    verdict,
+)
 from stoker.report.page.terms import percent
 from stoker.report.profiler import screen as trace_screen
 
-SECTIONS = (verdict, breakdown, memory)
+SECTIONS = (
+    verdict,
+    traces,
+    breakdown,
+    findings,
+    lanes,
+    memory,
+    blame,
+    slowest,
+    machine,
+)
 """In the order of the page. A section that has nothing to say returns None and is left out."""
 _MOST_NAMED = 4
 

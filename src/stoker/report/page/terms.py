@@ -49,6 +49,7 @@ MEANS = {
     **{name.replace("_", "-"): text for name, text in reasons.NAMES.items()},
 }
 _LONGEST = 48
+_LEAST_PERCENT = 0.0005
 
 
 def plain(name: str) -> str:
@@ -108,6 +109,8 @@ def percent(share: float | None) -> str:
     """ "4.2 %", "54 %"."""
     if share is None or not math.isfinite(share):
         return "not measured"
+    if 0 < share < _LEAST_PERCENT:
+        return "< 0.1 %"
     return f"{share:.1%}".replace("%", " %") if 0 < share < 0.0995 else f"{share:.0%}".replace("%", " %")
 
 

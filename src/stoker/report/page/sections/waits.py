@@ -10,8 +10,9 @@ from stoker._metrics.record import LoaderRecord
 from stoker.errors import RecordError
 from stoker.report.page.encoding import coloured, measured, tips
 from stoker.report.page.section import Chart, Table
+from stoker.report.page.stretch import numbered
 from stoker.report.page.terms import ms, title, took
-from stoker.report.steps import Batch, batches
+from stoker.report.steps import Batch
 
 _MOST_DRAWN = 300
 _MOST_ROWS = 20
@@ -22,7 +23,7 @@ _KINDS = {"first of an epoch": "series-7", "not ready yet": "wait", "was ready":
 def waits(loader: LoaderRecord, number: int) -> Chart | None:
     """Of one loader; None without a table of steps. ``number`` tells runs apart."""
     try:
-        found = list(batches(loader))
+        found = numbered(loader)
     except RecordError:
         return None  # the lanes say so
     if len(found) < _LEAST:

@@ -1,0 +1,165 @@
+"""A stretch of a run as bars on lanes: the training loop, the workers, and the batches that lay ready between them. Pure."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from stoker._metrics.record import LoaderRecord
+from stoker.report.steps import Batch, Part, batches
+
+LOOP = "training loop"
+READY = "ready"
+_MOST_BARS = 400
+_BEFORE, _AFTER = 10, 22
+"""Batches around the one that was waited for longest."""
+_MOST_READY = 8
+"""Lanes for batches that lie ready: deeper ones are counted, not drawn."""
+_LONG_GAP_NS = 10_000_000_000
+"""A longer pause between two batches is no step (Totals.idle_ns)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What somebody did from one moment to another, and for which batch."""
+
+    lane: str
+    doing: str
+    began_ns: int
+    ended_ns: int
+    batch: Batch
+    part: Part | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Bars that lie within a time, and the lanes in the order of a page. ``worst`` is the batch that was waited for longest."""
+
+    bars: tuple[Bar, ...]
+    lanes: tuple[str, ...]
+    began_ns: int
+    ended_ns: int
+    worst: Batch
+    batches: int
+    measured: bool
+    """Whether it is known when workers were at it."""
+    hidden: int
+    """Batches that lay ready beyond the lanes there are."""
+
+
+def numbered(loader: LoaderRecord) -> list[Batch]:
+    """The batches of a loader, with epochs counted on: pools that are made anew count theirs from the beginning.
+
+    Raises RecordError for a table that is damaged.
+    """
+    found = list(batches(loader))
+    epochs = [found[0].epoch] if found else []
+    for before, after in itertools.pairwise(found):
+        more = 0 if before.goes_on else max(1, after.epoch - before.epoch)
+        if after.epoch == before.epoch and loader.steps_dropped and after.seq > before.seq:
+            more = 0  # some of the same epoch are left out
+        epochs.append(epochs[-1] + more)
+    for batch, epoch in zip(found, epochs, strict=True):
+        batch.epoch = epoch
+    return found
+
+
+def around_worst(found: Sequence[Batch]) -> Stretch | None:
+    """The batches around the longest wait that did not begin an epoch; None without batches."""
+    if not found:
+        return None
+    later = [
+        number
+        for number, (before, after) in enumerate(itertools.pairwise(found), 1)
+        if after.epoch == before.epoch
+    ]
+    middle = max(
+        later or range(len(found)), key=lambda number: found[number].given_ns - found[number].asked_ns
+    )
+    shown = list(found[max(0, middle - _BEFORE) : middle + _AFTER])
+    while len(shown) > 2 and sum(2 + 4 * max(1, len(each.parts)) for each in shown) > _MOST_BARS:
+        shown = shown[1:] if shown[-1] is found[middle] else shown[:-1]
+    return _drawn(shown, found[middle])
+
+
+def _drawn(shown: Sequence[Batch], worst: Batch) -> Stretch:
+    began_ns, ended_ns = shown[0].asked_ns, max(each.given_ns for each in shown)
+    loop = [bar for batch, after in itertools.zip_longest(shown, shown[1:]) for bar in _loop(batch, after)]
+    ended_ns = max([ended_ns, *(bar.ended_ns for bar in loop)])
+    workers = [bar for batch in shown for part in batch.parts for bar in _worker(batch, part)]
+    ready, hidden = _ready(shown)
+    bars = [
+        Bar(
+            each.lane,
+            each.doing,
+            max(began_ns, each.began_ns),
+            min(ended_ns, each.ended_ns),
+            each.batch,
+            each.part,
+        )
+        for each in (*loop, *workers, *ready)
+        if each.ended_ns > began_ns and each.began_ns < ended_ns and each.ended_ns > each.began_ns
+    ]
+    numbers = sorted(
+        {part.worker for batch in shown for part in batch.parts if part.measured and part.worker >= 0}
+    )
+    lanes = (LOOP, *(f"worker {number}" for number in numbers), *dict.fromkeys(bar.lane for bar in ready))
+    return Stretch(tuple(bars), lanes, began_ns, ended_ns, worst, len(shown), bool(workers), hidden)
+
+
+def _loop(batch: Batch, after: Batch | None) -> Iterator[Bar]:
+    yield Bar(LOOP, "waiting for data", batch.asked_ns, batch.given_ns, batch)
+    if after is not None and batch.goes_on and 0 < after.asked_ns - batch.given_ns < _LONG_GAP_NS:
+        yield Bar(LOOP, "training", batch.given_ns, after.asked_ns, batch)
+
+
+def _worker(batch: Batch, part: Part) -> Iterator[Bar]:
+    """What is done without workers is the loop's own, and in its lane already."""
+    if part.worker < 0 or not part.measured:
+        return
+    stages = list(part.stages()) or [("fetch", part.received_ns, part.sent_ns)]
+    for stage, began_ns, ended_ns in stages:
+        yield Bar(f"worker {part.worker}", stage.replace("_", "-"), began_ns, ended_ns, batch, part)
+
+
+def _ready(shown: Sequence[Batch]) -> tuple[list[Bar], int]:
+    """From the moment a batch was made until it was taken: held back while one before it was not made, then ahead of time."""
+    spans = []
+    earlier_ns, epoch = 0, None
+    for batch in shown:
+        if batch.epoch != epoch:
+            earlier_ns, epoch = 0, batch.epoch
+        made_ns, taken_ns = batch.made_ns, batch.got_ns
+        if made_ns and taken_ns > made_ns and any(part.worker >= 0 for part in batch.parts):
+            spans.append((made_ns, min(taken_ns, max(made_ns, earlier_ns)), taken_ns, batch))
+        earlier_ns = max(earlier_ns, made_ns)
+    bars: list[Bar] = []
+    hidden = 0
+    for lane, (made_ns, free_ns, taken_ns, batch) in _lanes(spans):
+        if lane >= _MOST_READY:
+            hidden += 1
+            continue
+        name = f"{READY} {lane + 1}"
+        bars.append(Bar(name, "ready, held by order", made_ns, free_ns, batch))
+        bars.append(Bar(name, "ready ahead of time", free_ns, taken_ns, batch))
+    return sorted(bars, key=lambda each: each.lane), hidden
+
+
+def _lanes(
+    spans: list[tuple[int, int, int, Batch]],
+) -> Iterator[tuple[int, tuple[int, int, int, Batch]]]:
+    """Each on the first lane that is free then."""
+    taken: list[tuple[int, int]] = []
+    free: list[int] = []
+    count = 0
+    for span in sorted(spans, key=lambda each: each[0]):
+        while taken and taken[0][0] <= span[0]:
+            heapq.heappush(free, heapq.heappop(taken)[1])
+        if not free:
+            heapq.heappush(free, count)
+            count += 1
+        lane = heapq.heappop(free)
+        heapq.heappush(taken, (span[2], lane))
+        yield lane, span
