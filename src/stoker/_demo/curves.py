@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from stoker.report.page.section import Beside, Chart, Part, Prose, Section, Table
+from stoker.report.page.theme import colour
 
 TORCH, STOKER = "torch", "stoker"
 LOADERS = (TORCH, STOKER)
@@ -80,14 +81,13 @@ def headline(result: dict[str, Any]) -> str:
     flavours = measured(result)
     if not flavours:
         return "There was no time to measure anything."
-    cpus = result["cpus"]
+    workers = min(each["points"][-1]["workers"] for each in flavours)
+    at = {each["title"]: _point(each, workers) for each in flavours}
     ends = ", ".join(
-        f"{each['title']} gains {max(gain(each, each['points'][-1], kind) for kind in LOADERS):.1f}×"
+        f"{each['title']} {max(gain(each, at[each['title']], kind) for kind in LOADERS):.1f}×"
         for each in flavours
     )
-    workers = min(each["points"][-1]["workers"] for each in flavours)
-    standing = _standing({each["title"]: _point(each, workers) for each in flavours})
-    return f"On {cpus} CPUs, {workers} workers: {ends}. {_bend(result, titles=True)} stoker beside torch: {standing}."
+    return f"{workers} workers on {result['cpus']} CPUs gain: {ends}. stoker beside torch: {_standing(at)}."
 
 
 def sections(result: dict[str, Any]) -> list[Section]:
@@ -127,11 +127,14 @@ def _chart(flavour: dict[str, Any], cpus: int) -> Chart:
         for each in flavour["points"]
     ]
     x = {"field": "workers", "type": "ordinal", "sort": counts, "title": "workers", "axis": {"labelAngle": 0}}
-    colour = {
+    series = {
         "field": "loader",
         "type": "nominal",
         "title": None,
-        "scale": {"domain": [TORCH, STOKER, IDEAL]},
+        "scale": {
+            "domain": [TORCH, STOKER, IDEAL],
+            "range": [colour(TORCH), colour(STOKER), colour("quiet")],
+        },
     }
     y = {"field": "gain", "type": "quantitative", "title": "gain over no workers", "scale": {"zero": True}}
     told = [
@@ -145,7 +148,7 @@ def _chart(flavour: dict[str, Any], cpus: int) -> Chart:
         {
             "data": {"values": ideal},
             "mark": {"type": "line", "strokeDash": [5, 4], "strokeWidth": 1.5},
-            "encoding": {"x": x, "y": y, "color": colour},
+            "encoding": {"x": x, "y": y, "color": series},
         },
         {
             "mark": {"type": "rule", "strokeWidth": 2},
@@ -153,12 +156,12 @@ def _chart(flavour: dict[str, Any], cpus: int) -> Chart:
                 "x": x,
                 "y": {"field": "low", "type": "quantitative"},
                 "y2": {"field": "high"},
-                "color": colour,
+                "color": series,
             },
         },
         {
             "mark": {"type": "line", "point": {"size": 60}, "strokeWidth": 2.5},
-            "encoding": {"x": x, "y": y, "color": colour, "tooltip": told},
+            "encoding": {"x": x, "y": y, "color": series, "tooltip": told},
         },
     ]
     if str(cpus) in counts:
@@ -178,7 +181,7 @@ def _chart(flavour: dict[str, Any], cpus: int) -> Chart:
         f" {gain(flavour, last, TORCH):.1f}×, stoker {gain(flavour, last, STOKER):.1f}×."
     )
     spec = {"data": {"values": values}, "layer": layers}
-    title = f"{_capital(flavour['title'])}: {flavour['row_ms']:.1f} ms a row"
+    title = f"{flavour['row_ms']:.1f} ms a row"
     return Chart(f"scaling-{flavour['name']}", title, summary, spec, _table(flavour))
 
 

@@ -39,7 +39,7 @@ def report(record: Any) -> Report:
     return Report(
         title="stoker demo",
         headline=headline or "Nothing was measured.",
-        severity="none",
+        severity="",
         sections=tuple(_distinct([_opening(record), *sections])),
         raw={"demo": record},
     )

@@ -127,6 +127,20 @@ def _tell(record: dict[str, Any], closing: list[str], as_json: bool) -> None:
     summary.show(record, closing)
 
 
+class _ByAct:
+    """Lines, and one at once when an act begins."""
+
+    def __init__(self) -> None:
+        self._act = ""
+        self._lines = Lines()
+
+    def tell(self, what: str, share: float) -> None:
+        act = what.partition(":")[0]
+        if act != self._act:
+            self._act, self._lines = act, Lines()
+        self._lines.tell(what, share)
+
+
 @contextmanager
 def _progress() -> Iterator[Tell]:
     """A bar on standard error that goes when it is done; lines where that is no terminal.
@@ -134,7 +148,7 @@ def _progress() -> Iterator[Tell]:
     It is drawn when something is told, and not by a thread: workers are forked meanwhile, and times are taken.
     """
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield Lines().tell
+        yield _ByAct().tell
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn

@@ -12,6 +12,7 @@ from typing import Any
 
 from stoker._demo.act import Stage
 from stoker.report.page.section import Chart, Code, Prose, Section, Table
+from stoker.report.page.theme import colour
 
 TITLE = "Epoch gap"
 SECONDS = (2.5, 8.0)
@@ -60,19 +61,13 @@ def run(stage: Stage) -> dict[str, Any]:
 def lines(result: dict[str, Any]) -> list[str]:
     """Every way's median."""
     found = {name: median(each) for name, each in result["gaps_ms"].items() if each}
-    torch = [
-        f"{found[name]:.0f} ms{how}"
-        for name, how in (("torch", ""), ("torch, persistent", " persistent"))
-        if name in found
-    ]
-    ours = [
-        f"{found[name]:.1f} ms{how}"
-        for name, how in (
-            ("stoker", ""), ("stoker, persistent", " persistent"), ("stoker, prefetch_epochs", " prefetch_epochs"),
-        )
-        if name in found
-    ]  # fmt: skip
-    return [f"torch {', '.join(torch)}", f"stoker {', '.join(ours)}"]
+    return [f"{kind:7}{', '.join(_ways(kind, found))}" for kind in ("torch", "stoker")]
+
+
+def _ways(kind: str, medians: dict[str, float]) -> list[str]:
+    """The medians of one loader, each with what it was given."""
+    own = [(name.partition(", ")[2], ms) for name, ms in medians.items() if name.partition(",")[0] == kind]
+    return [f"{how} {ms:.0f} ms".strip() if ms >= 20 else f"{how} {ms:.1f} ms".strip() for how, ms in own]
 
 
 def sections(result: dict[str, Any]) -> list[Section]:
@@ -91,12 +86,12 @@ def sections(result: dict[str, Any]) -> list[Section]:
         for name, each in found.items()
     ]
     y = {"field": "way", "type": "nominal", "sort": order, "title": None, "axis": {"labelLimit": 220}}
-    colour = {
+    series = {
         "field": "loader",
         "type": "nominal",
         "title": None,
         "legend": None,
-        "scale": {"domain": ["torch", "stoker"]},
+        "scale": {"domain": ["torch", "stoker"], "range": [colour("torch"), colour("stoker")]},
     }
     told = [
         {"field": "way", "title": "way"},
@@ -113,7 +108,7 @@ def sections(result: dict[str, Any]) -> list[Section]:
                 "encoding": {
                     "y": y,
                     "x": {"field": "ms", "type": "quantitative", "title": "ms between two epochs"},
-                    "color": colour,
+                    "color": series,
                     "tooltip": told,
                 },
             },

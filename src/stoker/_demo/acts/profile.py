@@ -70,13 +70,18 @@ def sections(result: dict[str, Any]) -> list[Section]:
 
 
 def thinned(record: RunRecord) -> RunRecord:
-    """With no more of the table of steps than a page can show; what was left out is counted in it."""
+    """As a run that has ended, with no more of the table of steps than a page can show; what was left out is counted in it."""
     for loader in record.loaders:
+        loader.site = None  # a line of the demo's own, which nobody can edit
         rows = len(next(iter(loader.steps.values()), ()))
         if rows > _KEPT_ROWS:
             half = _KEPT_ROWS // 2
             loader.steps = {name: [*each[:half], *each[-half:]] for name, each in loader.steps.items()}
             loader.steps_dropped += rows - 2 * half
+    record.run.ended = (
+        True  # of the demo's process, which goes on, and of its command, that is not what was recorded
+    )
+    record.run.argv = []
     return record
 
 
@@ -104,6 +109,7 @@ def _recorded(kind: str, dataset: Any, steps: int, folder: Path, tell: Any) -> R
                         tell(number / steps)
                     if number + 1 == steps:
                         break
+            del loader, _  # its record is written to its end when the loader goes
         finally:
             torch_loader.uninstall()
     finally:

@@ -1,0 +1,123 @@
+"""``stoker demo`` on acts that stand in: what it writes where, what it refuses, how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from stoker._demo import programme
+from stoker.cli.main import main
+from stoker.report.page import library
+from tests.unit import demos
+from tests.unit.test_demo import fail, interrupt
+
+ACTS: dict[str, Any] = {"gap": demos.act("The gap"), "killed": demos.act("A worker killed")}
+
+
+@pytest.fixture(autouse=True)
+def _stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    acts = ACTS | {"doctor": demos.act("Broken", run=fail), "tuner": demos.act("Stopped", run=interrupt)}
+    monkeypatch.setattr(programme, "known", lambda: acts)
+    monkeypatch.setattr(programme, "act", acts.__getitem__)
+    monkeypatch.setattr(library, "script", lambda: "")
+    monkeypatch.chdir(tmp_path)
+
+
+def demo(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["demo", "--quick", *arguments])
+
+
+def test_a_summary_and_a_page_and_never_over_another(tmp_path: Path) -> None:
+    done = demo("--only", "gap", "--only", "killed")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[-3:] == [
+        "gap       found 1",
+        "killed    found 1",
+        "To look at: stoker-report.html",
+    ]
+    assert "The gap" in done.stderr
+    first = Path("stoker-report.html").read_text()
+    assert "The gap" in first
+
+    done = demo("--only", "gap")
+    assert "To look at: stoker-report-2.html (stoker-report.html was there already)" in done.stdout
+    assert Path("stoker-report.html").read_text() == first
+
+    done = demo("--only", "killed", "--force")
+    assert "To look at: stoker-report.html" in done.stdout
+    assert Path("stoker-report.html").read_text() != first
+    assert {each.name for each in tmp_path.iterdir()} == {"stoker-report.html", "stoker-report-2.html"}
+
+
+def test_all_that_was_measured_as_json() -> None:
+    printed = demo("--only", "gap", "--json")
+    assert json.loads(printed.stdout)["acts"]["gap"]["result"] == {"found": 1}
+    assert "To look at: stoker-report.html" in printed.stderr
+
+    kept = demo("--only", "gap", "--json", "demo.json", "-o", "mine.html")
+    assert kept.exit_code == 0, kept.output
+    assert "All that was measured: demo.json" in kept.stdout
+    told = json.loads(Path("demo.json").read_text())
+    assert (told["format"], told["version"], told["quick"]) == ("stoker-demo", 1, True)
+    assert Path("mine.html").exists()
+
+    again = CliRunner().invoke(main, ["report", "demo.json", "-o", "again.html"])
+    assert again.exit_code == 0, again.output
+    assert "The gap" in Path("again.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--only", "magic"), "there is no act magic: gap, killed"),
+        (("-o", "taken.html"), "taken.html exists: pass --force"),
+        (("--json", "taken.html"), "taken.html exists: pass --force"),
+        (("-o", "nowhere/x.html"), "is no folder to write to"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_runs(arguments: tuple[str, ...], said: str) -> None:
+    Path("taken.html").write_text("mine")
+    done = demo(*arguments)
+    assert done.exit_code == 2
+    assert said in done.output
+    assert Path("taken.html").read_text() == "mine"
+
+
+def test_an_act_that_fails_is_told_and_shows_in_the_exit_code() -> None:
+    done = demo("--only", "gap", "--only", "doctor")
+    assert done.exit_code == 1
+    assert "doctor    Broken: OSError: no such luck" in done.stdout
+    assert "To look at" in done.stdout
+    nothing = demo("--only", "doctor", "-o", "none.html")
+    assert "No page was written: there is nothing to show." in nothing.stdout
+    assert not Path("none.html").exists()
+
+
+def test_without_a_chart_library_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise ImportError("the chart library is missing: pip install it")
+
+    monkeypatch.setattr(library, "script", missing)
+    done = demo("--only", "gap")
+    assert done.exit_code == 0
+    assert "No page was written: the chart library is missing: pip install it" in done.stdout
+
+
+def test_ctrl_c_shows_what_is_done() -> None:
+    done = demo("--only", "gap", "--only", "tuner")
+    assert done.exit_code == 130
+    assert done.stdout.startswith("Interrupted: what was measured")
+    assert "gap       found 1" in done.stdout
+    assert "tuner     Stopped: interrupted" in done.stdout
+    assert Path("stoker-report.html").exists()
+
+
+def test_the_acts_are_listed() -> None:
+    done = demo("--list")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[0] == "gap         1 s    2 s  The gap"
+    assert not list(Path().iterdir())

@@ -1,0 +1,116 @@
+"""What the scaling act says of what it measured, and how many workers it tries."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker._demo import curves
+from stoker._demo.acts import gap, profile, scaling
+from stoker._metrics.record import LoaderRecord, Machine, RunRecord
+from stoker._metrics.running import run_here
+from stoker.report.page.section import Beside, Chart, Table
+from tests.unit import demos
+
+GAINS = {
+    "sleep": {"torch": [1, 2, 7.6], "stoker": [1, 2, 7.9]},
+    "jpeg": {"torch": [1, 1.9, 1.8], "stoker": [1, 1.9, 1.9]},
+    "stragglers": {"torch": [1, 1.3, 3], "stoker": [1, 1.5, 6]},
+}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "quick", "expected"),
+    [
+        (1, False, [0, 1, 2, 4]),
+        (2, False, [0, 2, 4, 8]),
+        (2, True, [0, 2, 4]),
+        (4, False, [0, 2, 4, 8, 16]),
+        (192, True, [0, 192, 384]),
+    ],
+)
+def test_how_many_workers_are_tried(cpus: int, quick: bool, expected: list[int]) -> None:
+    assert scaling.counts(cpus, quick=quick) == expected
+
+
+@given(cpus=st.integers(1, 512), quick=st.booleans(), gib=st.integers(0, 64))
+def test_few_counts_that_include_the_cpus(cpus: int, quick: bool, gib: int) -> None:
+    found = scaling.counts(cpus, quick=quick, available_bytes=gib << 30)
+    assert found == sorted(set(found))
+    assert len(found) <= 6
+    assert {0, cpus} <= set(found)
+    assert max(found) <= max(cpus, min(4 * cpus, gib * 8))
+
+
+def test_the_screen_has_a_table_and_says_who_is_faster() -> None:
+    assert curves.lines(demos.scaling(GAINS)) == [
+        "8 workers to 0  sleep   jpeg stragglers",
+        "torch            7.6×   1.8×       3.0×",
+        "stoker           7.9×   1.9×       6.0×",
+        "Past the 2 CPUs sleep and stragglers gain more, jpeg does not.",
+        "stoker beside torch: 2.0× stragglers; alike: sleep, jpeg.",
+    ]
+    assert "2.0× the stragglers kind; alike: the sleep kind, the jpeg kind" in curves.headline(
+        demos.scaling(GAINS)
+    )
+
+
+def test_it_says_so_where_torch_is_faster() -> None:
+    slower = {"sleep": {"torch": [1.0, 2.0, 8.0], "stoker": [1.0, 2.0, 4.0]}}
+    assert curves.lines(demos.scaling(slower))[-1] == "stoker beside torch: 0.5× sleep."
+
+
+def test_a_curve_for_every_flavour_with_its_table() -> None:
+    curve, crowd = curves.sections(demos.scaling(GAINS))
+    [beside] = [each for each in curve.parts if isinstance(each, Beside)]
+    charts = [part for _, parts in beside.columns for part in parts if isinstance(part, Chart)]
+    assert [each.id for each in charts] == ["scaling-sleep", "scaling-jpeg", "scaling-stragglers"]
+    assert [row[0] for row in charts[0].table.rows] == ["0", "2", "8"]
+    assert charts[2].table.rows[2][-1] == "2.0×"
+    [table] = [each for each in crowd.parts if isinstance(each, Table)]
+    assert {row[0] for row in table.rows} == {"the jpeg kind"}
+    assert {row[1] for row in table.rows} == {"2", "8"}
+
+
+def test_what_was_left_out_is_said() -> None:
+    result = demos.scaling({"sleep": GAINS["sleep"]})
+    result["flavours"].append(
+        {
+            "name": "jpeg",
+            "title": "decoding JPEGs",
+            "row_ms": None,
+            "left_out": "Pillow is not installed",
+            "points": [],
+        }
+    )
+    [section] = curves.sections(result)
+    assert "Decoding JPEGs was left out. Pillow is not installed" in str(section)
+    result["flavours"] = result["flavours"][1:]
+    assert curves.lines(result) == [curves.headline(result)]
+    assert "no time" in str(curves.sections(result))
+
+
+def test_the_gaps_in_two_lines_and_a_chart() -> None:
+    result = {
+        "workers": 2, "batch": 8, "row_ms": 1.0, "rounds": 1,
+        "gaps_ms": {"torch": [60.0, 70.0, 80.0], "torch, persistent": [9.0], "stoker": [50.0], "stoker, prefetch_epochs": [0.3]},
+    }  # fmt: skip
+    assert gap.lines(result) == ["torch  70 ms, persistent 9.0 ms", "stoker 50 ms, prefetch_epochs 0.3 ms"]
+    [section] = gap.sections(result)
+    [chart] = [each for each in section.parts if isinstance(each, Chart)]
+    assert [row[:2] for row in chart.table.rows][-1] == ("stoker, prefetch_epochs", "0.3")
+    assert "shortest with stoker, prefetch_epochs" in chart.summary
+
+
+def test_a_record_is_thinned_and_says_so() -> None:
+    loader = LoaderRecord(
+        "loader", "stoker", "process", "Rows", "here.py:3", steps={"seq": list(range(1000))}
+    )
+    kept = profile.thinned(RunRecord(run_here(), Machine(), [loader]))
+    assert (len(loader.steps["seq"]), loader.steps_dropped, loader.site) == (400, 600, None)
+    assert loader.steps["seq"][199:201] == [199, 800]
+    assert kept.run.ended
+    loader.totals.wait_ns, loader.totals.step_ns = 1, 3
+    result = {"step_ms": 7.0, "runs": [{"label": "torch", "record": kept.as_dict()}]}
+    assert profile.lines(result) == ["Waiting, of steps of 7 ms with straggling rows: torch 25%."]
