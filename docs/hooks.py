@@ -1,7 +1,7 @@
 """What MkDocs is told beside mkdocs.yml: pages of the repository's root, and lists that grow by themselves.
 
-ARCHITECTURE.md and CHANGELOG.md stay where everybody looks for them; the site has them as pages, and links between them and
-``docs/`` lead to the right place on both sides.
+ARCHITECTURE.md, CHANGELOG.md and the examples stay where everybody looks for them; the site has them as pages, and links between
+them and ``docs/`` lead to the right place on both sides.
 """
 
 from __future__ import annotations
@@ -13,12 +13,18 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-_ROOT_PAGES = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
+_ROOT_PAGES = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "README.md": "index.md",
+    "examples/README.md": "examples.md",
+}
 """By their names in the repository: what they are called in the site. The README's place is taken by the site's own front page."""
 
 _TO_DOCS = re.compile(r"(\]\()docs/")
 _TO_ROOT = re.compile(rf"(\]\((?:\.\./)+)({'|'.join(map(re.escape, _ROOT_PAGES))})")
 _FOR_TESTS = re.compile(r"^<!-- setup\n.*?^-->\n", re.MULTILINE | re.DOTALL)
+_TO_SCRIPT = re.compile(r"\]\((\w+)\.py\)")
 _GROUP = re.compile(r"^## (.+?)$|\]\((STK\d+\.md)\)", re.MULTILINE)
 
 
@@ -34,8 +40,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     root = Path(config.docs_dir).parent
     for name, place in _ROOT_PAGES.items():
         if files.get_file_from_path(place) is None:
-            text = (root / name).read_text(encoding="utf-8")
-            files.append(File.generated(config, place, content=_TO_DOCS.sub(r"\1", text)))
+            text = _TO_DOCS.sub(r"\1", (root / name).read_text(encoding="utf-8"))
+            files.append(File.generated(config, place, content=_with_scripts(text, (root / name).parent)))
     return files
 
 
@@ -44,6 +50,15 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     markdown = _FOR_TESTS.sub("", markdown)
     up = "../" * page.file.src_uri.count("/")
     return _TO_ROOT.sub(lambda found: f"]({up}{_ROOT_PAGES[found[2]]}", markdown)
+
+
+def _with_scripts(text: str, folder: Path) -> str:
+    """Scripts that a page links to stand at its end, for the site has no files to link to."""
+    lines = [_TO_SCRIPT.sub(r"](#\1)", text)]
+    for name in dict.fromkeys(_TO_SCRIPT.findall(text)):
+        source = (folder / f"{name}.py").read_text(encoding="utf-8")
+        lines += [f"## {name}.py {{ #{name} }}", "", "```python", source.rstrip(), "```", ""]
+    return "\n".join(lines)
 
 
 def _grown(entry: Any, docs: Path) -> Any:
