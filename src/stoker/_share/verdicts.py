@@ -220,7 +220,7 @@ def _object(obj: Any, root: bool) -> Verdict:
         return Verdict(
             Fate.KEEP, _parameters(obj), "a torch Module: share its parameters with share_memory()"
         )
-    if kind.__module__.startswith("stoker.") and not isinstance(obj, DataLoader):
+    if kind.__module__.startswith("stoker.") and not isinstance(obj, DataLoader | Dataset):
         return _SILENTLY
     if isinstance(obj, Enum | torch.Generator | np.random.Generator | np.random.RandomState):
         return _SILENTLY
