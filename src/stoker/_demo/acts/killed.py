@@ -12,6 +12,7 @@ from stoker._core.finding import duration
 from stoker._demo import child
 from stoker._demo.act import Stage, Tell
 from stoker.report.page.section import Chart, Code, Part, Prose, Section, Table
+from stoker.report.page.theme import colour
 
 TITLE = "A worker killed on purpose"
 SECONDS = (2.0, 4.0)
@@ -160,7 +161,12 @@ def _chart(result: dict[str, Any]) -> Chart:
         for name in engines
         for number, moment in enumerate(result[name]["arrivals_s"], start=1)
     ]
-    colour = {"field": "loader", "type": "nominal", "title": None, "scale": {"domain": list(engines)}}
+    by_loader = {
+        "field": "loader",
+        "type": "nominal",
+        "title": None,
+        "scale": {"domain": list(engines), "range": [colour(each) for each in engines]},
+    }
     kills = [{"loader": name, "s": result[name]["killed_s"], "what": "worker killed"} for name in engines]
     spec = {
         "layer": [
@@ -170,7 +176,7 @@ def _chart(result: dict[str, Any]) -> Chart:
                 "encoding": {
                     "x": {"field": "s", "type": "quantitative", "title": "seconds since iter()"},
                     "y": {"field": "batches", "type": "quantitative", "title": "batches delivered"},
-                    "color": colour,
+                    "color": by_loader,
                     "tooltip": [
                         {"field": "loader", "title": "loader"},
                         {"field": "batches", "title": "batches delivered"},
@@ -183,7 +189,7 @@ def _chart(result: dict[str, Any]) -> Chart:
                 "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 2},
                 "encoding": {
                     "x": {"field": "s", "type": "quantitative"},
-                    "color": colour,
+                    "color": by_loader,
                     "tooltip": [
                         {"field": "loader", "title": "loader"},
                         {"field": "what", "title": "what"},

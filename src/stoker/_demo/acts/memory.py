@@ -14,6 +14,7 @@ from stoker._core.finding import size
 from stoker._demo import child
 from stoker._demo.act import Stage, Tell
 from stoker.report.page.section import Chart, Code, Part, Prose, Section, Table
+from stoker.report.page.theme import colour
 
 TITLE = "Memory that workers copy"
 SECONDS = (4.0, 11.0)
@@ -180,7 +181,12 @@ def _chart(result: dict[str, Any], grown: dict[str, int]) -> Chart:
                 "scale": {"domain": [0, 1]},
             },
             "y": {"field": "mib", "type": "quantitative", "title": "MiB copied, per worker"},
-            "color": {"field": "kind", "type": "nominal", "title": None, "scale": {"domain": list(KINDS)}},
+            "color": {
+                "field": "kind",
+                "type": "nominal",
+                "title": None,
+                "scale": {"domain": list(KINDS), "range": [colour(each) for each in ("torch", "stoker", "series-3")]},
+            },
             "tooltip": [
                 {"field": "kind", "title": "loader"},
                 {"field": "share", "title": "of the epoch", "format": ".0%"},
