@@ -1,11 +1,12 @@
 """What an act does in a process of its own, so that nothing of it is left for the next one: workers, memory, handlers.
 
-A fork of the demo's process, which has torch: it is there in milliseconds. It leads a process group, with all that it starts:
+A fork of the demo's process, which has imported torch: it is there in milliseconds. It leads a process group, with all that it starts:
 Ctrl-C reaches the demo alone, which then ends the group.
 """
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import signal
@@ -35,10 +36,15 @@ def possible() -> str | None:
 
 def perform(function: Callable[..., Any], *arguments: Any, limit_s: float, tell: Tell | None = None) -> Any:
     """What ``function(tell, *arguments)`` returns, or raises as a ChildError, in a child. Both have to be picklable."""
+    for name in ("torch", "stoker.loader"):  # here, once: that takes seconds
+        importlib.import_module(name)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, which the child does without
+        # Of forks beside threads: the child does without them.
+        warnings.simplefilter("ignore", DeprecationWarning)
         ours, theirs = multiprocessing.Pipe(duplex=False)
-        child = multiprocessing.get_context("fork").Process(target=_run, args=(theirs, function, arguments), daemon=False)
+        child = multiprocessing.get_context("fork").Process(
+            target=_run, args=(theirs, function, arguments), daemon=False
+        )
         child.start()
     theirs.close()
     assert child.pid is not None
@@ -46,7 +52,7 @@ def perform(function: Callable[..., Any], *arguments: Any, limit_s: float, tell:
         os.setpgid(child.pid, child.pid)
     try:
         answer = _answer(ours, time.monotonic() + limit_s, tell)
-        child.join(_FAREWELL_S)
+        child.join(_FAREWELL_S if answer is not None else 0)
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)

@@ -6,6 +6,7 @@ Most of them show after hours only: in memory, in accuracy or in time.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,17 @@ class Pictures(Dataset[tuple[torch.Tensor, int] | None]):
     def __init__(self, count: int) -> None:
         # Python objects: every worker copies them by and by.
         self.rows: list[dict[str, Any]] = [
-            {"path": f"/data/train/picture_{number:08d}.jpeg", "label": number % 100, "box": (0, 0, number % 32, 31)}
+            {
+                "path": f"/data/train/picture_{number:08d}.jpeg",
+                "label": number % 100,
+                "box": (0, 0, number % 32, 31),
+            }
             for number in range(count)
         ]
         # Copied into every worker as it stands: all of them draw the same numbers.
         self.rng = np.random.default_rng(0)
         # No other process can import it.
-        self.flip = lambda picture: picture.flip(-1)
+        self.flip: Callable[[torch.Tensor], torch.Tensor] = lambda picture: picture.flip(-1)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -78,7 +78,10 @@ def lines(result: dict[str, Any]) -> list[str]:
         return ["no finding: no check had what it needs"]
     worst = findings[0]
     first = f"{counted(len(findings), 'finding')} in {result['spent_s']:.0f} s: {', '.join(each['code'] for each in findings)}"
-    return [shorten(first, _WIDEST, placeholder=" …"), f"{worst['code']}: {_lowered(worst['title'])}"[:_WIDEST]]
+    return [
+        shorten(first, _WIDEST, placeholder=" …"),
+        f"{worst['code']}: {_lowered(worst['title'])}"[:_WIDEST],
+    ]
 
 
 def _lowered(title: str) -> str:
@@ -107,7 +110,9 @@ def sections(result: dict[str, Any]) -> list[Section]:
 
 def _remark(finding: dict[str, Any]) -> Remark:
     edit, gain = finding["edit"], finding["gain"]
-    prevented = f" stoker's loader prevents it: {_lowered(finding['prevented'])}" if finding["prevented"] else ""
+    prevented = (
+        f" stoker's loader prevents it: {_lowered(finding['prevented'])}" if finding["prevented"] else ""
+    )
     return Remark(
         code=finding["code"],
         severity=finding["severity"],
@@ -115,7 +120,9 @@ def _remark(finding: dict[str, Any]) -> Remark:
         evidence=_sentence(finding["evidence"]),
         advice=f"{finding['advice']}{prevented}",
         edit=None if edit is None else _edit(edit),
-        gain=None if gain is None or gain["share"] is None else f"{'at most ' * gain['at_most']}{gain['share']:.0%} of a step",
+        gain=None
+        if gain is None or gain["share"] is None
+        else f"{'at most ' * gain['at_most']}{gain['share']:.0%} of a step",
     )
 
 
@@ -125,7 +132,9 @@ def _sentence(text: str) -> str:
 
 def _edit(edit: dict[str, Any]) -> str:
     """As it would be typed."""
-    text = edit["after"] if edit["before"] is None else f"{edit['before']}  →  {edit['after'] or '(left out)'}"
+    text = (
+        edit["after"] if edit["before"] is None else f"{edit['before']}  →  {edit['after'] or '(left out)'}"
+    )
     return f"{text}   in {edit['site']}" if edit["site"] else str(text)
 
 

@@ -1,11 +1,13 @@
 """A worker is killed in mid-epoch, on purpose (SIGKILL, as by the out-of-memory killer): what arrives, and what does not.
 
-The same epoch three times: with stoker's loader without workers, which says what is to arrive; with stoker's and two workers, one of
-which is killed; with torch's and two workers, one of which is killed after the same batch.
+The same epoch three times: with stoker's loader without workers, which says what is to arrive; with stoker's and two workers,
+one of which is killed; with torch's and two workers, one of which is killed after the same batch.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from stoker._core.finding import duration
@@ -88,6 +90,8 @@ def _epoch(
                 killed_s = time.perf_counter() - began
                 os.kill(iterator._workers[0].pid, signal.SIGKILL)
     except Exception as error:
+        if killed_s is None and workers:
+            raise
         failure = f"{type(error).__name__}: {error}"
     ended_s = time.perf_counter() - began
     return {
@@ -104,9 +108,9 @@ def _epoch(
 def gaps_s(told: dict[str, Any]) -> tuple[float, float]:
     """Between two batches: the usual (the median), and the longest after the kill."""
     moments = told["arrivals_s"]
-    gaps = [later - earlier for earlier, later in zip(moments, moments[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(moments)]
     after = [gap for gap, later in zip(gaps, moments[1:], strict=True) if later > told["killed_s"]]
-    return sorted(gaps)[len(gaps) // 2], max(after, default=0.0)
+    return median(gaps or [0.0]), max(after, default=0.0)
 
 
 def lines(result: dict[str, Any]) -> list[str]:
@@ -127,8 +131,12 @@ def _arrived(result: dict[str, Any], name: str) -> str:
         return f"the epoch ended after {len(told['arrivals_s'])} of {result['batches']} batches ({kind})"
     if name == "torch":
         return f"{told['samples']} of {samples} samples arrived"
-    equal = "bit for bit as without workers" if told["digest"] == wanted["digest"] else "NOT as without workers"
-    return f"{told['samples']} of {samples} samples, {'once each' if told['once'] else 'not once each'}, {equal}"
+    equal = (
+        "bit for bit as without workers" if told["digest"] == wanted["digest"] else "NOT as without workers"
+    )
+    return (
+        f"{told['samples']} of {samples} samples, {'once each' if told['once'] else 'not once each'}, {equal}"
+    )
 
 
 def sections(result: dict[str, Any]) -> list[Section]:
@@ -139,8 +147,8 @@ def sections(result: dict[str, Any]) -> list[Section]:
     usual_s, longest_s = gaps_s(stoker)
     parts: list[Part] = [
         Prose(
-            f"When {result['kill_after']} of {result['batches']} batches had arrived, one of {WORKERS} workers was sent SIGKILL, as the "
-            "kernel does when memory ends. Samples are shuffled and draw random numbers."
+            f"When {result['kill_after']} of {result['batches']} batches had arrived, one of {WORKERS} workers was sent "
+            "SIGKILL, as the kernel does when memory ends. Samples are shuffled and draw random numbers."
         ),
         _chart(result),
         Prose(
@@ -172,7 +180,7 @@ def _chart(result: dict[str, Any]) -> Chart:
         "layer": [
             {
                 "data": {"values": values},
-                "mark": {"type": "line", "interpolate": "step-after", "point": True},
+                "mark": {"type": "line", "interpolate": "step-after", "point": {"size": 24}},
                 "encoding": {
                     "x": {"field": "s", "type": "quantitative", "title": "seconds since iter()"},
                     "y": {"field": "batches", "type": "quantitative", "title": "batches delivered"},
@@ -218,5 +226,9 @@ def _chart(result: dict[str, Any]) -> Chart:
     )
     summary = f"stoker goes on after the kill and delivers all batches; torch ends after {len(result['torch']['arrivals_s'])}."
     if result["torch"]["failure"] is None or result["stoker"]["failure"] is not None:
-        summary = "Batches delivered over time with both loaders, and the moment at which a worker was killed."
-    return Chart("demo-killed-chart", "Batches delivered; a worker is killed at the dashed lines", summary, spec, table)
+        summary = (
+            "Batches delivered over time with both loaders, and the moment at which a worker was killed."
+        )
+    return Chart(
+        "demo-killed-chart", "Batches delivered; a worker is killed at the dashed lines", summary, spec, table
+    )

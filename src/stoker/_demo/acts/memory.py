@@ -134,10 +134,8 @@ def lines(result: dict[str, Any]) -> list[str]:
     if "skipped" in result:
         return [f"not measured: {result['skipped']}"]
     grown = {kind: size(grown_bytes(told)) for kind, told in result["kinds"].items()}
-    return [
-        f"torch's {result['workers']} workers grew by {grown['torch']} over an epoch, "
-        f"with share by {grown['stoker with share']}"
-    ]
+    them = f"torch's {result['workers']} workers"
+    return [f"{them} grew by {grown['torch']} over an epoch, with share by {grown['stoker with share']}"]
 
 
 def sections(result: dict[str, Any]) -> list[Section]:
@@ -155,8 +153,8 @@ def sections(result: dict[str, Any]) -> list[Section]:
         ),
         _chart(result, grown),
         Prose(
-            "The copies are no matter of the loader: without `share` stoker's workers make them as well. A shared list is one sealed "
-            "copy that all workers read, and works with torch's loader too:"
+            "The copies are no matter of the loader: without `share` stoker's workers make them as well. A shared list is one "
+            "sealed copy that all workers read, and works with torch's loader too:"
         ),
         Code("dataset = stoker.share(dataset)", "python"),
     )
@@ -167,7 +165,10 @@ def _chart(result: dict[str, Any], grown: dict[str, int]) -> Chart:
     values = [
         {"kind": kind, "share": share, "mib": mib}
         for kind, told in result["kinds"].items()
-        for share, mib in [(0.0, 0.0), *((each["share"], _mean(each["grown_bytes"]) / MIB) for each in told["readings"])]
+        for share, mib in [
+            (0.0, 0.0),
+            *((each["share"], _mean(each["grown_bytes"]) / MIB) for each in told["readings"]),
+        ]
     ]
     spec = {
         "data": {"values": values},
@@ -185,7 +186,10 @@ def _chart(result: dict[str, Any], grown: dict[str, int]) -> Chart:
                 "field": "kind",
                 "type": "nominal",
                 "title": None,
-                "scale": {"domain": list(KINDS), "range": [colour(each) for each in ("torch", "stoker", "series-3")]},
+                "scale": {
+                    "domain": list(KINDS),
+                    "range": [colour(each) for each in ("torch", "stoker", "series-3")],
+                },
             },
             "tooltip": [
                 {"field": "kind", "title": "loader"},
@@ -209,7 +213,7 @@ def _chart(result: dict[str, Any], grown: dict[str, int]) -> Chart:
         tuple(rows),
         numeric=frozenset({1, 2, 3}),
     )
-    summary = f"Workers of both loaders grow until they have copied the list, by {size(grown['torch'])} in all; with share they stay."
+    summary = f"Workers of both loaders copy the list as they read it, {size(grown['torch'])} in all; a shared one is not copied."
     return Chart("demo-memory-chart", "What a worker copies over an epoch", summary, spec, table)
 
 

@@ -40,6 +40,7 @@ def tuned(stage: Stage, samples: int, budget_s: float) -> dict[str, Any]:
     from stoker._tune.forms.data import as_json
 
     stage.tell("", 0.0)
+    dataset: Any
     try:
         flavour, dataset = "JPEGs are decoded", flavours.Decoding(_ROW_S, samples)
     except flavours.FlavourMissing:
@@ -72,7 +73,9 @@ def lines(result: dict[str, Any]) -> list[str]:
     if tuning.gain is not None:
         gain = tuning.gain
         sure = "" if tuning.separated else "; others may be as good"
-        found.append(f"{_change(gain.middle)} of the step's time ({_change(gain.low)} to {_change(gain.high)}){sure}")
+        found.append(
+            f"{_change(gain.middle)} of the step's time ({_change(gain.low)} to {_change(gain.high)}){sure}"
+        )
     return found
 
 
@@ -86,8 +89,8 @@ def sections(result: dict[str, Any]) -> list[Section]:
     now = "torch's `DataLoader` without workers" if tuning.baseline.engine == "torch" else "a `DataLoader`"
     parts: list[Part] = [
         Prose(
-            f"`stoker tune` was given {now}, whose samples take {duration(_ROW_S)} each ({result['flavour']}), and a training step of "
-            f"{duration(tuning.demand.step_ns / 1e9)}. It had {tuning.spent_s:.0f} s."
+            f"`stoker tune` was given {now}, whose samples take {duration(_ROW_S)} each ({result['flavour']}), and a training "
+            f"step of {duration(tuning.demand.step_ns / 1e9)}. It had {tuning.spent_s:.0f} s."
         ),
         Prose(tuning.failure or tuning.verdict),
     ]
@@ -114,7 +117,9 @@ def _chart(tuning: Tuning) -> Chart:
     for point in sorted(tuning.points, key=lambda each: each.interval_ns.middle):
         if point.failure or not point.blocks:
             continue
-        kind = kinds[0 if point.setting == tuning.baseline else 1 if point.setting == tuning.recommended else 2]
+        kind = kinds[
+            0 if point.setting == tuning.baseline else 1 if point.setting == tuning.recommended else 2
+        ]
         interval = point.interval_ns
         values.append(
             {
@@ -155,7 +160,10 @@ def _chart(tuning: Tuning) -> Chart:
                     "field": "kind",
                     "type": "nominal",
                     "title": None,
-                    "scale": {"domain": list(kinds), "range": [colour(each) for each in ("torch", "stoker", "quiet")]},
+                    "scale": {
+                        "domain": list(kinds),
+                        "range": [colour(each) for each in ("torch", "stoker", "quiet")],
+                    },
                 },
                 "tooltip": tooltip,
             },
@@ -168,7 +176,10 @@ def _chart(tuning: Tuning) -> Chart:
                 "mark": {"type": "rule", "color": colour("limit"), "strokeDash": [4, 3], "strokeWidth": 2},
                 "encoding": {
                     "x": {"field": "ms", "type": "quantitative"},
-                    "tooltip": [{"field": "what", "title": "what"}, {"field": "ms", "title": "ms", "format": ".1f"}],
+                    "tooltip": [
+                        {"field": "what", "title": "what"},
+                        {"field": "ms", "title": "ms", "format": ".1f"},
+                    ],
                 },
             }
         )
@@ -182,7 +193,13 @@ def _chart(tuning: Tuning) -> Chart:
     title = "Time from batch to batch"
     if step_ms:
         title += "; dashed: the step alone, with data that costs nothing"
-    return Chart("demo-tuner-chart", title, f"The fastest was {best[0]}, with a batch every {best[2]}.", {"layer": layers}, table)
+    return Chart(
+        "demo-tuner-chart",
+        title,
+        f"The fastest was {best[0]}, with a batch every {best[2]}.",
+        {"layer": layers},
+        table,
+    )
 
 
 def _read(result: dict[str, Any]) -> Tuning:
