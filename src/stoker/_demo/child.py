@@ -1,7 +1,7 @@
 """What an act does in a process of its own, so that nothing of it is left for the next one: workers, memory, handlers.
 
-A fork of the demo's process, which has imported torch: it is there in milliseconds. It leads a process group, with all that it starts:
-Ctrl-C reaches the demo alone, which then ends the group.
+A fork of the demo's process, which has imported torch: it is there in milliseconds. It leads a process group, with all that it
+starts: Ctrl-C reaches the demo alone, which then ends the group.
 """
 
 from __future__ import annotations
