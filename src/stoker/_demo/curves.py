@@ -1,7 +1,4 @@
-"""What the scaling act measured, in words, tables and curves. Pure: a result of ``acts.scaling``, as plain JSON, is all there is.
-
-A gain is rows a second over those of torch's loader without workers, of the same flavour.
-"""
+"""What the scaling act measured, as sections of a report: a curve for each flavour, and what too many workers cost. Pure."""
 
 from __future__ import annotations
 
@@ -9,85 +6,12 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from stoker._demo.gains import LOADERS, STOKER, TORCH, bend, compared, gain, measured
 from stoker.report.page.section import Beside, Chart, Part, Prose, Section, Table
 from stoker.report.page.theme import colour
 
-TORCH, STOKER = "torch", "stoker"
-LOADERS = (TORCH, STOKER)
 IDEAL = "ideal"
-GOES_ON = 1.3
-"""A curve that still gains so much behind the number of CPUs goes on; below, it has stopped."""
-_ALIKE = 0.1
-"""Two rates that differ by less are alike, whatever single rounds say."""
 _COMPUTE = ("jpeg", "python")
-
-
-def measured(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The flavours that have something to show: without workers, and with."""
-    return [
-        each for each in result["flavours"] if len(each["points"]) > 1 and each["points"][0]["workers"] == 0
-    ]
-
-
-def gain(flavour: dict[str, Any], point: dict[str, Any], kind: str) -> float:
-    """Over torch's loader without workers."""
-    return float(median(point[kind]["rates"]) / median(flavour["points"][0][TORCH]["rates"]))
-
-
-def ratio(point: dict[str, Any]) -> float:
-    """stoker over torch, of rounds in which both had their turn."""
-    pairs = zip(point[STOKER]["rates"], point[TORCH]["rates"], strict=False)
-    return float(median(ours / theirs for ours, theirs in pairs))
-
-
-def goes_on(flavour: dict[str, Any], cpus: int) -> bool | None:
-    """Whether workers beyond the number of CPUs still gain, with either loader; None: not measured."""
-    points = {each["workers"]: each for each in flavour["points"]}
-    last = flavour["points"][-1]
-    if cpus not in points or last["workers"] <= cpus:
-        return None
-    return max(gain(flavour, last, kind) / gain(flavour, points[cpus], kind) for kind in LOADERS) >= GOES_ON
-
-
-def compared(point: dict[str, Any]) -> str:
-    """stoker's rate as many times torch's, unless there is no telling them apart."""
-    found = ratio(point)
-    if abs(found - 1) < _ALIKE:
-        return "alike"
-    return f"{found:.1f}×"
-
-
-def lines(result: dict[str, Any]) -> list[str]:
-    """A table of three lines, and a sentence."""
-    flavours = measured(result)
-    if not flavours:
-        return ["There was no time to measure anything."]
-    workers = min(each["points"][-1]["workers"] for each in flavours)
-    at = {each["name"]: _point(each, workers) for each in flavours}
-    widths = {name: max(len(name), 6) for name in at}
-
-    def row(label: str, cells: dict[str, str]) -> str:
-        return f"{label:14}" + "".join(f"{cells[name]:>{widths[name] + 1}}" for name in at)
-
-    found = [row(f"{workers} workers to 0", {name: name for name in at})]
-    for kind in LOADERS:
-        gains = {each["name"]: f"{gain(each, at[each['name']], kind):.1f}×" for each in flavours}
-        found.append(row(kind, gains))
-    return [*found, _bend(result), f"stoker beside torch: {_standing(at)}."]
-
-
-def headline(result: dict[str, Any]) -> str:
-    """In a sentence or two: where the curves end, and who is faster."""
-    flavours = measured(result)
-    if not flavours:
-        return "There was no time to measure anything."
-    workers = min(each["points"][-1]["workers"] for each in flavours)
-    at = {each["title"]: _point(each, workers) for each in flavours}
-    ends = ", ".join(
-        f"{each['title']} {max(gain(each, at[each['title']], kind) for kind in LOADERS):.1f}×"
-        for each in flavours
-    )
-    return f"{workers} workers on {result['cpus']} CPUs gain: {ends}. stoker beside torch: {_standing(at)}."
 
 
 def sections(result: dict[str, Any]) -> list[Section]:
@@ -95,12 +19,11 @@ def sections(result: dict[str, Any]) -> list[Section]:
     flavours = measured(result)
     parts: list[Part] = [
         Prose(
-            f"Rows a second, as many times those of torch's loader without workers. Batches of {result['batch']},"
-            f" persistent workers, torch's own prefetching, a consumer that drops what it gets. Points are medians of"
-            f" {result['rounds'] or 'an unfinished'} {'round' if result['rounds'] in (0, 1) else 'rounds'};"
-            " bars are the lowest and the highest."
+            f"Rows a second, as many times those of torch's loader without workers. Batches of {result['batch']}, persistent"
+            " workers, torch's own prefetching, a consumer that drops what it gets. Points are medians of"
+            f" {_rounds(flavours)}; bars reach from the lowest to the highest."
         ),
-        Prose(_bend(result, titles=True)),
+        Prose(bend(result, titles=True)),
         *(
             Prose(f"{_capital(each['title'])} was left out. {each['left_out']}")
             for each in result["flavours"]
@@ -257,39 +180,16 @@ def _crowd(flavours: Sequence[dict[str, Any]], cpus: int) -> Section | None:
     return Section("oversubscription", "More workers than CPUs", (Prose(text), table))
 
 
-def _bend(result: dict[str, Any], titles: bool = False) -> str:
-    """Which flavours gain from more workers than CPUs, and which do not."""
-    known = [(each, goes_on(each, result["cpus"])) for each in measured(result)]
-    going = [each["title" if titles else "name"] for each, on in known if on]
-    stopped = [each["title" if titles else "name"] for each, on in known if on is False]
-    cpus = f"the {result['cpus']} CPUs" if result["cpus"] > 1 else "the one CPU"
-    if going and stopped:
-        return f"Past {cpus} {_listed(going)} {_verb(going, 'gain')} more, {_listed(stopped)} {_verb(stopped, 'do')} not."
-    if going or stopped:
-        return f"Past {cpus} {_listed(going or stopped)} {_verb(going or stopped, 'gain')} {'' if going else 'no '}more."
-    return f"More workers than {cpus} were not tried."
-
-
-def _standing(at: dict[str, dict[str, Any]]) -> str:
-    """Who is faster, by name: those that are alike together."""
-    words = {name: compared(point) for name, point in at.items()}
-    apart = [f"{word} {name}" for name, word in words.items() if word != "alike"]
-    alike = [name for name, word in words.items() if word == "alike"]
-    return "; ".join([*apart, *([f"alike: {', '.join(alike)}"] if alike else [])])
-
-
-def _point(flavour: dict[str, Any], workers: int) -> dict[str, Any]:
-    found: dict[str, Any] = [each for each in flavour["points"] if each["workers"] <= workers][-1]
-    return found
-
-
-def _verb(names: Sequence[str], verb: str) -> str:
-    """For one flavour or several; that of the stragglers is more than one by itself."""
-    return verb if len(names) > 1 or names[0] == "stragglers" else {"gain": "gains", "do": "does"}[verb]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+def _rounds(flavours: Sequence[dict[str, Any]]) -> str:
+    """How often a point was measured: the last round may have been cut short."""
+    times = {
+        len(point[kind]["rates"]) for each in flavours for point in each["points"] for kind in LOADERS
+    } or {0}
+    return (
+        f"{min(times)} to {max(times)} rounds"
+        if len(times) > 1
+        else f"{max(times)} round{'s' * (max(times) != 1)}"
+    )
 
 
 def _capital(text: str) -> str:

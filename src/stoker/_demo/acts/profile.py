@@ -20,7 +20,7 @@ SECONDS = (3.5, 14.0)
 
 _WORKERS = 4
 _ROW_S, _STEP_S = 1e-3, 7e-3
-_KEPT_ROWS = 400
+_KEPT_ROWS = 600
 """Of the table of steps, for each run: the first and the last of them."""
 _MOST_STEPS = 500
 _COMMANDS = "stoker profile -o run.json train.py\nstoker report run.json -o report.html"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from stoker._demo import curves
+from stoker._demo import curves, gains
 from stoker._demo.act import Stage
 from stoker._metrics.room import Gauge
 from stoker.report.page.section import Section
@@ -51,7 +51,7 @@ def run(stage: Stage) -> dict[str, Any]:
     rounds = _rounds(stage, made, found, counted)
     for entry in found.values():
         entry["points"] = [
-            each for each in entry["points"].values() if all(each[kind]["rates"] for kind in curves.LOADERS)
+            each for each in entry["points"].values() if all(each[kind]["rates"] for kind in gains.LOADERS)
         ]
     return {
         "cpus": stage.cpus,
@@ -64,12 +64,12 @@ def run(stage: Stage) -> dict[str, Any]:
 
 def lines(result: dict[str, Any]) -> list[str]:
     """The far end of the curves, as a table, and where they bend."""
-    return curves.lines(result)
+    return gains.lines(result)
 
 
 def headline(result: dict[str, Any]) -> str:
     """What the demo comes down to."""
-    return curves.headline(result)
+    return gains.headline(result)
 
 
 def sections(result: dict[str, Any]) -> list[Section]:
@@ -97,7 +97,7 @@ def _rounds(stage: Stage, made: dict[str, Any], found: dict[str, dict[str, Any]]
 
     began = time.monotonic()
     rounds, settle_s = (each[0 if stage.quick else 1] for each in (_ROUNDS, _SETTLE_S))
-    waiting = int(rounds) * len(counted) * len(made) * len(curves.LOADERS)
+    waiting = int(rounds) * len(counted) * len(made) * len(gains.LOADERS)
     overhead_s = 0.1 + settle_s
     for number in range(int(rounds)):
         for workers, name, kind in _turns(number, counted, list(made)):
@@ -120,14 +120,14 @@ def _turns(number: int, counted: list[int], names: list[str]) -> Iterator[tuple[
     """One round: who is measured when. Of the two kinds, the other goes first every time."""
     for place, workers in enumerate(counted):
         for other, name in enumerate(names):
-            kinds = curves.LOADERS if (number + place + other) % 2 == 0 else curves.LOADERS[::-1]
+            kinds = gains.LOADERS if (number + place + other) % 2 == 0 else gains.LOADERS[::-1]
             for kind in kinds:
                 yield workers, name, kind
 
 
 def _note(points: dict[int, Any], workers: int, kind: str, seen: Any) -> None:
     empty: dict[str, Any] = {
-        each: {"rates": [], "first_ms": [], "cpu_ms": [], "switches": []} for each in curves.LOADERS
+        each: {"rates": [], "first_ms": [], "cpu_ms": [], "switches": []} for each in gains.LOADERS
     }
     point = points.setdefault(workers, {"workers": workers, **empty})[kind]
     point["rates"].append(seen.rate)
