@@ -1,4 +1,4 @@
-"""What every test gets: the leak guard and one Hypothesis profile.
+"""What every test gets: the leak guard and one Hypothesis profile; what some ask for: an incubator.
 
 The guard is autouse and compares what the process holds before and after each test: descriptors, Python
 threads, child processes and mappings of our own shared memory. It is function-scoped, so what a module- or
@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 pytest.register_assert_rewrite("stoker.testing")
 
 from stoker.testing import holdings, leaks_since  # noqa: E402
+from tests import warm  # noqa: E402
 
 # A deadline would assert a time; on a busy machine it would fail without a bug.
 settings.register_profile("stoker", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -47,6 +48,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.when == "call" and not report.passed:
         item.stash[_failed] = True
     return report
+
+
+@pytest.fixture(scope="session")
+def warm_scripts() -> Iterator[None]:
+    """One incubator per test process, for the scripts of ``tests.warm``. A folder that has them asks for it in its conftest."""
+    warm.incubator = warm.Incubator()
+    yield
+    warm.incubator.close()
+    warm.incubator = None
 
 
 @pytest.fixture(autouse=True)

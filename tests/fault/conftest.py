@@ -8,16 +8,11 @@ from pathlib import Path
 import pytest
 
 from stoker.testing import Gate
-from tests import warm
 
 
 @pytest.fixture(scope="session", autouse=True)
-def warm_scripts() -> Iterator[None]:
-    """One incubator per test process; made before the first test here, so that the leak guard knows it."""
-    warm.incubator = warm.Incubator()
-    yield
-    warm.incubator.close()
-    warm.incubator = None
+def _warm(warm_scripts: None) -> None:
+    """Made before the first test here, so that the leak guard knows it."""
 
 
 @pytest.fixture

@@ -17,8 +17,10 @@ Example
 -------
 ```python
 class Pictures(Dataset):
-    def __init__(self, files):
+    def __init__(self, images):
+        self.images = images
         self.rng = numpy.random.default_rng(0)          # copied into every worker
+
     def __getitem__(self, i):
         return augment(self.images[i], self.rng.random())
 ```

@@ -23,11 +23,12 @@ Fix
 Catch the error where the record is read, inside the generator:
 
 ```python
-for line in open(self.path):
-    try:
-        yield json.loads(line)
-    except ValueError:
-        self.skipped += 1
+def __iter__(self):
+    for line in open(self.path):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            self.skipped += 1
 ```
 
 Or write an iterator class whose `__next__` may raise and be called again: `on_bad_sample="skip"` of stoker's loader then

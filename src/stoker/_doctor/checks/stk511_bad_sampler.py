@@ -15,7 +15,7 @@ Example
 -------
 ```python
 sampler = WeightedRandomSampler(weights, 1000)        # weights of the whole data
-DataLoader(train_subset, sampler=sampler)             # IndexError: list index out of range
+for batch in DataLoader(train_subset, sampler=sampler): ...      # IndexError: list index out of range
 ```
 
 Fix

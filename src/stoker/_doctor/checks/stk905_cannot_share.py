@@ -12,7 +12,8 @@ Nothing was changed: the object is as it was.
 Example
 -------
 ```python
-stoker.share([{"name": "a", "reader": open("a")}])    # [0]['reader'] (TextIOWrapper) cannot be packed
+rows = [{"name": name, "reader": open(name)} for name in ("a", "b")]
+stoker.share(rows)          # list[0]['reader'] (TextIOWrapper) cannot be shared
 ```
 
 Fix

@@ -12,12 +12,15 @@ Going on from it would repeat or leave out samples, so it is refused.
 Example
 -------
 ```python
-loader.load_state_dict(checkpoint)              # the whole checkpoint
-loader.load_state_dict(checkpoint["loader"])    # the loader's part of it
+loader.load_state_dict(checkpoint)              # the whole checkpoint: ValueError
 ```
 
 Fix
 ---
+```python
+loader.load_state_dict(checkpoint["loader"])    # the loader's part of it
+```
+
 Give what `loader.state_dict()` returned, unchanged, to a loader with the same dataset, sampler and `batch_size`; the
 message says which of them differs. Without a state the epoch begins anew.
 """
