@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stoker._metrics.record import LoaderRecord
 from stoker.report.steps import Batch, Part, batches
@@ -15,6 +15,8 @@ READY = "ready"
 _MOST_BARS = 400
 _BEFORE, _AFTER = 10, 22
 """Batches around the one that was waited for longest."""
+_AHEAD = 24
+"""Batches after these, which workers may have made in the same time."""
 _MOST_READY = 8
 """Lanes for batches that lie ready: deeper ones are counted, not drawn."""
 _LONG_GAP_NS = 10_000_000_000
@@ -67,7 +69,7 @@ def numbered(loader: LoaderRecord) -> list[Batch]:
 
 
 def around_worst(found: Sequence[Batch]) -> Stretch | None:
-    """The batches around the longest wait that did not begin an epoch; None without batches."""
+    """The batches around the longest wait that did not begin an epoch, within that epoch; None without batches."""
     if not found:
         return None
     later = [
@@ -78,34 +80,35 @@ def around_worst(found: Sequence[Batch]) -> Stretch | None:
     middle = max(
         later or range(len(found)), key=lambda number: found[number].given_ns - found[number].asked_ns
     )
-    shown = list(found[max(0, middle - _BEFORE) : middle + _AFTER])
-    while len(shown) > 2 and sum(2 + 4 * max(1, len(each.parts)) for each in shown) > _MOST_BARS:
-        shown = shown[1:] if shown[-1] is found[middle] else shown[:-1]
-    return _drawn(shown, found[middle])
+    first, last = middle, middle
+    while first > 0 and middle - first < _BEFORE and found[first - 1].goes_on:
+        first -= 1
+    while last + 1 < len(found) and last - middle < _AFTER and found[last].goes_on:
+        last += 1
+    while last > first and sum(2 + 4 * len(each.parts) for each in found[first : last + 1]) > _MOST_BARS:
+        first, last = (first + 1, last) if last == middle else (first, last - 1)
+    ahead = last + 1
+    while ahead < len(found) and ahead - last <= _AHEAD and found[ahead - 1].goes_on:
+        ahead += 1
+    return _drawn(found[first : last + 1], found[last + 1 : ahead], found[middle])
 
 
-def _drawn(shown: Sequence[Batch], worst: Batch) -> Stretch:
-    began_ns, ended_ns = shown[0].asked_ns, max(each.given_ns for each in shown)
+def _drawn(shown: Sequence[Batch], ahead: Sequence[Batch], worst: Batch) -> Stretch:
+    """``ahead``: batches that were taken later, and perhaps made meanwhile."""
+    began_ns = shown[0].asked_ns
     loop = [bar for batch, after in itertools.zip_longest(shown, shown[1:]) for bar in _loop(batch, after)]
-    ended_ns = max([ended_ns, *(bar.ended_ns for bar in loop)])
-    workers = [bar for batch in shown for part in batch.parts for bar in _worker(batch, part)]
-    ready, hidden = _ready(shown)
+    ended_ns = max(bar.ended_ns for bar in loop)
+    made = [*shown, *ahead]
+    workers = [bar for batch in made for part in batch.parts for bar in _worker(batch, part)]
+    ready, hidden = _ready([each for each in made if each.made_ns < ended_ns])
     bars = [
-        Bar(
-            each.lane,
-            each.doing,
-            max(began_ns, each.began_ns),
-            min(ended_ns, each.ended_ns),
-            each.batch,
-            each.part,
-        )
+        replace(each, began_ns=max(began_ns, each.began_ns), ended_ns=min(ended_ns, each.ended_ns))
         for each in (*loop, *workers, *ready)
         if each.ended_ns > began_ns and each.began_ns < ended_ns and each.ended_ns > each.began_ns
-    ]
-    numbers = sorted(
-        {part.worker for batch in shown for part in batch.parts if part.measured and part.worker >= 0}
-    )
-    lanes = (LOOP, *(f"worker {number}" for number in numbers), *dict.fromkeys(bar.lane for bar in ready))
+    ][: 2 * _MOST_BARS]
+    numbers = sorted({each.part.worker for each in bars if each.part is not None})
+    waiting = sorted({each.lane for each in bars if each.lane.startswith(READY)})
+    lanes = (LOOP, *(f"worker {number}" for number in numbers), *waiting)
     return Stretch(tuple(bars), lanes, began_ns, ended_ns, worst, len(shown), bool(workers), hidden)
 
 
@@ -144,7 +147,7 @@ def _ready(shown: Sequence[Batch]) -> tuple[list[Bar], int]:
         name = f"{READY} {lane + 1}"
         bars.append(Bar(name, "ready, held by order", made_ns, free_ns, batch))
         bars.append(Bar(name, "ready ahead of time", free_ns, taken_ns, batch))
-    return sorted(bars, key=lambda each: each.lane), hidden
+    return bars, hidden
 
 
 def _lanes(

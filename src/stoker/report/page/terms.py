@@ -89,6 +89,12 @@ def title(loader: LoaderRecord) -> str:
     return cut(reasons.title(loader))
 
 
+def sentence(text: str) -> str:
+    """What was measured, as a sentence of its own."""
+    text = text.strip()
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', ':', '!', '?')) or not text else '.'}"
+
+
 def cut(text: str, longest: int = _LONGEST) -> str:
     """In one line that fits into a label."""
     text = " ".join(text.split())

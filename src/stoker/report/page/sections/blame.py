@@ -14,6 +14,8 @@ from stoker.report.verdict import LoaderVerdict
 
 _MOST_WORKERS = 32
 _STAGES = [plain(each) for each in STAGES]
+_LEAST_TEXT = 0.005
+"""A cell below this has no text: there is no room for it on a phone."""
 _DARK = 0.45
 """Of the largest cell: from here on the text in it is light."""
 
@@ -54,7 +56,7 @@ def _stages(loader: LoaderRecord, verdict: LoaderVerdict, number: int) -> Chart 
             "cause": cause,
             "share": round(ns / whole_ns, 5),
             "ms": round(ns / 1e6, 3),
-            "text": percent(ns / whole_ns),
+            "text": f"{ns / whole_ns:.0%}" if ns / whole_ns >= _LEAST_TEXT else "",
             "much": ns > _DARK * largest_ns,
             "means": MEANS.get(cause, ""),
         }
@@ -69,7 +71,7 @@ def _stages(loader: LoaderRecord, verdict: LoaderVerdict, number: int) -> Chart 
         "mark": {"type": "text", "fontSize": 11},
         "encoding": {"text": {"field": "text", "type": "nominal"}, "color": shade},
     }
-    axis = {"orient": "top", "labelAngle": 0, "labelOverlap": False, "labelLimit": 84}
+    axis = {"orient": "top", "labelAngle": -35, "labelOverlap": False}
     spec = {
         "data": {"values": values},
         "height": {"step": 30},

@@ -87,7 +87,7 @@ def _chart(bars: Sequence[Bar]) -> Chart:
         "height": {"step": 44},
         "mark": "bar",
         "encoding": {
-            "y": named("loader", sort=[label for label, _, _ in bars], axis={"labelLimit": 160}),
+            "y": named("loader", sort=[label for label, _, _ in bars]),
             "x": measured("ms", "milliseconds of a step", stack="zero"),
             "color": coloured("part", values),
             "order": {"field": "order", "type": "quantitative"},

@@ -8,7 +8,7 @@ from stoker._core.finding import SEVERITIES
 from stoker.report.finding import CODES, Finding
 from stoker.report.page.material import Material, Run
 from stoker.report.page.section import Beside, Part, Prose, Remark, Section, Table
-from stoker.report.page.terms import cut
+from stoker.report.page.terms import cut, sentence
 
 _MOST_LOADERS = 4
 
@@ -46,7 +46,7 @@ def remark(finding: Finding) -> Remark:
         finding.code,
         finding.severity,
         title[0].upper() + title[1:],
-        finding.evidence,
+        sentence(finding.evidence),
         finding.advice,
         edit,
         gain,

@@ -13,8 +13,8 @@ from stoker.report.page.stretch import Bar, Stretch, around_worst, numbered
 from stoker.report.page.terms import DOING, loaders, ms, title, took
 from stoker.report.page.theme import colour
 
-_LABELLED = 0.03
-"""Of the stretch: a bar that is wider has its batch's number in it."""
+_LABELLED_PX = 18
+"""A bar that is wider has its batch's number in it."""
 _MOST_ROWS = 40
 _AXIS = "milliseconds of this stretch"
 
@@ -81,7 +81,9 @@ def _chart(loader: LoaderRecord, stretch: Stretch, number: int) -> Chart:
         },
     }  # fmt: skip
     labels = {
-        "transform": [{"filter": f"datum.to - datum.from > {_LABELLED * long_ms:.4f} && datum.label"}],
+        "transform": [
+            {"filter": f"datum.label && (datum.to - datum.from) / {long_ms or 1} * width > {_LABELLED_PX}"}
+        ],
         "mark": {"type": "text", "color": colour("card"), "fontSize": 10, "aria": False, "tooltip": None},
         "encoding": {
             "x": measured("middle", _AXIS),

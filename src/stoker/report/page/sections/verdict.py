@@ -8,7 +8,7 @@ from stoker._metrics.record import LoaderRecord
 from stoker.report import reasons
 from stoker.report.page.material import Material, Run
 from stoker.report.page.section import Beside, Part, Prose, Remark, Section, Table
-from stoker.report.page.terms import cut, loaders, number, percent, title, took
+from stoker.report.page.terms import cut, loaders, number, percent, sentence, title, took
 from stoker.report.screen import cost_lines
 from stoker.report.verdict import LoaderVerdict, Verdict
 
@@ -56,7 +56,8 @@ def _first_step(loader: LoaderVerdict) -> list[Part]:
     first = loader.findings[0]
     gain = None if first.gain is None else f"{first.gain} ({first.gain.how})"
     edit = None if first.edit is None else str(first.edit)
-    return [Remark(first.code, first.severity, "What to do first", first.evidence, first.advice, edit, gain)]
+    evidence = sentence(first.evidence)
+    return [Remark(first.code, first.severity, "What to do first", evidence, first.advice, edit, gain)]
 
 
 def _remark(loader: LoaderVerdict) -> Remark:
@@ -100,7 +101,8 @@ def _column(loader: LoaderRecord, verdict: LoaderVerdict) -> dict[str, str]:
     workers = "none" if loader.executor == "inline" else f"{verdict.crew.count} ({loader.executor})"
     ready = totals.ready / totals.steps if totals.steps else None
     return {
-        "loader": f"{title(loader)}, {loader.engine}'s",
+        "loader": cut(title(loader), 28),
+        "engine": cut(loader.engine, 28),
         "waiting for data": percent(verdict.causes.stall),
         "samples per second": number(verdict.rows_per_s),
         "a step, waiting included": took(step_ns),
