@@ -147,14 +147,14 @@ def _read_one(path: Path) -> RunRecord:
         raise RecordError(f"{path} is no run record: it is not text") from error
     found: list[Any] = []
     for line in lines:
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             found.append(json.loads(line))
     found = [each for each in found if _is_record(each)]
     if not found:  # no journal: perhaps one JSON over several lines
         try:
             found = [json.loads("\n".join(lines))]
-        except ValueError as error:
-            raise RecordError(f"{path} is no run record: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise RecordError(_refusal(path, lines, error)) from error
         if not _is_record(found[0]):
             raise RecordError(f"{path} is no run record of stoker: it has no format {FORMAT!r}")
     runs: dict[str, list[RunRecord]] = {}
@@ -164,6 +164,14 @@ def _read_one(path: Path) -> RunRecord:
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from error
     return merged(_joined(each) for each in runs.values())
+
+
+def _refusal(path: Path, lines: list[str], error: Exception) -> str:
+    if not any(line.strip() for line in lines):
+        return f"{path} is no run record, it is empty: one is written with the first batch"
+    if lines[0].lstrip().startswith('{"format":') and FORMAT in lines[0][:60]:
+        return f"{path} is a run record that was cut off, and no line of it is whole: make the run again"
+    return f"{path} is no run record: {error}"
 
 
 def _has_line(path: Path) -> bool:

@@ -313,8 +313,10 @@ def dumps(record: RunRecord) -> str:
 _TYPES: dict[str, type | tuple[type, ...]] = {
     "int": int, "int | None": (int, NoneType), "float | None": (int, float, NoneType), "str": str,
     "str | None": (str, NoneType), "bool": bool, "list[int]": list, "dict[str, int]": dict,
+    "list[str]": list, "dict[str, str]": dict,
 }  # fmt: skip
 """What a field that is declared so may be in a file: a reader is not to fail on it later."""
+_LARGEST = (1 << 63) - 1
 
 
 def _plain(loader: LoaderRecord) -> dict[str, Any]:
@@ -330,9 +332,25 @@ def _made(kind: Any, data: dict[str, Any]) -> Any:
     found = {each.name: data[each.name] for each in fields(kind) if each.name in data}
     for each in fields(kind):
         allowed = _TYPES.get(str(each.type))
-        if allowed is not None and each.name in found and not isinstance(found[each.name], allowed):
-            raise ValueError(f"{each.name} of a {kind.__name__} is {found[each.name]!r:.40}")
+        if allowed is None or each.name not in found:
+            continue
+        value = found[each.name]
+        if not isinstance(value, allowed) or not _is_sane(value, str if "str]" in str(each.type) else int):
+            raise ValueError(f"{each.name} of a {kind.__name__} is {_shown(value)}")
     return kind(**found)
+
+
+def _is_sane(value: Any, held: type) -> bool:
+    """Whether a whole number can be reckoned with, and a list or dict holds what it should."""
+    if isinstance(value, int):
+        return -_LARGEST <= value <= _LARGEST
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return all(isinstance(each, held) and _is_sane(each, held) for each in inner)
+
+
+def _shown(value: Any) -> str:
+    """Of a number with thousands of digits Python makes no text."""
+    return "out of range" if isinstance(value, int) and not _is_sane(value, int) else f"{value!r:.40}"
 
 
 def _loader(data: dict[str, Any]) -> LoaderRecord:
@@ -347,8 +365,6 @@ def _loader(data: dict[str, Any]) -> LoaderRecord:
         setattr(made, name, [_made(kind, each) for each in data[name]])
     made.steps = _columns(made.steps, STEP_COLUMNS, "steps")
     made.memory = _columns(made.memory, MEMORY_COLUMNS, "memory")
-    if any(type(value) is not int for column in made.memory.values() for value in column):
-        raise ValueError("a reading of memory is no number")
     return made
 
 
@@ -358,4 +374,7 @@ def _columns(columns: dict[str, list[int]], names: tuple[str, ...], what: str) -
         columns = {name: column for name, column in columns.items() if name in names}
     if len({len(column) for column in columns.values()}) > 1:
         raise ValueError(f"columns of {what} differ in length")
+    for name, column in columns.items():
+        if set(map(type, column)) - {int} or (column and max(max(column), -min(column)) > _LARGEST):
+            raise ValueError(f"{name} of its {what} has something else than whole numbers")
     return columns

@@ -185,7 +185,7 @@ def bandwidth(
     pair = _low_and_high(loader.concurrency, machine.usable)
     ratio = 0.0 if pair is None else _cost(pair[1]) / _cost(pair[0])
     # Workers that share a bus slow each other down by no more than their number: beyond it, other rows were made then.
-    if pair is None or ratio > pair[1].workers / pair[0].workers * BANDWIDTH:
+    if pair is None or ratio > pair[1].workers / max(1, pair[0].workers) * BANDWIDTH:
         if 2 * total(sums, "compute") > sum(sums.values()):
             missing.append(
                 "CPU per row with few and with many workers: compute and memory bandwidth not separated"

@@ -44,7 +44,7 @@ def render(report: Report) -> str:
     drawn = _json({"config": theme.config(), "specs": markup.charts})
     links = [(name, title) for title, name, _ in sections] + ([("raw", "Raw data")] if report.raw else [])
     body = "".join(written for _, _, written in sections)
-    rest = sum(len(each.encode()) for each in (front, charts, drawn, body)) + _SPARE_BYTES
+    rest = sum(len(each.encode("utf-8", "replace")) for each in (front, charts, drawn, body)) + _SPARE_BYTES
     raw = enclosed(report.raw, max(0, MOST_BYTES - rest))
     return "\n".join(
         (
