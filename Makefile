@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stoker-installed
-CODE   := $(wildcard src benchmarks tests examples)
+CODE   := $(wildcard src benchmarks tests examples docs/*.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup check format docs test soak demo bench clean
