@@ -2,7 +2,8 @@
 
 The guard is autouse and compares what the process holds before and after each test: descriptors, Python
 threads, child processes and mappings of our own shared memory. It is function-scoped, so what a module- or
-session-scoped fixture opens before the test belongs to the baseline. A test that failed is not examined: its
+session-scoped fixture opens before the test belongs to the baseline. Of a browser that such a fixture has started, processes
+come and go by themselves: its pid is in ``lasting_children`` while it is there. A test that failed is not examined: its
 traceback keeps its locals alive.
 """
 
@@ -59,11 +60,17 @@ def warm_scripts() -> Iterator[None]:
     warm.incubator = None
 
 
+@pytest.fixture(scope="session")
+def lasting_children() -> set[int]:
+    """Pids of children whose own children are not a test's business. Who puts one in takes it out when it has ended."""
+    return set()
+
+
 @pytest.fixture(autouse=True)
-def _leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = holdings()
+def _leak_guard(request: pytest.FixtureRequest, lasting_children: set[int]) -> Iterator[None]:
+    before = holdings(apart_from=lasting_children)
     yield
     if request.node.stash.get(_failed, False):
         return
-    if leaked := leaks_since(before):
+    if leaked := leaks_since(before, apart_from=lasting_children):
         pytest.fail("the test leaks: " + "; ".join(leaked), pytrace=False)

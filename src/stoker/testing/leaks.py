@@ -7,8 +7,8 @@ import os
 import select
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from time import monotonic
@@ -37,22 +37,26 @@ class Holdings:
         ]
 
 
-def holdings() -> Holdings:
-    """Take stock. Reads only /proc and interpreter state: it opens nothing that outlives the call."""
-    return Holdings(_descriptors(), _threads(), _children(), _mappings())
+def holdings(*, apart_from: Collection[int] = ()) -> Holdings:
+    """Take stock. Reads only /proc and interpreter state: it opens nothing that outlives the call.
+
+    ``apart_from`` are children that something wider than what is watched has started and will end: neither they nor
+    what they start is counted. A browser, for one, has processes that come and go as it likes.
+    """
+    return Holdings(_descriptors(), _threads(), _children(apart_from), _mappings())
 
 
-def leaks_since(before: Holdings, *, grace_s: float = GRACE_S) -> list[str]:
+def leaks_since(before: Holdings, *, grace_s: float = GRACE_S, apart_from: Collection[int] = ()) -> list[str]:
     """What is held beyond ``before`` and does not go away, described; empty when nothing leaked.
 
     Called on the main thread, with the objects under test dropped. Only what looks like a leak pays for a
     garbage collection, which costs tens of milliseconds once torch is loaded.
     """
-    if not holdings().beyond(before):
+    if not holdings(apart_from=apart_from).beyond(before):
         return []
     gc.collect()
     deadline_s = monotonic() + grace_s
-    while leaked := holdings().beyond(before):
+    while leaked := holdings(apart_from=apart_from).beyond(before):
         if monotonic() > deadline_s:
             return [_described(leak) for leak in leaked]
         select.select([], [], [], _STEP_S)
@@ -92,7 +96,7 @@ def _threads() -> frozenset[str]:
     return frozenset(f"{thread.ident} {thread.name}" for thread in threading.enumerate())
 
 
-def _children() -> frozenset[str]:
+def _children(apart_from: Collection[int]) -> frozenset[str]:
     try:  # one system call tells most tests that there is nobody to look for; it reaps nothing
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -102,24 +106,32 @@ def _children() -> frozenset[str]:
         _attribute(forkserver, "_forkserver", "_forkserver_pid"),
     }
     # Workers started by the fork server are its children, so look below it.
-    return frozenset(f"pid {pid}" for pid in _descendants(os.getpid()) if pid not in lasting)
+    return frozenset(f"pid {pid}" for pid in _descendants(os.getpid(), apart_from) if pid not in lasting)
 
 
-def _descendants(pid: int) -> Iterator[int]:
-    """All processes below one, as the kernel lists them: a look at every process of the machine would take thirty times as long."""
+def _descendants(pid: int, apart_from: Collection[int]) -> Iterator[int]:
+    """All processes below one, without these and what is below them, as the kernel lists them.
+
+    A look at every process of the machine would take thirty times as long.
+    """
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children") as children:
                 for child in map(int, children.read().split()):
-                    yield child
-                    yield from _descendants(child)
+                    if child not in apart_from:
+                        yield child
+                        yield from _descendants(child, apart_from)
     except (FileNotFoundError, ProcessLookupError):  # it is gone, or the kernel keeps no such list
         if not os.path.exists("/proc/self/task") or not os.path.exists(
             f"/proc/self/task/{os.getpid()}/children"
         ):
             import psutil
 
-            yield from (child.pid for child in psutil.Process(pid).children(recursive=True))
+            with suppress(psutil.NoSuchProcess):
+                for each in psutil.Process(pid).children():
+                    if each.pid not in apart_from:
+                        yield each.pid
+                        yield from _descendants(each.pid, apart_from)
 
 
 def _mappings() -> frozenset[str]:

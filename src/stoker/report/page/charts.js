@@ -31,9 +31,12 @@ const options = (width) => ({
   tooltip: { theme: "stoker", disableDefaultStyle: true },
 });
 
+// In an element inside: Vega gives the one that it draws in another role and name than the page's.
 const embed = async (at, spec, width, more = {}) => {
   at.drawn?.finalize();
-  at.drawn = await vegaEmbed(at, spec, { ...options(width), ...more });
+  const inside = document.createElement("div");
+  at.replaceChildren(inside);
+  at.drawn = await vegaEmbed(inside, spec, { ...options(width), ...more });
 };
 
 // Only the width is fitted; the height is its own, or by rows. Said to Vega: Vega-Lite warns when rows settle the height.

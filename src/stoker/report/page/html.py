@@ -34,10 +34,14 @@ _VERDICTS = {
 """In words, for a whole report. Any other severity has none: a demo is neither good nor bad."""
 
 
+_OURS = ("top", "main", "raw", "raw-title", "verdict-banner", "theme", "charts", "said")
+"""Ids of the page itself: no section may have them."""
+
+
 def render(report: Report) -> str:
     """The whole file. Raises ImportError when the chart library is not there."""
     markup = Markup()
-    for name in ("main", "top", "raw", "verdict-banner", "theme"):
+    for name in _OURS:
         markup.name(name)
     sections = [(each.title, *markup.section(each)) for each in report.sections]
     front, charts = _asset("page.js"), f"{_script(library.script())}\n{_asset('charts.js')}"
@@ -59,7 +63,7 @@ def render(report: Report) -> str:
             _header(report),
             f'<div class="frame">{_contents(links)}<main id="main" tabindex="-1">',
             body,
-            _raw(raw),
+            _raw(raw, markup),
             "</main></div>",
             f"<footer><p>Made by stoker {escape(stoker.__version__)}. All it needs is in this file.</p></footer>",
             '<p id="said" class="unseen" role="status"></p>',
@@ -76,7 +80,7 @@ def _header(report: Report) -> str:
     word = _VERDICTS.get(report.severity)
     label = f'<p class="label">{shape(severity)}<span>{word}</span></p>' if word else ""
     banner = (
-        f'<div id="verdict-banner" class="banner {severity}" role="region" aria-label="Verdict">{label}'
+        f'<div id="verdict-banner" class="banner {severity}" role="region" aria-label="In short">{label}'
         f'<p class="headline">{text(report.headline)}</p></div>'
         if report.headline
         else ""
@@ -84,7 +88,7 @@ def _header(report: Report) -> str:
     return (
         f'<header><div class="bar"><h1>{text(report.title)}</h1>'
         '<button type="button" id="theme" aria-pressed="false" hidden>Dark theme</button></div>'
-        f"{banner}<noscript><p>Scripts are off: charts are not drawn, and their tables are open instead.</p></noscript></header>"
+        f'{banner}<p class="unscripted">Scripts are off: charts are not drawn, and their tables are open instead.</p></header>'
     )
 
 
@@ -93,18 +97,18 @@ def _contents(links: list[tuple[str, str]]) -> str:
     return f'<nav aria-label="Contents"><details open><summary>Contents</summary><ol>{items}</ol></details></nav>'
 
 
-def _raw(found: list[Enclosure]) -> str:
+def _raw(found: list[Enclosure], markup: Markup) -> str:
     if not found:
         return ""
-    items = "".join(_enclosure(number, each) for number, each in enumerate(found))
+    items = "".join(_enclosure(markup.name("raw-data"), each) for each in found)
     return (
         '<section id="raw" aria-labelledby="raw-title"><h2 id="raw-title">Raw data</h2>'
         "<p>What this report was made of is inside this file, as JSON.</p>"
-        f'<ul class="raw">{items}</ul><noscript><p>Taking it out needs scripts.</p></noscript></section>'
+        f'<ul class="raw">{items}</ul><p class="unscripted">Taking it out needs scripts.</p></section>'
     )
 
 
-def _enclosure(number: int, found: Enclosure) -> str:
+def _enclosure(at: str, found: Enclosure) -> str:
     if found.packed is None:
         return f"<li>{escape(found.name)}: too large for this page ({size(found.size_bytes)} of JSON), so it is not in it.</li>"
     thinned = (
@@ -112,9 +116,9 @@ def _enclosure(number: int, found: Enclosure) -> str:
     )
     name = found.name if found.name.endswith(".json") else f"{found.name}.json"
     return (
-        f'<li><button type="button" class="save" data-from="raw-{number}" data-name="{escape(name)}" hidden>'
+        f'<li><button type="button" class="save" data-from="{at}" data-name="{escape(name)}" hidden>'
         f"Save the raw JSON</button> <span>{escape(found.name)}, {size(found.size_bytes)}.{thinned}</span>"
-        f'<script type="application/octet-stream" id="raw-{number}">{found.packed}</script></li>'
+        f'<script type="application/octet-stream" id="{at}">{found.packed}</script></li>'
     )
 
 

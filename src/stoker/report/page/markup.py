@@ -66,7 +66,7 @@ class Markup:
         heading = self.name(f"{name}-title")
         return name, (
             f'<section id="{name}" aria-labelledby="{heading}">'
-            f'<h2 id="{heading}">{text(section.title)}<a class="anchor" href="#{name}" aria-label="Link to this section">#</a></h2>'
+            f'<h2 id="{heading}">{text(section.title)}</h2>'
             f"{self.parts(section.parts, 3)}</section>"
         )
 

@@ -23,6 +23,8 @@
   toggle.hidden = false;
   show();
 
+  for (const each of all(".unscripted")) each.hidden = true;
+
   // Tables are open for those without scripts, and on paper; here the pictures come first.
   for (const each of all("details.data")) each.open = false;
   const contents = document.querySelector("nav details");
@@ -32,12 +34,17 @@
   fold();
   contents.addEventListener("click", (event) => { if (event.target.closest("a") && !wide.matches) contents.open = false; });
 
-  let closed = [];
+  const closed = new Set();
   addEventListener("beforeprint", () => {
-    closed = [...all("details:not([open])")];
-    for (const each of closed) each.open = true;
+    for (const each of all("details:not([open])")) {
+      closed.add(each);
+      each.open = true;
+    }
   });
-  addEventListener("afterprint", () => { for (const each of closed) each.open = false; });
+  addEventListener("afterprint", () => {
+    for (const each of closed) each.open = false;
+    closed.clear();
+  });
 
   // Where one is, in the contents.
   const links = new Map([...all("nav a")].map((each) => [each.hash.slice(1), each]));

@@ -1,0 +1,352 @@
+"""The report in a real browser, from a file and offline: what people see, touch, hear and print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from playwright.sync_api import Browser, FloatRect, Locator, Page, expect
+
+from stoker import DataLoader
+from stoker._metrics.record import RunRecord
+from stoker.report.page import html, making, theme
+from stoker.report.page.material import Material, Run
+from stoker.report.page.section import Beside, Chart, Code, Prose, Remark, Report, Section, Table
+from stoker.report.verdict import judge
+from tests import browser as browsers
+from tests.browser import visit
+from tests.unit import records
+
+WIDTHS = (360, 768, 1280)
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+HOSTILE = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)>"
+
+
+@pytest.fixture(scope="module")
+def browser(lasting_children: set[int]) -> Iterator[Browser]:
+    with browsers.launched(lasting_children) as found:
+        yield found
+
+
+def real_record() -> RunRecord:
+    """Of a loader that ran, here and now."""
+    data = torch.utils.data.TensorDataset(torch.arange(64))
+    with DataLoader(data, batch_size=4, num_workers=2) as loader:
+        for _ in loader:
+            pass
+        return RunRecord.from_dict(loader.stats()["record"])
+
+
+def built_record(name: str, wait_s: float) -> RunRecord:
+    waits = {("fetch", 0, "io"): wait_s, ("fetch", 1, "compute"): wait_s / 2, ("start", -1, "start_up"): 0.1}
+    return records.run(records.loader(waits, dataset=name, steps=records.steps(60)), id=name)
+
+
+def run(label: str, record: RunRecord) -> Run:
+    return Run(label, record, judge(record))
+
+
+def made_up() -> Report:
+    """All parts there are, with values that a test can know, and texts that want to get out."""
+    rows = [("torch", 2, 10.5), ("torch", 4, 20.25), ("stoker", 2, 30.5), ("stoker", 4, 60.75)]
+    cells = Table(
+        "Speed by workers",
+        ("loader", "workers", "per second"),
+        tuple((a, str(b), f"{c:.2f}") for a, b, c in rows),
+        frozenset({1, 2}),
+    )
+    loaders = {"domain": ["torch", "stoker"], "range": [theme.colour("torch"), theme.colour("stoker")]}
+    spec: dict[str, Any] = {
+        "data": {"values": [{"loader": a, "workers": b, "speed": c, "note": HOSTILE} for a, b, c in rows]},
+        "mark": {"type": "bar"},
+        "encoding": {
+            "y": {"field": "workers", "type": "ordinal", "title": "workers"},
+            "yOffset": {"field": "loader"},
+            "x": {"field": "speed", "type": "quantitative", "title": "samples per second"},
+            "color": {"field": "loader", "type": "nominal", "scale": loaders, "title": None},
+            "tooltip": [
+                {"field": "loader"},
+                {"field": "speed", "title": "per second", "format": ".2f"},
+                {"field": "note"},
+            ],
+        },
+    }
+    line = {**spec, "mark": {"type": "line", "point": True}, "height": 180}
+    line["encoding"] = {
+        "x": {"field": "workers", "type": "quantitative"}, "y": {"field": "speed", "type": "quantitative"},
+        "color": {"field": "loader", "type": "nominal", "scale": loaders},
+    }  # fmt: skip
+    faceted = {
+        **line,
+        "height": 80,
+        "encoding": {**line["encoding"], "row": {"field": "loader", "title": None}},
+    }
+    stacked = {"data": spec["data"], "vconcat": [{**line, "height": 60}, {**spec, "height": 60}]}
+    wide = Table(
+        "Wide", tuple(f"column {each}" for each in range(30)), (tuple("123456789" for _ in range(30)),)
+    )
+    remark = Remark(
+        "more-workers",
+        "high",
+        f"More {HOSTILE}",
+        "It `waits`.",
+        "Set `num_workers=4`.",
+        "num_workers=4",
+        "twice as fast",
+    )
+    charts = [
+        Chart(name, f"The {name}", f"What the {name} shows.", drawn, cells)
+        for name, drawn in (("bars", spec), ("line", line), ("rows", faceted), ("stack", stacked))
+    ]
+    sections = (
+        Section("charts", "Charts", tuple(charts)),
+        Section(
+            "findings", "Findings", (remark, Prose(HOSTILE), Code("stoker tune " + "x" * 200, "sh"), wide)
+        ),
+        Section(
+            "both",
+            "Beside",
+            (Beside((("one", (remark, replace(charts[0], id="again"))), (HOSTILE, (cells,)))),),
+        ),
+    )
+    return Report(
+        "A report",
+        f"It waits: {HOSTILE}",
+        "moderate",
+        sections,
+        {f"made {HOSTILE[:9]}": {"a": HOSTILE, "b": [1, 2.5, None]}},
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``made``: all parts; ``real``: a run that was; ``two``: records beside each other, with their raw data as ``two.json``."""
+    at = tmp_path_factory.mktemp("reports")
+    two = making.report(
+        Material((run("before.json", built_record(HOSTILE, 2.0)), run(HOSTILE, built_record("after", 0.2))))
+    )
+    for name, report in (
+        ("made", made_up()),
+        ("real", making.report(Material((run("run.json", real_record()),)))),
+        ("two", two),
+    ):
+        (at / f"{name}.html").write_text(html.render(report), encoding="utf-8")
+        (at / f"{name}.json").write_text(json.dumps(list(report.raw.values())), encoding="utf-8")
+    return at
+
+
+def colour(page: Page, pattern: str, name: str) -> str:
+    return str(page.locator(pattern).first.evaluate("(at, name) => getComputedStyle(at)[name]", name))
+
+
+def rgb(name: str, look: str) -> str:
+    value = theme.COLOURS[name][look == "dark"]
+    return f"rgb({int(value[1:3], 16)}, {int(value[3:5], 16)}, {int(value[5:7], 16)})"
+
+
+def check_charts(page: Page) -> int:
+    """Each is drawn, has marks, and keeps within its card. How many there are."""
+    charts = page.locator(".chart").all()
+    for chart in charts:
+        svg = chart.locator("svg")
+        expect(svg).to_have_count(1)
+        name = chart.get_attribute("id")
+        assert (
+            chart.locator(
+                "[class*='role-mark'] path, [class*='role-mark'] line, [class*='role-mark'] text"
+            ).count()
+            > 0
+        ), name
+        box, card = svg.bounding_box(), chart.bounding_box()
+        assert box and card and box["width"] > 100 and box["height"] > 30, name  # noqa: PT018
+        assert box["width"] <= card["width"] + 1, f"{name} is wider than its card"
+    return len(charts)
+
+
+def check_layout(page: Page) -> None:
+    """Nothing makes the page scroll sideways."""
+    over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert over <= 0, f"the page is {over} px too wide"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["made", "two"])
+def test_a_page_is_whole_at_every_width_in_both_themes(
+    browser: Browser, folder: Path, name: str, width: int
+) -> None:
+    with visit(browser, folder / f"{name}.html", width=width) as page:
+        for look in THEMES:
+            page.emulate_media(color_scheme=look)
+            assert check_charts(page) >= (5 if name == "made" else 1)
+            check_layout(page)
+            assert colour(page, "html", "backgroundColor") == rgb("ground", look)
+            assert colour(page, ".chart text", "fill") in (rgb("muted", look), rgb("ink", look))
+            if name == "made":
+                assert colour(page, "#bars [class*='role-mark'] path", "fill") == rgb("torch", look)
+        assert page.get_by_role("region", name="In short").is_visible()
+        assert page.locator("nav details").get_attribute("open") == ("" if width == 1280 else None)
+
+
+def test_hovering_a_mark_tells_its_values(browser: Browser, folder: Path) -> None:
+    with visit(browser, folder / "made.html") as page:
+        bars = page.locator("#bars [class*='role-mark'] path")
+        told = []
+        for at in range(bars.count()):
+            bars.nth(at).hover()
+            tip = page.locator("#vg-tooltip-element.visible")
+            expect(tip).to_be_visible()
+            assert HOSTILE in tip.inner_text(), "what a record says is text, here too"
+            told.append(
+                (tip.locator("td.value").nth(0).inner_text(), tip.locator("td.value").nth(1).inner_text())
+            )
+        assert sorted(told) == [
+            ("stoker", "30.50"),
+            ("stoker", "60.75"),
+            ("torch", "10.50"),
+            ("torch", "20.25"),
+        ]
+
+
+def test_two_records_stand_beside_each_other(browser: Browser, folder: Path) -> None:
+    def places(page: Page) -> tuple[FloatRect, FloatRect]:
+        one, other = (each.bounding_box() for each in page.locator(".beside > .column").all()[:2])
+        assert one and other  # noqa: PT018
+        return one, other
+
+    with visit(browser, folder / "made.html", width=1280) as page:
+        one, other = places(page)
+        assert one["y"] == other["y"]
+        assert other["x"] >= one["x"] + one["width"]
+        page.set_viewport_size({"width": 360, "height": 800})
+        one, other = places(page)
+        assert other["y"] >= one["y"] + one["height"]
+    with visit(browser, folder / "two.html") as page:
+        main = page.get_by_role("main")
+        for label in ("before.json", HOSTILE):
+            assert main.get_by_text(label).count() > 0
+
+
+def test_charts_are_drawn_anew_for_another_width(browser: Browser, folder: Path) -> None:
+    with visit(browser, folder / "made.html", width=1280) as page:
+        page.set_viewport_size({"width": 360, "height": 800})
+        page.wait_for_selector("#bars svg[width^='2'], #bars svg[width^='3']")
+        check_charts(page)
+        check_layout(page)
+
+
+def test_the_theme_is_switched_and_remembered(browser: Browser, folder: Path) -> None:
+    with visit(browser, folder / "made.html", theme="light") as page:
+        toggle = page.get_by_role("button", name="Dark theme")
+        assert toggle.get_attribute("aria-pressed") == "false"
+        toggle.click()
+        for _ in ("switched", "remembered"):
+            assert toggle.get_attribute("aria-pressed") == "true"
+            assert colour(page, "html", "backgroundColor") == rgb("ground", "dark")
+            assert colour(page, "#bars [class*='role-mark'] path", "fill") == rgb("torch", "dark")
+            page.reload()
+            page.wait_for_selector(browsers.DRAWN, state="attached")
+        toggle.press("Enter")
+        assert colour(page, "html", "backgroundColor") == rgb("ground", "light")
+
+
+def focused(page: Page) -> Locator:
+    return page.locator("*:focus")
+
+
+def test_everything_is_reached_by_keyboard(browser: Browser, folder: Path) -> None:
+    with visit(browser, folder / "made.html", width=360) as page:
+        reached = []
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            at = focused(page)
+            if at.count() != 1 or at.evaluate("at => at === document.body"):
+                break
+            assert at.evaluate("at => getComputedStyle(at).outlineStyle") != "none", "focus can be seen"
+            reached.append((at.evaluate("at => at.localName"), at.inner_text().strip()))
+        names = [name for _, name in reached]
+        assert names[:2] == ["Skip to the report", "Dark theme"]
+        assert ("summary", "Contents") in reached
+        assert names.count("The numbers, as a table") == 5
+        assert names.count("Copy") == 3
+        assert "Save the raw JSON" in names
+        assert [kind for kind, _ in reached].count("div") >= 1, "a table that scrolls"
+        page.locator("nav summary").press("Enter")
+        page.get_by_role("link", name="Findings", exact=True).press("Enter")
+        expect(page.locator("#findings")).to_be_in_viewport()
+        page.locator("figure summary").first.press("Space")
+        expect(page.get_by_role("table", name="Speed by workers").first).to_be_visible()
+
+
+def test_a_screen_reader_hears_it_in_order(browser: Browser, folder: Path) -> None:
+    with visit(browser, folder / "made.html") as page:
+        for role in ("banner", "navigation", "main", "contentinfo"):
+            expect(page.get_by_role(role)).to_have_count(1)
+        assert page.locator("html").get_attribute("lang") == "en"
+        expect(page.get_by_role("heading", level=1)).to_have_text("A report")
+        expect(page.get_by_role("heading", level=2)).to_contain_text(
+            ["Charts", "Findings", "Beside", "Raw data"]
+        )
+        chart = page.get_by_role("img", name="The bars").first
+        expect(chart).to_have_accessible_description("What the bars shows.")
+        expect(page.get_by_role("figure")).to_have_count(5)
+        assert "Serious" in page.get_by_role("article").first.inner_text(), "not by colour alone"
+        unnamed = page.evaluate(
+            "[...document.querySelectorAll('a, button, summary')].filter(at => !(at.ariaLabel || at.textContent).trim()).length"
+        )
+        assert unnamed == 0
+
+
+def test_what_is_to_be_typed_can_be_copied(browser: Browser, folder: Path) -> None:
+    with visit(browser, folder / "made.html", permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.get_by_role("article").first.get_by_role("button", name="Copy").click()
+        expect(page.get_by_role("status")).to_have_text("Copied.")
+        assert page.evaluate("navigator.clipboard.readText()") == "num_workers=4"
+
+
+@pytest.mark.parametrize("name", ["made", "real", "two"])
+def test_the_raw_data_comes_out_as_it_went_in(browser: Browser, folder: Path, name: str) -> None:
+    wanted = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    with visit(browser, folder / f"{name}.html") as page:
+        buttons = page.get_by_role("button", name="Save the raw JSON")
+        expect(buttons).to_have_count(len(wanted))
+        for at, record in enumerate(wanted):
+            with page.expect_download() as download:
+                buttons.nth(at).click()
+            assert json.loads(Path(download.value.path()).read_text(encoding="utf-8")) == record
+            assert download.value.suggested_filename.endswith(".json")
+
+
+def test_on_paper_it_is_light_open_and_without_buttons(browser: Browser, folder: Path) -> None:
+    with visit(browser, folder / "made.html", theme="dark") as page:
+        page.emulate_media(media="print")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert colour(page, "html", "backgroundColor") == "rgb(255, 255, 255)"
+        assert colour(page, "body", "color") == rgb("ink", "light")
+        assert colour(page, "#bars [class*='role-mark'] path", "fill") == rgb("torch", "light")
+        assert page.get_by_role("button").count() == 0
+        for table in page.locator("figure table").all():
+            assert table.is_visible()
+        assert page.pdf(format="A4").startswith(b"%PDF")
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        page.emulate_media(media="screen")
+        assert page.locator("details.data[open]").count() == 0
+
+
+def test_without_scripts_all_but_the_pictures_is_there(browser: Browser, folder: Path) -> None:
+    with visit(browser, folder / "made.html", width=360, java_script_enabled=False) as page:
+        assert page.get_by_text("Scripts are off").is_visible()
+        assert all(each.is_visible() for each in page.locator("table").all())
+        assert page.get_by_role("button").count() == 0
+        assert page.get_by_role("link", name="Findings", exact=True).is_visible()
+
+
+def test_without_a_browser_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("STOKER_CHROMIUM", raising=False)
+    with pytest.raises(AssertionError, match=r"make browser.*chromium"):
+        browsers.chromium()
