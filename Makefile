@@ -1,4 +1,4 @@
-# `make test` and `make demo` do all the set-up a fresh machine needs: python3 with venv, and nothing else.
+# `make test` and `make demo` do all the set-up a fresh machine needs: python3 with venv, and for the tests apt-get.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.stoker-installed
 CODE   := $(wildcard src benchmarks tests examples docs/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs test soak demo bench clean
+.PHONY: help setup check format docs browser test soak demo bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' Makefile
@@ -34,7 +34,10 @@ docs: setup  ## the documentation as a site (site/), warnings are errors; the pa
 	$(BIN)/python -m stoker._doctor.pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-test: setup  ## all tests: those marked serial alone, then all others two at a time
+browser:  ## install Chromium for the tests of the report, where it is missing
+	@.ci/browser
+
+test: setup browser  ## all tests: those marked serial alone, then all others two at a time
 	$(BIN)/python -m pytest -q -m serial || test $$? -eq 5  # 5: no test is marked serial
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial'
 
