@@ -99,9 +99,11 @@ def test_acts_get_less_time_when_there_is_not_enough_for_all() -> None:
         return {}
 
     acts = {name: demos.act(seconds=(100.0, 100.0), run=run) for name in ("gap", "killed")}
-    perform(acts, limit_s=50.0)
-    assert all(0 < each <= 50.0 for each in budgets)
-    assert budgets[0] <= 25.0
+    perform(acts, limit_s=150.0)
+    assert budgets[0] <= 75.0
+    assert all(60.0 <= each <= 100.0 for each in budgets)
+    perform(acts, limit_s=1.0)
+    assert budgets[2:] == [60.0, 60.0]
 
 
 def test_all_acts_are_there_and_fit_into_the_time_that_is_promised() -> None:

@@ -73,6 +73,9 @@ def command(
     try:
         with tidy_ends():
             with _progress() as tell:
+                tell("Importing torch", 0.0)
+                import stoker.loader  # noqa: F401  seconds that are no act's
+
                 record = programme.perform(chosen, quick=quick, tell=tell)
             closing = [_paged(record, page, beside=output is None and page != _PAGE)]
             if kept is not None:
