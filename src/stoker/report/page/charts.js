@@ -7,7 +7,10 @@ const fitted = (width) => ({
   ...config,
   axisY: { labelLimit: width < NARROW ? 96 : 200 },
   axisQuantitative: { ...config.axisQuantitative, tickCount: width < NARROW ? 4 : 7 },
-  legend: { ...config.legend, columns: Math.max(1, Math.floor(width / 150)), labelLimit: Math.min(240, width - 60) },
+  legend: {
+    ...config.legend, columns: Math.max(1, Math.floor(width / 150)), labelLimit: Math.min(240, width - 60),
+    ...(width < NARROW && { layout: { top: { anchor: "start", direction: "vertical", margin: 2 } } }), // several: one below the other
+  },
 });
 
 // Vega-Lite fits one view, or layers of it, to its container; of several views each has to be told its width.

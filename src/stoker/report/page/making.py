@@ -11,6 +11,7 @@ from stoker.report.page.section import Report
 from stoker.report.page.sections import (
     blame,
     breakdown,
+    curve,
     findings,
     lanes,
     machine,
@@ -27,6 +28,7 @@ SECTIONS = (
     traces,
     breakdown,
     findings,
+    curve,
     lanes,
     memory,
     blame,
