@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from stoker._demo import programme
+from stoker.cli.demo import _progress
 from stoker.cli.main import main
 from stoker.report.page import library
 from tests.unit import demos
-from tests.unit.test_demo import fail, interrupt
+from tests.unit.test_demo import Terminal, fail, interrupt
 
 ACTS: dict[str, Any] = {"gap": demos.act("The gap"), "killed": demos.act("A worker killed")}
 
@@ -121,3 +124,24 @@ def test_the_acts_are_listed() -> None:
     assert done.exit_code == 0
     assert done.stdout.splitlines()[0] == "gap         1 s    2 s  The gap"
     assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_a_bar_on_a_terminal_stays_on_its_line(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    terminal = Terminal()
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with _progress() as tell:
+        tell("Scaling: " + "many words " * 20, 0.5)
+    drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).replace("\r", "\n").splitlines()
+    assert any(" 50% " in line and "Scaling: many" in line for line in drawn)
+    assert all(len(line) <= columns for line in drawn)
+
+
+def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with _progress() as tell:
+        for what in ("First", "First: a", "First: b", "Second", "Second: a"):
+            tell(what, 0.5)
+    assert capsys.readouterr().err.splitlines() == ["[ 50%] First", "[ 50%] Second"]

@@ -65,6 +65,21 @@ def test_it_says_so_where_torch_is_faster() -> None:
     )
 
 
+def test_nothing_is_concluded_from_luck() -> None:
+    crowded = demos.scaling(GAINS) | {"others": 0.6}
+    assert gains.lines(crowded)[-1] == "Others had the CPUs too: who is faster cannot be told."
+    assert "cannot be told" in gains.headline(crowded)
+    assert not gains.crowded(demos.scaling(GAINS) | {"others": None})
+
+    point = demos.scaling({"sleep": GAINS["sleep"]})["flavours"][0]["points"][2]
+    point["torch"]["rates"], point["stoker"]["rates"] = [1.0, 1.0, 1.0], [0.9, 1.4, 1.4]
+    assert gains.compared(point) == "alike"
+    point["stoker"]["rates"] = [1.2, 1.4, 1.4]
+    assert gains.compared(point) == "1.4×"
+    point["stoker"]["rates"] = [0.7, 0.7]
+    assert gains.compared(point) == "0.7×"
+
+
 def test_a_curve_for_every_flavour_with_its_table() -> None:
     curve, crowd = curves.sections(demos.scaling(GAINS))
     [beside] = [each for each in curve.parts if isinstance(each, Beside)]

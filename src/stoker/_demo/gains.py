@@ -16,6 +16,9 @@ GOES_ON = 1.3
 _ALIKE = 0.1
 """Two rates that differ by less are alike, whatever single rounds say."""
 _SAME = "alike"
+_CROWDED = 0.25
+"""A share of the CPUs for other processes from which on nothing is concluded from who was faster."""
+_UNTOLD = "Others had the CPUs too: who is faster cannot be told."
 
 
 def measured(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -30,10 +33,16 @@ def gain(flavour: dict[str, Any], point: dict[str, Any], kind: str) -> float:
     return float(median(point[kind]["rates"]) / median(flavour["points"][0][TORCH]["rates"]))
 
 
+def pairs(point: dict[str, Any]) -> list[float]:
+    """stoker over torch, of each round in which both had their turn."""
+    return [
+        ours / theirs for ours, theirs in zip(point[STOKER]["rates"], point[TORCH]["rates"], strict=False)
+    ]
+
+
 def ratio(point: dict[str, Any]) -> float:
-    """stoker over torch, of rounds in which both had their turn."""
-    pairs = zip(point[STOKER]["rates"], point[TORCH]["rates"], strict=False)
-    return float(median(ours / theirs for ours, theirs in pairs))
+    """The middle of these."""
+    return float(median(pairs(point)))
 
 
 def goes_on(flavour: dict[str, Any], cpus: int) -> bool | None:
@@ -46,11 +55,16 @@ def goes_on(flavour: dict[str, Any], cpus: int) -> bool | None:
 
 
 def compared(point: dict[str, Any]) -> str:
-    """stoker's rate as many times torch's, unless there is no telling them apart."""
-    found = ratio(point)
-    if abs(found - 1) < _ALIKE:
+    """stoker's rate as many times torch's, unless there is no telling them apart: a little more or less, or both in turns."""
+    found = pairs(point)
+    if abs(median(found) - 1) < _ALIKE or min(found) < 1 < max(found):
         return _SAME
-    return f"{found:.1f}×"
+    return f"{median(found):.1f}×"
+
+
+def crowded(result: dict[str, Any]) -> bool:
+    """Whether others used so much of the machine meanwhile that it was luck who was faster."""
+    return (result.get("others") or 0.0) >= _CROWDED
 
 
 def lines(result: dict[str, Any]) -> list[str]:
@@ -69,7 +83,7 @@ def lines(result: dict[str, Any]) -> list[str]:
     for kind in LOADERS:
         gains = {each["name"]: f"{gain(each, at[each['name']], kind):.1f}×" for each in flavours}
         found.append(row(kind, gains))
-    return [*found, bend(result), f"stoker to torch: {_standing(at)}."]
+    return [*found, bend(result), _UNTOLD if crowded(result) else f"stoker to torch: {_standing(at)}."]
 
 
 def headline(result: dict[str, Any]) -> str:
@@ -83,7 +97,7 @@ def headline(result: dict[str, Any]) -> str:
         f"{each['title']} {max(gain(each, at[each['title']], kind) for kind in LOADERS):.1f}×"
         for each in flavours
     )
-    return f"{workers} workers on {_cpus(result)}, against none: {ends}. {_sentence(at)}"
+    return f"{workers} workers on {_cpus(result)}, against none: {ends}. {_UNTOLD if crowded(result) else _sentence(at)}"
 
 
 def bend(result: dict[str, Any], titles: bool = False) -> str:

@@ -74,14 +74,14 @@ def deaf(worker: int) -> None:
 def stretch(kind: str, dataset: Any, workers: int, seconds: float, settle_s: float = 0.0) -> Stretch:
     """Let it come under way, for ``settle_s`` at least, and count for ``seconds``. The consumer only drops. Main thread.
 
-    Workers of both kinds have things to do with their first batches that they do once.
+    Workers have things to do with their first batches that they do once: stoker's weigh themselves after the fourth.
     """
     with loader_of(kind, dataset, workers) as loader:
         began = time.perf_counter()
         batches = iter(loader)
         next(batches)
         first_s = time.perf_counter() - began
-        _settle(batches, 2 * workers, settle_s, settle_s + seconds)
+        _settle(batches, 6 * workers, settle_s, settle_s + seconds)
         before = toll()
         rows, start = 0, time.perf_counter()
         while True:

@@ -12,6 +12,7 @@ from typing import Any
 
 from stoker._demo import curves, gains
 from stoker._demo.act import Stage
+from stoker._demo.bystanders import Bystanders
 from stoker._metrics.room import Gauge
 from stoker.report.page.section import Section
 
@@ -48,6 +49,7 @@ def run(stage: Stage) -> dict[str, Any]:
             entry["left_out"] = str(missing)
         found[name] = entry
     counted = counts(stage.cpus, quick=stage.quick, available_bytes=Gauge().read().available_bytes)
+    others = Bystanders()
     rounds = _rounds(stage, made, found, counted)
     for entry in found.values():
         entry["points"] = [
@@ -58,6 +60,7 @@ def run(stage: Stage) -> dict[str, Any]:
         "batch": BATCH,
         "counts": counted,
         "rounds": rounds,
+        "others": others.share(),
         "flavours": list(found.values()),
     }
 
