@@ -9,9 +9,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import click
+import pytest
+from playwright.sync_api import expect
 
 import stoker
 from stoker.cli.main import main
+from tests import browser as browsers
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +56,13 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
-def test_the_site_is_whole(tmp_path):
+@pytest.fixture(scope="module")
+def browser(lasting_children):
+    with browsers.launched(lasting_children) as found:
+        yield found
+
+
+def test_the_site_is_whole(tmp_path, browser):
     """One build, all questions: it takes seconds."""
     site = tmp_path / "site"
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_MKDOCS_2_WARNING": "1"}
@@ -72,6 +81,7 @@ def test_the_site_is_whole(tmp_path):
         for path in (ROOT / "docs/checks").glob("STK*.md")
         if not (site / "checks" / f"{path.stem}.html").exists()
     ] == []
+    opens_from_the_disk(site, browser)
 
 
 def test_links_lead_somewhere_in_the_repository_too():
@@ -83,6 +93,32 @@ def test_links_lead_somewhere_in_the_repository_too():
         for link in re.findall(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)", path.read_text(encoding="utf-8"))
         if not (path.parent / link).exists()
     ] == []
+
+
+def opens_from_the_disk(site, browser):
+    """As people do who have only built it: search works without a server, and nothing is asked of another host."""
+    context = browser.new_context(offline=True, viewport={"width": 390, "height": 800})
+    wrong: list[str] = []
+
+    def asked(request):
+        if not request.url.startswith(site.as_uri()):
+            wrong.append(request.url)
+
+    context.on("request", asked)
+    page = context.new_page()
+    page.on("console", lambda said: wrong.append(f"{said.type}: {said.text}"))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto((site / "quickstart.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.set_viewport_size({"width": 1300, "height": 800})
+    page.locator(".md-search__input").click()
+    page.keyboard.type("worker copies objects")
+    found = page.locator(".md-search-result__link")
+    expect(found.first).to_be_visible(timeout=browsers.PATIENCE_MS)
+    found.filter(has_text="STK601").first.click()
+    expect(page.locator("h1")).to_contain_text("Workers copy the dataset's Python objects")
+    context.close()
+    assert wrong == []
 
 
 def fetched_from_elsewhere(pages, site):
