@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
+
+import psutil
 
 from stoker._metrics.machine import Dials
 
 
 class Bystanders:
-    """Counts from when it is made. Our own workers count as ours once they have ended."""
+    """Counts from when it is made."""
 
     def __init__(self) -> None:
         self._dials = Dials()
@@ -27,5 +30,11 @@ class Bystanders:
 
 
 def _own_s() -> float:
+    """CPU time of this process and all below it, those that have ended included: under forkserver workers are not our children."""
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    spent_s = times.user + times.system + times.children_user + times.children_system
+    with suppress(psutil.Error):
+        for each in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                spent_s += sum(each.cpu_times()[:4])  # user, system, and both of its children
+    return spent_s

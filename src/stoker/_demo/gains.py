@@ -18,7 +18,7 @@ _ALIKE = 0.1
 _SAME = "alike"
 _CROWDED = 0.25
 """A share of the CPUs for other processes from which on nothing is concluded from who was faster."""
-_UNTOLD = "Others had the CPUs too: who is faster cannot be told."
+_UNTOLD = "Others had the CPUs too: where it bends and who is faster is not told."
 
 
 def measured(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -83,7 +83,9 @@ def lines(result: dict[str, Any]) -> list[str]:
     for kind in LOADERS:
         gains = {each["name"]: f"{gain(each, at[each['name']], kind):.1f}×" for each in flavours}
         found.append(row(kind, gains))
-    return [*found, bend(result), _UNTOLD if crowded(result) else f"stoker to torch: {_standing(at)}."]
+    if crowded(result):
+        return [*found, _UNTOLD]
+    return [*found, bend(result), f"stoker to torch: {_standing(at)}."]
 
 
 def headline(result: dict[str, Any]) -> str:
@@ -102,6 +104,8 @@ def headline(result: dict[str, Any]) -> str:
 
 def bend(result: dict[str, Any], titles: bool = False) -> str:
     """Which flavours gain from more workers than CPUs, and which do not."""
+    if crowded(result):
+        return _UNTOLD
     known = [(each, goes_on(each, result["cpus"])) for each in measured(result)]
     going = [each["title" if titles else "name"] for each, on in known if on]
     stopped = [each["title" if titles else "name"] for each, on in known if on is False]
