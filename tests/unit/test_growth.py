@@ -89,6 +89,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(crew, "footprint", footprint)
     monkeypatch.setattr(crew, "_clock", get_clock)
+    monkeypatch.setattr(crew, "_cpu_clock", get_clock)
     monkeypatch.setattr(crew, "resident_bytes", lambda: 1 << 20)
     return now
 

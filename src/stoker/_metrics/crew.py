@@ -13,6 +13,7 @@ from stoker._metrics.processes import footprint, resident_bytes
 from stoker._metrics.record import WorkerRecord
 
 _clock = time.monotonic_ns
+_cpu_clock = time.thread_time_ns
 
 PARENT = -1
 """The training process, in the place of a worker's number."""
@@ -25,7 +26,10 @@ _LOOK_NS = 100_000_000
 60, for which the training loop waits."""
 
 _REST, _LAST_REST = 100, 25
-"""How many times as long as the last look there is none: 1 % of the time. Workers that are about to go may be weighed sooner."""
+"""How many times the CPU time of the last look there is none: 1 %. Workers that are about to go may be weighed sooner."""
+
+_WAITED_REST = 20
+"""And so many times as long as it took, which is more where this thread had to wait for a CPU."""
 
 _LARGE_BYTES = 4 << 30
 """A training process that occupies more is not weighed: it takes 10 ms for every GB."""
@@ -80,7 +84,7 @@ class Crew:
 
         ``last``: they are about to go, and it begins with the first of them. Returns for how many nanoseconds.
         """
-        began_ns = _clock()
+        began_ns, cpu_ns = _clock(), _cpu_clock()
         if began_ns < (self._last_due_ns if last else self._due_ns):
             return 0
         workers = {worker: (pid, None) for worker, pid in self.pids.items()} | self._present
@@ -96,9 +100,9 @@ class Crew:
                 break
         self._turn = place
         self.note(found, accounts)
-        ended_ns = _clock()
-        self._due_ns = ended_ns + _REST * (ended_ns - began_ns)
-        self._last_due_ns = ended_ns + _LAST_REST * (ended_ns - began_ns)
+        ended_ns, used_ns = _clock(), _cpu_clock() - cpu_ns
+        self._due_ns = ended_ns + max(_REST * used_ns, _WAITED_REST * (ended_ns - began_ns))
+        self._last_due_ns = ended_ns + _LAST_REST * used_ns
         return ended_ns - began_ns
 
     def note(self, sizes: Iterable[Size], accounts: Accounts) -> None:

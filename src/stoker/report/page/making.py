@@ -11,6 +11,7 @@ from stoker.report.page.section import Report
 from stoker.report.page.sections import (
     blame,
     breakdown,
+    compare,
     curve,
     findings,
     lanes,
@@ -26,6 +27,7 @@ from stoker.report.profiler import screen as trace_screen
 SECTIONS = (
     verdict,
     traces,
+    compare,
     breakdown,
     findings,
     curve,
@@ -59,7 +61,7 @@ def _headline(material: Material) -> str:
     if len(material.runs) == 1:
         return material.runs[0].verdict.headline
     if material.runs:
-        return _compared(material)
+        return compare.headline(material) or _compared(material)
     told = [str(each.get("verdict") or f"A tuning of {each.get('target')}.") for each in material.tunings]
     for each in material.diagnoses:
         count = len(each["findings"])
