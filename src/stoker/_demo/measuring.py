@@ -28,14 +28,16 @@ _FEWEST = 2
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What was seen. ``cpu_s`` and ``switches`` are the workers' during the count, taken from them by others; None: not told."""
+    """What was seen. None: the system does not tell."""
 
     first_s: float
     """From ``iter()`` to the first batch, the start of the workers included."""
     rows: int
     seconds: float
-    cpu_s: float | None
-    switches: int | None
+    row_cpu_s: float | None
+    """Of the workers."""
+    row_switches: float | None
+    """How often a worker was taken off its CPU for another process."""
 
     @property
     def rate(self) -> float:
@@ -83,6 +85,7 @@ def stretch(kind: str, dataset: Any, workers: int, seconds: float, settle_s: flo
         first_s = time.perf_counter() - began
         _settle(batches, 6 * workers, settle_s, settle_s + seconds)
         before = toll()
+        drained = _settle(batches, 2 * workers, 0.0, seconds)  # what was made while nobody asked
         rows, start = 0, time.perf_counter()
         while True:
             next(batches)
@@ -91,21 +94,21 @@ def stretch(kind: str, dataset: Any, workers: int, seconds: float, settle_s: flo
             if spent >= seconds and rows >= _FEWEST * BATCH:
                 break
         after = toll()
-    told = before is not None and after is not None and workers > 0
-    cpu_s, switches = (
-        (after[0] - before[0], after[1] - before[1]) if told and before and after else (None, None)
-    )
-    return Stretch(first_s, rows, spent, cpu_s, switches)
+    if before is None or after is None or not workers:
+        return Stretch(first_s, rows, spent, None, None)
+    made = rows + drained * BATCH
+    return Stretch(first_s, rows, spent, (after[0] - before[0]) / made, (after[1] - before[1]) / made)
 
 
-def _settle(batches: Iterator[Any], fewest: int, least_s: float, most_s: float) -> None:
-    """Take batches until both so many have come and so much time has passed, or a longer time alone."""
+def _settle(batches: Iterator[Any], fewest: int, least_s: float, most_s: float) -> int:
+    """Take batches until both so many have come and so much time has passed, or a longer time alone; how many came."""
     began = time.perf_counter()
     for taken in itertools.count():
         spent_s = time.perf_counter() - began
         if (taken >= fewest and spent_s >= least_s) or spent_s >= most_s:
-            return
+            return taken
         next(batches)
+    raise AssertionError("counting does not end")
 
 
 def toll() -> tuple[float, int] | None:

@@ -135,6 +135,6 @@ def _note(points: dict[int, Any], workers: int, kind: str, seen: Any) -> None:
     point = points.setdefault(workers, {"workers": workers, **empty})[kind]
     point["rates"].append(seen.rate)
     point["first_ms"].append(seen.first_s * 1e3)
-    if seen.cpu_s is not None:
-        point["cpu_ms"].append(seen.cpu_s / seen.rows * 1e3)
-        point["switches"].append(seen.switches / seen.rows * 1e3)
+    if seen.row_cpu_s is not None:
+        point["cpu_ms"].append(seen.row_cpu_s * 1e3)
+        point["switches"].append(seen.row_switches * 1e3)
