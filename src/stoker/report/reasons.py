@@ -60,7 +60,8 @@ def sentence(loader: LoaderRecord, causes: Causes) -> str:
     if causes.severity == "none":
         text = f"Data is not the problem: the training loop waits {causes.stall:.1%} of the time for {title(loader)}"
         return f"{text}, but shares Python's lock with it." if causes.told("gil_held") else f"{text}."
-    assert causes.cause is not None
+    if causes.cause is None:  # sums that do not add up, in a record that somebody wrote
+        return f"The training loop waits {causes.stall:.0%} of the time for {title(loader)}: of what, is not told."
     name = NAMES[causes.cause]
     if causes.cause == "starved":
         who = "the training process gets" if _is_parents(loader, causes) else "workers get"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stoker._core.finding import duration
+from stoker._core.finding import Gain, duration
 from stoker._metrics.record import LoaderRecord
 from stoker.report import reasons
 from stoker.report.page.material import Run
@@ -93,6 +93,29 @@ def sentence(text: str) -> str:
     """What was measured, as a sentence of its own."""
     text = text.strip()
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', ':', '!', '?')) or not text else '.'}"
+
+
+def edited(after: str, before: str | None, site: str | None) -> str:
+    """A change as something to copy: what is to be typed, below where and in place of what."""
+    if not after:
+        return f"# {f'{site}: ' if site else ''}leave out\n{before or ''}"
+    where = (
+        f"{site}: {before} becomes"
+        if site and before
+        else f"in place of {before}"
+        if before
+        else f"{site}:"
+        if site
+        else ""
+    )
+    return f"# {where}\n{after}" if where else after
+
+
+def gained(gain: Gain | None) -> str | None:
+    """What a change would save, and from what that is known."""
+    if gain is None:
+        return None
+    return f"{'not known' if gain.share is None else gain} ({gain.how})"
 
 
 def cut(text: str, longest: int = _LONGEST) -> str:

@@ -53,7 +53,8 @@ def section(material: Material) -> Section | None:
 
 
 def _bars(run: Run, several: bool) -> list[Bar]:
-    pairs = [(loader, verdict) for loader, verdict in loaders(run) if verdict.steps][:_MOST_LOADERS]
+    pairs = [(loader, verdict) for loader, verdict in loaders(run) if verdict.steps > 0 and _divided(verdict)]
+    pairs = pairs[:_MOST_LOADERS]
     found = []
     for loader, verdict in pairs:
         label = title(loader)
@@ -99,8 +100,12 @@ def _chart(bars: Sequence[Bar]) -> Chart:
             ),
         },
     }
-    columns = ("loader", "part", "per step", "share", "that is")
-    table = Table("A step's time in its parts", columns, tuple(rows), numeric=frozenset({2, 3}))
+    table = Table(
+        f"A step's time in its parts: {bars[0][0]}" if len(bars) == 1 else "A step's time in its parts",
+        ("loader", "part", "per step", "share", "that is")[len(bars) == 1 :],
+        tuple(row[len(bars) == 1 :] for row in rows),
+        numeric=frozenset({1, 2} if len(bars) == 1 else {2, 3}),
+    )
     return Chart("breakdown-chart", "A step in its parts", " ".join(map(_told, bars)), spec, table)
 
 

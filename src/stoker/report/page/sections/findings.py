@@ -8,7 +8,7 @@ from stoker._core.finding import SEVERITIES
 from stoker.report.finding import CODES, Finding
 from stoker.report.page.material import Material, Run
 from stoker.report.page.section import Beside, Part, Prose, Remark, Section, Table
-from stoker.report.page.terms import cut, sentence
+from stoker.report.page.terms import cut, edited, gained, sentence
 
 _MOST_LOADERS = 4
 
@@ -39,17 +39,16 @@ def _run(run: Run) -> list[Part]:
 
 def remark(finding: Finding) -> Remark:
     """A finding of a verdict."""
-    gain = None if finding.gain is None else f"{finding.gain} ({finding.gain.how})"
-    edit = None if finding.edit is None else str(finding.edit)
+    edit = finding.edit
     title = CODES.get(finding.code, finding.code)
     return Remark(
-        finding.code,
-        finding.severity,
-        title[0].upper() + title[1:],
-        sentence(finding.evidence),
-        finding.advice,
-        edit,
-        gain,
+        code=finding.code,
+        severity=finding.severity,
+        title=title[0].upper() + title[1:],
+        evidence=sentence(finding.evidence),
+        advice=finding.advice,
+        edit=None if edit is None else edited(edit.after, edit.before, edit.site),
+        gain=gained(finding.gain),
     )
 
 
@@ -95,12 +94,11 @@ def _of_doctor(finding: dict[str, Any]) -> Remark:
 
 
 def _edit(edit: Any) -> str | None:
-    """As ``Edit`` writes itself."""
     if not isinstance(edit, dict) or not (edit.get("after") or edit.get("before")):
         return None
-    before = f"{_text(edit['before'])}  →  " if edit.get("before") else ""
-    after = _text(edit.get("after"), keep=True) or "(left out)"
-    return f"{before}{after}" + (f"   in {_text(edit['site'])}" if edit.get("site") else "")
+    before, site = edit.get("before"), edit.get("site")
+    after = _text(edit.get("after"), keep=True)
+    return edited(after, _text(before, keep=True) if before else None, _text(site) if site else None)
 
 
 def _gain(gain: Any) -> str | None:

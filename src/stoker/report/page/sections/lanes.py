@@ -105,7 +105,7 @@ def _summary(stretch: Stretch) -> str:
     held = {bar.batch.seq: bar for bar in stretch.bars if bar.doing == "ready, held by order"}
     if held:
         text += f" {len(held)} were made and had to wait for an earlier one: order held them back."
-    return f"{text} Point at a bar to see where else its batch is."
+    return text
 
 
 def _value(bar: Bar, stretch: Stretch) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from stoker._metrics.record import LoaderRecord
 from stoker.report import reasons
 from stoker.report.page.material import Material, Run
 from stoker.report.page.section import Beside, Part, Prose, Remark, Section, Table
-from stoker.report.page.terms import cut, loaders, number, percent, sentence, title, took
+from stoker.report.page.sections.findings import remark
+from stoker.report.page.terms import cut, edited, gained, loaders, number, percent, title, took
 from stoker.report.screen import cost_lines
 from stoker.report.verdict import LoaderVerdict, Verdict
 
@@ -54,10 +56,7 @@ def _first_step(loader: LoaderVerdict) -> list[Part]:
     if not loader.findings:
         return []
     first = loader.findings[0]
-    gain = None if first.gain is None else f"{first.gain} ({first.gain.how})"
-    edit = None if first.edit is None else str(first.edit)
-    evidence = sentence(first.evidence)
-    return [Remark(first.code, first.severity, "What to do first", evidence, first.advice, edit, gain)]
+    return [replace(remark(first), title="What to do first")]
 
 
 def _remark(loader: LoaderVerdict) -> Remark:
@@ -70,8 +69,8 @@ def _remark(loader: LoaderVerdict) -> Remark:
         title=loader.sentence,
         evidence=why or "There is nothing to divide: nobody waited.",
         advice="" if finding is None else finding.advice,
-        edit=None if finding is None or finding.edit is None else str(finding.edit),
-        gain=None if finding is None or finding.gain is None else f"{finding.gain} ({finding.gain.how})",
+        edit=None if finding is None else remark(finding).edit,
+        gain=None if finding is None else gained(finding.gain),
     )
 
 
@@ -135,5 +134,7 @@ def _tuning(tuning: dict[str, Any]) -> Remark:
 def _edit(edit: Any) -> str | None:
     if not isinstance(edit, dict) or not edit.get("after"):
         return None
-    before = f"{edit['before']}  →  " if edit.get("before") else ""
-    return f"{before}{edit['after']}" + (f"   in {edit['site']}" if edit.get("site") else "")
+    before, site = edit.get("before"), edit.get("site")
+    return edited(
+        str(edit["after"]), None if before is None else str(before), None if site is None else str(site)
+    )
