@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -89,6 +91,19 @@ def test_ctrl_c_ends_with_what_is_done() -> None:
     assert list(found["acts"]) == ["gap", "killed"]
     assert found["acts"]["gap"]["result"] == {"found": 1}
     assert found["acts"]["killed"]["failure"] == "interrupted"
+
+
+def test_ctrl_c_that_an_act_makes_the_best_of_ends_the_demo_too() -> None:
+    def settle(stage: Stage) -> dict[str, Any]:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return {"found": 1}
+
+    before = signal.getsignal(signal.SIGINT)
+    found = perform({"gap": demos.act(run=settle), "killed": demos.act()})
+    assert found["interrupted"]
+    assert {name: each["result"] for name, each in found["acts"].items()} == {"gap": {"found": 1}}
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_acts_get_less_time_when_there_is_not_enough_for_all() -> None:

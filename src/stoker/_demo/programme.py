@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any, cast
 
 from stoker._demo import record
@@ -44,7 +47,11 @@ def perform(
     wanted_s = {name: each.SECONDS[0 if quick else 1] for name, each in acts.items()}
     found = record.fresh(quick)
     counted = Bystanders()
-    with tempfile.TemporaryDirectory(prefix="stoker-demo-") as folder:
+    with (
+        suppress(KeyboardInterrupt),
+        _noting_ctrl_c(found),
+        tempfile.TemporaryDirectory(prefix="stoker-demo-") as folder,
+    ):
         for number, (name, each) in enumerate(acts.items()):
             before_s, after_s = _split(list(wanted_s.values()), number)
             left_s = limit_s - (time.monotonic() - began)
@@ -55,7 +62,8 @@ def perform(
                 _told(tell, each.TITLE, before_s, wanted_s[name], sum(wanted_s.values())),
                 wanted_s[name] * max(_LEAST, min(1.0, left_s / after_s)),
             )
-            if not _perform(name, each, stage, found):
+            _perform(name, each, stage, found)
+            if found["interrupted"]:
                 break
     found["seconds"] = time.monotonic() - began
     found["others"] = counted.share()
@@ -63,12 +71,27 @@ def perform(
     return found
 
 
-def _perform(name: str, act: Act, stage: Stage, found: dict[str, Any]) -> bool:
-    """One act. False: the demo was interrupted in it."""
+@contextmanager
+def _noting_ctrl_c(found: dict[str, Any]) -> Iterator[None]:
+    """Ctrl-C raises as ever, and is noted: the tuner makes the best of it and goes on, and finalizers lose it."""
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        found["interrupted"] = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _perform(name: str, act: Act, stage: Stage, found: dict[str, Any]) -> None:
+    """One act, into the record."""
     began = time.monotonic()
     result, failure = None, None
-    stage.tell("", 0.0)
     try:
+        stage.tell("", 0.0)
         # Too many workers are tried on purpose: that loaders warn of them is no news here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -79,7 +102,6 @@ def _perform(name: str, act: Act, stage: Stage, found: dict[str, Any]) -> bool:
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
     found["acts"][name] = record.performed(act.TITLE, time.monotonic() - began, result, failure)
-    return not found["interrupted"]
 
 
 def _split(seconds: Sequence[float], number: int) -> tuple[float, float]:
