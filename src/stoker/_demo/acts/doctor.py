@@ -75,7 +75,8 @@ def lines(result: dict[str, Any]) -> list[str]:
     """How much it found, and the worst of it."""
     findings = result["diagnosis"]["findings"]
     if not findings:
-        return ["no finding: no check had what it needs"]
+        skipped = result["diagnosis"]["skipped"]
+        return [f"no finding{': ' + skipped[0]['reason'] if skipped else ''}"[:_WIDEST]]
     worst = findings[0]
     first = f"{counted(len(findings), 'finding')} in {result['spent_s']:.0f} s: {', '.join(each['code'] for each in findings)}"
     return [
