@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.stoker-installed
 CODE   := $(wildcard src benchmarks tests examples docs/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs browser test soak demo bench clean
+.PHONY: help setup check format docs browser test soak demo pictures bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ soak: setup  ## five minutes of kills, stops, errors and early ends, every batch
 
 demo: setup  ## what a loader costs on this machine, and what stoker changes: a summary, and stoker-report.html
 	$(BIN)/stoker demo
+
+pictures: setup  ## measure for two minutes, which want a quiet machine, and draw the pictures of README and docs anew
+	$(BIN)/python docs/pictures.py --measure
 
 bench: setup  ## the whole duel, as text and JSON
 	$(BIN)/python -m benchmarks
