@@ -1,8 +1,8 @@
 """The pictures of README and docs, drawn from a demo's record: ``make pictures``.
 
 ``python docs/pictures.py`` draws them from the figures beside them (docs/pictures/demo.json); ``--measure`` runs the acts first,
-which takes two minutes and a machine that has nothing else to do; ``--record FILE`` takes them from what ``stoker demo --json FILE``
-wrote. Each picture is made for light and for dark ground.
+which takes two minutes and a machine that has nothing else to do; ``--record FILE`` takes them from what
+``stoker demo --json FILE`` wrote. Each picture is made for light and for dark ground.
 """
 
 from __future__ import annotations

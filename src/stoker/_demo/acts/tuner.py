@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from stoker._core.finding import counted, duration
 from stoker._demo.act import Stage
+from stoker.report.page.material import Material
 from stoker.report.page.section import Chart, Code, Part, Prose, Section, Table
+from stoker.report.page.sections import curve
 from stoker.report.page.theme import colour
 
 if TYPE_CHECKING:
+    from stoker._core.tuning.point import Point
     from stoker._tune.result import Tuning
 
 TITLE = "The tuner's verdict"
@@ -68,6 +71,8 @@ def lines(result: dict[str, Any]) -> list[str]:
     head = f"{result['flavour']}, {step}"
     if tuning.failure:
         return [f"{head}: could not be tuned", tuning.failure[:75]]
+    if len(_measured(tuning)) < 2:
+        return [f"{head}: no verdict, there was no time to compare"]
     if not tuning.changed:
         return [f"{head}: {words.named(tuning.baseline)}, as it is"]
     found = [f"{head}: take {words.named(tuning.recommended)}"]
@@ -97,9 +102,10 @@ def sections(result: dict[str, Any]) -> list[Section]:
     ]
     if tuning.why:
         parts.append(Prose(" ".join(tuning.why)))
-    measured = [each for each in tuning.points if each.blocks and not each.failure]
-    if measured:
+    if len(_measured(tuning)) > 1:
         parts.append(_chart(tuning))
+        scaling = curve.section(Material((), tunings=({**result["tuning"], "target": "this loader"},)))
+        parts += scaling.parts if scaling is not None else ()
     if tuning.edits:
         parts += [Prose("What to type:"), Code("\n".join(map(str, tuning.edits)), "python")]
     if tuning.warnings:
@@ -115,9 +121,7 @@ def _chart(tuning: Tuning) -> Chart:
     kinds = ("as it is now", "to take", "also tried")
     values = []
     rows = []
-    for point in sorted(tuning.points, key=lambda each: each.interval_ns.middle):
-        if point.failure or not point.blocks:
-            continue
+    for point in sorted(_measured(tuning), key=lambda each: each.interval_ns.middle):
         kind = kinds[
             0 if point.setting == tuning.baseline else 1 if point.setting == tuning.recommended else 2
         ]
@@ -201,6 +205,10 @@ def _chart(tuning: Tuning) -> Chart:
         {"layer": layers},
         table,
     )
+
+
+def _measured(tuning: Tuning) -> list[Point]:
+    return [each for each in tuning.points if each.blocks and not each.failure]
 
 
 def _read(result: dict[str, Any]) -> Tuning:
