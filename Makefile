@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.stoker-installed
 CODE   := $(wildcard src benchmarks tests examples docs/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs browser test soak demo pictures bench clean
+.PHONY: help setup check format docs browser test package soak demo pictures bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,9 @@ browser:  ## install Chromium for the tests of the report, where it is missing
 test: setup browser  ## all tests: those marked serial alone, then all others two at a time
 	$(BIN)/python -m pytest -q -m serial || test $$? -eq 5  # 5: no test is marked serial
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial'
+
+package: setup  ## the wheel, installed with its dependencies into an empty environment and used there; types as users see them
+	$(BIN)/python -m tests.package
 
 soak: setup  ## five minutes of kills, stops, errors and early ends, every batch checked
 	$(BIN)/python -m tests.soak

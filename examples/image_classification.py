@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--num-workers", default="auto", help='a number, or "auto"')
     given = parser.parse_args()
-    workers: int | str = int(given.num_workers) if given.num_workers.isdigit() else given.num_workers
+    workers: Any = int(given.num_workers) if given.num_workers.isdigit() else given.num_workers
 
     torch.manual_seed(0)
     torch.set_num_threads(1)  # for so small a network more are slower, and take CPUs from the workers

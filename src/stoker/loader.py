@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
@@ -113,7 +113,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         shuffle: bool | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
-        num_workers: int | str = 0,
+        num_workers: int | Literal["auto"] = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -126,10 +126,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        executor: str | None = None,
-        rng: str = "batch",
+        executor: opts.Executor | None = None,
+        rng: opts.RngMode = "batch",
         restarts: int = 2,
-        on_bad_sample: str = "raise",
+        on_bad_sample: opts.BadSampleMode = "raise",
         memory_budget: int | str | None = None,
         split_batches: bool | None = None,
         threads_per_worker: int = 1,
@@ -146,7 +146,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             # What torch refuses without workers is no contradiction here: there may be some tomorrow.
             num_workers = opts.Auto(max(1, chosen.workers))
         assert not isinstance(num_workers, str)
-        self.executor = executor  # before torch counts processes that there will not be
+        self.executor: opts.Executor | None = executor  # before torch counts processes that there will not be
         super().__init__(
             dataset,
             batch_size,
@@ -295,8 +295,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         elif not workers and isinstance(self.prefetch_factor, opts.LeftOpen):
             self.prefetch_factor = None  # as torch has it, whose loader may be built from our attributes
 
-    def __iter__(self) -> Any:
-        return self._get_iterator()
+    def __iter__(self) -> StokerIter:
+        iterator: StokerIter = self._get_iterator()
+        return iterator
 
     def __enter__(self) -> DataLoader[T_co]:
         return self

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
-EXECUTORS = ("process", "thread", "inline")
-RNG_MODES = ("batch", "sample", "torch")
-BAD_SAMPLE_MODES = ("raise", "skip", "replace")
+Executor = Literal["process", "thread", "inline"]
+RngMode = Literal["batch", "sample", "torch"]
+BadSampleMode = Literal["raise", "skip", "replace"]
+EXECUTORS: tuple[str, ...] = get_args(Executor)
+RNG_MODES: tuple[str, ...] = get_args(RngMode)
+BAD_SAMPLE_MODES: tuple[str, ...] = get_args(BadSampleMode)
 _UNITS = {
     "": 1,
     "k": 10**3,

@@ -106,7 +106,7 @@ class Whoami:
 
 
 @pytest.mark.parametrize("executor", ["process", "thread"])
-def test_who_left_is_no_loss_and_ids_are_given_again(executor: str) -> None:
+def test_who_left_is_no_loss_and_ids_are_given_again(executor: Any) -> None:
     dataset: Any = Whoami()
     with stoker.DataLoader(dataset, 1, num_workers=1, persistent_workers=True, executor=executor) as loader:
         iterator: Any = iter(loader)

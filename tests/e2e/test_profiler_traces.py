@@ -82,7 +82,7 @@ def test_a_slow_loader_and_a_slow_step_are_told_apart(loader_class: Any, tmp_pat
 
 
 @pytest.mark.parametrize("executor", ["inline", "thread", "process"])
-def test_our_calls_of_next_are_where_the_profiler_saw_them(executor: str, tmp_path: Path) -> None:
+def test_our_calls_of_next_are_where_the_profiler_saw_them(executor: Any, tmp_path: Path) -> None:
     workers = 0 if executor == "inline" else 1
     loader = stoker.DataLoader(
         Sleepy(0.005, 2 * STEPS),

@@ -103,7 +103,7 @@ def test_a_batch_of_killers_only_is_no_batch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("persistent", [False, True], ids=["new workers", "persistent"])
 @pytest.mark.parametrize("mode", ["skip", "replace"])
-def test_a_killer_is_remembered(mode: str, persistent: bool, tmp_path: Path) -> None:
+def test_a_killer_is_remembered(mode: Any, persistent: bool, tmp_path: Path) -> None:
     dataset = Bad(40, DEADLY, tmp_path)
     with DataLoader(
         dataset, batch_size=10, num_workers=2, on_bad_sample=mode, restarts=1, persistent_workers=persistent

@@ -131,7 +131,7 @@ INLINE_OR_THREAD: dict[str, dict[str, Any]] = {
 }
 
 
-def check_against_the_model(rows: int, size: int, bad: dict[int, str], mode: str) -> None:
+def check_against_the_model(rows: int, size: int, bad: dict[int, str], mode: Any) -> None:
     torch.manual_seed(SEED)
     loader = DataLoader(Bad(rows, bad), batch_size=size, on_bad_sample=mode)
     found = ["error" if isinstance(step, NoGoodSample) else step["index"].tolist() for step in steps(loader)]
@@ -351,7 +351,7 @@ def test_a_worker_that_a_sample_ends_counts_as_killed() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("mode", ["skip", "replace"])
-def test_stats_and_log(mode: str, workers: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_stats_and_log(mode: Any, workers: int, caplog: pytest.LogCaptureFixture) -> None:
     loader = DataLoader(
         Bad(12, {1: "raise", 7: "none"}), batch_size=4, num_workers=workers, on_bad_sample=mode, name="train"
     )

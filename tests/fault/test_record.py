@@ -59,7 +59,7 @@ def loaded(loader: Any) -> Any:
 
 
 @pytest.mark.parametrize("executor", ["process", "thread", "inline"])
-def test_parts_add_up_and_the_slow_sample_is_named(executor: str) -> None:
+def test_parts_add_up_and_the_slow_sample_is_named(executor: Any) -> None:
     workers = 0 if executor == "inline" else 2
     with stoker.DataLoader(
         Rows(), batch_size=16, num_workers=workers, executor=executor, name="train"

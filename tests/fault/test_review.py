@@ -292,7 +292,7 @@ def test_what_a_worker_says_harms_no_batch(stream: Any, monkeypatch: pytest.Monk
 def test_logs_reach_a_consumer_that_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = Counter()
     monkeypatch.setattr(logging.getLogger("talking"), "handlers", [counter])
-    iterator = iter(stoker.DataLoader(Talking(), batch_size=4, num_workers=1, prefetch_factor=2))
+    iterator: Any = iter(stoker.DataLoader(Talking(), batch_size=4, num_workers=1, prefetch_factor=2))
     for _ in range(150):
         if not iterator._iteration._ready:  # wait here, so that next() has nothing to wait for
             select.select([iterator._pool.executor._results.read_fd], [], [], 10)
@@ -334,7 +334,7 @@ def test_an_iterator_torn_by_a_signal_says_so_and_does_not_wait(monkeypatch: pyt
 
 
 def test_an_iterator_interrupted_while_it_waits_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    iterator = iter(stoker.DataLoader(Counting(), num_workers=1))
+    iterator: Any = iter(stoker.DataLoader(Counting(), num_workers=1))
 
     def interrupted(timeout_s: float | None) -> Any:
         raise KeyboardInterrupt

@@ -123,7 +123,7 @@ def test_the_memory_of_what_died_is_given_back(tmp_path: Path) -> None:
     loader = stoker.DataLoader(
         dataset, num_workers=1, prefetch_factor=2, collate_fn=DeadlyCollation(tmp_path)
     )
-    iterator = iter(loader)
+    iterator: Any = iter(loader)
     most = 0
     for batch in iterator:
         if iterator._pool is not None:
@@ -180,7 +180,7 @@ class Refusing(logging.Handler):
 
 @pytest.mark.parametrize("mode", ["raise", "skip"])
 def test_a_log_handler_that_fails_costs_no_batch(
-    mode: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    mode: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def sample(index: int) -> int:
         if index == 5 and mode == "skip":
@@ -233,7 +233,7 @@ def test_an_impatient_interrupt_while_workers_end_leaves_none(tmp_path: Path) ->
 
 
 def test_an_interrupt_while_a_batch_is_opened_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    iterator = iter(stoker.DataLoader(Made(int), num_workers=1))
+    iterator: Any = iter(stoker.DataLoader(Made(int), num_workers=1))
     assert next(iterator).item() == 0
 
     def interrupted(deliver: Any) -> Any:

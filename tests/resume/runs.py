@@ -31,7 +31,7 @@ class Recipe:
     order: str = "shuffle"
     batch_size: int | None = 4
     drop_last: bool = False
-    rng: str = "batch"
+    rng: Any = "batch"
     seed: int = 7
 
 
@@ -40,7 +40,7 @@ class Way:
     """How the batches are made. ``deaths`` are indices whose first reader is killed."""
 
     workers: int = 0
-    executor: str | None = None
+    executor: Any = None
     method: str | None = None
     in_order: bool = True
     split: bool | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 MAP_KINDS = ("flat", "nested", "text", "mixed", "large", "ragged", "many", "single")
 STREAM_KINDS = ("shards", "unequal")
@@ -34,7 +35,7 @@ class Scenario:
     """
 
     seed: int
-    executor: str
+    executor: Any
     start: str
     kind: str
     rows: int

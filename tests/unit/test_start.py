@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from stoker._metrics import journal
+from stoker.cli.main import _COMMANDS
+from tests.unit.records import loader, run
 from tests.warm import environment
 
 HEAVY = {
@@ -94,3 +98,52 @@ def test_env_tells_torchs_version_without_importing_it() -> None:
     said, names = imported("env")
     assert "torch         2." in said
     assert packages(names) <= {"stoker", "click"}
+
+
+EXTRAS = (
+    "PIL",
+    "prometheus_client",
+    "tensorboard",
+    "vl_convert",
+    "playwright",
+    "cv2",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "rich",
+)
+"""What may not be there, or is not needed where nobody looks at a terminal."""
+
+WITHOUT = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {EXTRAS!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def test_without_optional_packages_the_commands_work(tmp_path: Path) -> None:
+    """Every command's help, and those that need no target, in one process. Loaders: ``make package``."""
+    record = tmp_path / "run.json"
+    journal.write(run(loader({("fetch", 0, "io"): 0.9})), record)
+    asked = [[name, "--help"] for name in _COMMANDS]
+    asked += [
+        ["env"],
+        ["explain", "STK201"],
+        ["explain", "--list"],
+        ["completion", "fish"],
+        ["report", str(record)],
+    ]
+    asked += [["report", str(record), "--format", form] for form in ("md", "json", "text")]
+    script = WITHOUT + (
+        "from click.testing import CliRunner\n"
+        "from stoker.cli.main import main\n"
+        f"for words in {asked!r}:\n"
+        "    found = CliRunner().invoke(main, words)\n"
+        "    if found.exit_code or not found.output: print(words, found.output, repr(found.exception))\n"
+        "print('torch' in sys.modules)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment())
+    assert (told.stdout, told.stderr) == ("False\n", "")
