@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker._demo import curves, gains
+from stoker._demo import curves, flavours, gains, measuring
+from stoker._demo.act import Stage
 from stoker._demo.acts import gap, profile, scaling
 from stoker._metrics.record import LoaderRecord, Machine, RunRecord
 from stoker._metrics.running import run_here
@@ -111,6 +112,33 @@ def test_what_was_left_out_is_said() -> None:
     result["flavours"] = result["flavours"][1:]
     assert gains.lines(result) == [gains.headline(result)]
     assert "no time" in str(curves.sections(result))
+
+
+@pytest.mark.parametrize("calls", [1, 20])
+def test_ctrl_c_leaves_what_was_measured(monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+    """Of the flavours that sleep, whose rows need no sizing, with rates that nobody has measured."""
+    seen: list[tuple[str, int]] = []
+
+    def stretch(
+        kind: str, dataset: object, workers: int, seconds: float, settle_s: float
+    ) -> measuring.Stretch:
+        if len(seen) == calls:
+            raise KeyboardInterrupt
+        seen.append((kind, workers))
+        return measuring.Stretch(0.01, 100 + workers, 1.0, 0.001, 0.1)
+
+    monkeypatch.setattr(measuring, "stretch", stretch)
+    monkeypatch.setattr(flavours, "MAKERS", {name: flavours.MAKERS[name] for name in ("sleep", "stragglers")})
+    stage = Stage(False, 2, "", lambda what, share: None, budget_s=60.0)
+    if calls == 1:
+        with pytest.raises(KeyboardInterrupt):
+            scaling.run(stage)
+        return
+    result = scaling.run(stage)
+    assert len(seen) == calls
+    assert [len(each["points"]) for each in result["flavours"]] == [4, 4]
+    assert [workers for _, workers in seen[:16]] == [0] * 4 + [2] * 4 + [4] * 4 + [8] * 4
+    assert {kind for kind, _ in seen[:4]} == set(gains.LOADERS)
 
 
 def test_the_gaps_in_two_lines_and_a_chart() -> None:

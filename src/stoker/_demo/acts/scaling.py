@@ -50,12 +50,17 @@ def run(stage: Stage) -> dict[str, Any]:
         found[name] = entry
     counted = counts(stage.cpus, quick=stage.quick, available_bytes=Gauge().read().available_bytes)
     others = Bystanders()
-    rounds = _rounds(stage, made, found, counted)
+    stopped: KeyboardInterrupt | None = None
+    rounds = 0
+    try:
+        rounds = _rounds(stage, made, found, counted)
+    except KeyboardInterrupt as error:  # a minute of measuring is not to be lost
+        stopped = error
     for entry in found.values():
         entry["points"] = [
             each for each in entry["points"].values() if all(each[kind]["rates"] for kind in gains.LOADERS)
         ]
-    return {
+    result = {
         "cpus": stage.cpus,
         "batch": BATCH,
         "counts": counted,
@@ -63,6 +68,9 @@ def run(stage: Stage) -> dict[str, Any]:
         "others": others.share(),
         "flavours": list(found.values()),
     }
+    if stopped is not None and not gains.measured(result):
+        raise stopped
+    return result
 
 
 def lines(result: dict[str, Any]) -> list[str]:
