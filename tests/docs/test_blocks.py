@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stoker import explain
 from tests.docs.blocks import LANGUAGES, ROOT, Block, blocks_of, pages, parsed, prose_of
 
 BLOCKS = [block for page in pages() for block in blocks_of(page)]
+HEADING = re.compile(r"^([A-Z][a-z]+)(?: [a-z]+)? {2,}", re.MULTILINE)
+"""Of a screen: Verdict, Why, Evidence."""
+
 CODE = re.compile(
     r"(\$ |stoker (?=[a-z-]+ )|make [a-z]+$|pip install|import |from \S+ import |def |class |for .*:$|>>> )"
 )
@@ -52,6 +56,28 @@ def test_metrics_that_queries_name_are_exported() -> None:
     assert [each for each, name in found.items() if f'"{name}"' not in exported] == []
 
 
+def test_pictures_of_screens_have_the_headings_of_screens() -> None:
+    code = "".join(each.read_text() for each in (ROOT / "src/stoker").rglob("*.py"))
+    screens = [each.source for each in BLOCKS if each.language in ("text", "console")]
+    found = {word for each in screens if "Verdict  " in each for word in HEADING.findall(each)}
+    assert {"Verdict", "Why", "Evidence", "Next"} <= found
+    assert [word for word in sorted(found) if f'"{word}' not in code] == []
+
+
+EXAMPLES = [
+    each
+    for each in BLOCKS
+    if each.language == "text" and each.heading == "Example" and each.page.startswith("docs/checks/STK")
+]
+
+
+@pytest.mark.parametrize("block", EXAMPLES, ids=lambda each: each.place)
+def test_a_message_that_is_an_example_is_recognised(block: Block) -> None:
+    """As what it is about, or as something else that is to be seen in it."""
+    found = explain(block.source)
+    assert Path(block.page).stem in (found.code, *(each.code for each in found.also))
+
+
 def test_blocks_within_blocks_lists_and_comments() -> None:
     text = """# One
 <!-- setup
@@ -81,7 +107,7 @@ stoker top
     ]
 
 
-def test_prose_is_what_is_left(tmp_path: Path) -> None:
+def test_prose_is_what_is_left() -> None:
     prose = prose_of("docs/contributing.md")
     assert "checkpoint = " not in prose
     assert prose.splitlines()[0] == "# Working on stoker"

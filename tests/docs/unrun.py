@@ -14,3 +14,15 @@ class Unrun(NamedTuple):
 
 
 PYTHON: list[Unrun] = []
+
+
+COMMANDS = {
+    "accelerate": "not among our packages; the command of stoker's in it is parsed",
+    "docker": "needs a daemon and an image",
+    "export": "of the shell",
+    "jq": "of the reader's machine; the fields that it takes are looked up",
+    "srun": "needs Slurm; the command of stoker's in it is parsed",
+    "sysctl": "of the system, and not everywhere",
+    "torchrun": "starts processes for minutes; its options and the command of stoker's in it are parsed",
+}
+"""By its first word: a command that is not run."""

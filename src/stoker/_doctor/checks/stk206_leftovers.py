@@ -13,7 +13,7 @@ killer, a job that ran out of time). Semaphores (`sem.mp-*`) are 32 bytes each: 
 
 Example
 -------
-```sh
+```console
 $ ls -l /dev/shm
 -rw------- 1 me me 154140736 May  2 03:12 torch_20211_1872332215_17      # process 20211 has been dead for a day
 ```

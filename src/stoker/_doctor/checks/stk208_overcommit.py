@@ -13,7 +13,7 @@ fails.
 
 Example
 -------
-```sh
+```console
 $ sysctl vm.overcommit_memory
 vm.overcommit_memory = 2
 $ grep Commit /proc/meminfo

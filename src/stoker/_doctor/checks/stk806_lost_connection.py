@@ -13,6 +13,7 @@ ended, the tensor cannot be had any more. The error tells of the connection and 
 Example
 -------
 ```text
+  File ".../torch/utils/data/dataloader.py", line 1295, in _try_get_data
   File ".../torch/multiprocessing/reductions.py", line 541, in rebuild_storage_fd
 ConnectionResetError: [Errno 104] Connection reset by peer
 ```

@@ -14,8 +14,11 @@ may be all there is, and other ranks count too.
 Example
 -------
 ```text
+  File ".../torch/utils/data/dataloader.py", line 1043, in __init__
+    w.start()
+  File ".../multiprocessing/popen_fork.py", line 70, in _launch
+    self.pid = os.fork()
 BlockingIOError: [Errno 11] Resource temporarily unavailable
-RuntimeError: can't start new thread
 ```
 
 Fix

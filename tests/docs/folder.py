@@ -1,0 +1,94 @@
+"""The files that the docs speak of, so that their commands find them: a script, records, traces, logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stoker._metrics import journal
+from stoker._metrics.record import RunRecord
+from tests.unit.profiled import Profiled
+from tests.unit.records import loader, run, steps
+
+TRAIN = """\
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Pictures(Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return torch.full((3, 8, 8), float(index)), index % 10
+
+
+dataset = Pictures()
+loader = DataLoader(dataset, batch_size=8, num_workers=2)
+
+
+def make_loader():
+    return DataLoader(dataset, batch_size=8)
+
+
+make = make_loader
+
+
+def step(batch):
+    images, labels = batch
+    return images.mean()
+
+
+def main():
+    for batch in loader:
+        step(batch)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+ERROR = """\
+Traceback (most recent call last):
+  File "train.py", line 85, in main
+    for batch in loader:
+  File ".../torch/utils/data/dataloader.py", line 1295, in _try_get_data
+    raise RuntimeError(f'DataLoader worker (pid(s) {pids_str}) exited unexpectedly') from e
+RuntimeError: DataLoader worker (pid 15524) is killed by signal: Killed.
+"""
+
+
+def fill(folder: Path, page: str) -> None:
+    """Make them for this page."""
+    (folder / "train.py").write_text(TRAIN)
+    package = folder / "my" / "package"
+    package.mkdir(parents=True)
+    for each in (package.parent, package):
+        (each / "__init__.py").touch()
+    for name in ("data.py", "train.py"):
+        (package / name).write_text(TRAIN)
+    for name in ("error.log", "run.log", "train.log"):
+        (folder / name).write_text(ERROR)
+    for name in ("run.stoker.json", "run.jsonl", "run.json"):
+        journal.write(record(), folder / name)
+    (folder / "log").mkdir()
+    for name in ("worker0.pt.trace.json.gz", "log/worker0.pt.trace.json", "trace.json"):
+        trace().write(folder / name)
+    for rank in range(3):
+        trace(rank).write(folder / f"rank{rank}.json")
+    if page == "docs/checks/STK908.md":
+        (folder / "trace.json").write_text("{}")
+
+
+def record() -> RunRecord:
+    """A run that waits for I/O."""
+    return run(loader({("fetch", 0, "io"): 0.6, ("fetch", 1, "io"): 0.3}, steps=steps(60)))
+
+
+def trace(rank: int | None = None) -> Profiled:
+    """Five steps in which the device waits for data."""
+    made = Profiled(rank=rank, world_size=None if rank is None else 3)
+    for _ in range(5):
+        with made.step():
+            made.next(8)
+            made.launch(2)
+    return made
