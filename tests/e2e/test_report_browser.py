@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import torch
-from playwright.sync_api import Browser, FloatRect, Locator, Page, expect
+from playwright.sync_api import Browser, FloatRect, Locator, Page, TimeoutError, expect
 
 from stoker import DataLoader
 from stoker._metrics.record import RunRecord
@@ -210,6 +211,26 @@ def test_hovering_a_mark_tells_its_values(browser: Browser, folder: Path) -> Non
             ("torch", "10.50"),
             ("torch", "20.25"),
         ]
+
+
+LARGEST = """chart => [...chart.querySelectorAll("[class*='role-mark'] path, [class*='role-mark'] line")]
+    .map(mark => mark.getBoundingClientRect()).filter(box => box.width + box.height > 3)
+    .sort((one, other) => other.width * other.height - one.width * one.height)
+    .slice(0, 6).map(box => [box.x + box.width / 2, box.y + box.height / 2])"""
+
+
+def test_every_chart_of_a_report_answers_to_the_pointer(browser: Browser, folder: Path) -> None:
+    with visit(browser, folder / "two.html") as page:
+        for chart in page.locator(".chart").all():
+            chart.scroll_into_view_if_needed()
+            for x, y in chart.evaluate(LARGEST):
+                page.mouse.move(x, y)
+                with suppress(TimeoutError):
+                    page.wait_for_selector("#vg-tooltip-element.visible td.value", timeout=1500)
+                    break
+            else:
+                pytest.fail(f"{chart.get_attribute('id')} tells nothing when one points at it")
+            page.mouse.move(0, 0)
 
 
 def test_two_records_stand_beside_each_other(browser: Browser, folder: Path) -> None:

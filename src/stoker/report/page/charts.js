@@ -2,16 +2,28 @@
 const { config, specs } = JSON.parse(document.getElementById("charts").textContent);
 const NARROW = 560;
 
-// What depends on the width that there is: legends in fewer columns and shorter labels on a phone.
-const fitted = (width) => ({
-  ...config,
-  axisY: { labelLimit: width < NARROW ? 96 : 200 },
-  axisQuantitative: { ...config.axisQuantitative, tickCount: width < NARROW ? 4 : 7 },
-  legend: {
-    ...config.legend, columns: Math.max(1, Math.floor(width / 150)), labelLimit: Math.min(240, width - 60),
-    ...(width < NARROW && { layout: { top: { anchor: "start", direction: "vertical", margin: 2 } } }), // several: one below the other
-  },
-});
+// The names that legends will show, as far as the spec says them: a legend has as many columns as fit side by side.
+const names = (spec) => {
+  if (Array.isArray(spec)) return spec.flatMap(names);
+  if (spec === null || typeof spec !== "object") return [];
+  const domains = ["color", "fill", "stroke", "strokeDash", "shape"].map((each) => spec.encoding?.[each]?.scale?.domain);
+  return [...domains.filter(Array.isArray).flat().map(String), ...Object.entries(spec).flatMap(([key, each]) => (key === "data" ? [] : names(each)))];
+};
+
+// What depends on the width that there is: legends in fewer columns, shorter labels and fewer ticks on a phone.
+const fitted = (spec, width) => {
+  const longest = Math.max(0, ...names(spec).map((each) => each.length)) || 16;
+  const columns = Math.max(1, Math.floor((width - 40) / (6.4 * Math.min(longest, 36) + 24)));
+  return {
+    ...config,
+    axisX: { labelSeparation: 8, ...(width < NARROW ? { titleAnchor: "end" } : {}) },
+    axisQuantitative: { ...config.axisQuantitative, tickCount: width < NARROW ? 4 : 7 },
+    legend: {
+      ...config.legend, columns, labelLimit: Math.min(240, width - 60),
+      ...(width < NARROW && { layout: { top: { anchor: "start", direction: "vertical", margin: 2 } } }), // several: one below the other
+    },
+  };
+};
 
 // Vega-Lite fits one view, or layers of it, to its container; of several views each has to be told its width.
 const isComposed = (spec) => ["concat", "hconcat", "vconcat", "facet", "repeat"].some((each) => each in spec)
@@ -26,30 +38,36 @@ const sized = (spec, width) => {
   return { ...spec, width: Math.max(80, Math.round(width)) };
 };
 
-const options = (width) => ({
+const options = (spec, width) => ({
   actions: false,
   ast: true, // expressions are interpreted: the page's policy allows no code made from text
-  config: fitted(width),
+  config: fitted(spec, width),
   renderer: "svg",
   tooltip: { theme: "stoker", disableDefaultStyle: true },
 });
 
-// In an element inside: Vega gives the one that it draws in another role and name than the page's.
+// In an element inside, which nobody is read: Vega gives it a role and a name, and the page has better ones around it.
 const embed = async (at, spec, width, more = {}) => {
   at.drawn?.finalize();
   const inside = document.createElement("div");
+  inside.ariaHidden = "true";
   at.replaceChildren(inside);
-  at.drawn = await vegaEmbed(inside, spec, { ...options(width), ...more });
+  at.drawn = await vegaEmbed(inside, spec, { ...options(spec, width), ...more });
 };
 
 // Only the width is fitted; the height is its own, or by rows. Said to Vega: Vega-Lite warns when rows settle the height.
-const patch = (vega) => ({ ...vega, autosize: { type: "fit-x", contains: "padding" } });
+// Names at the left have a third of the width at most.
+const patch = (width) => (vega) => ({
+  ...vega,
+  autosize: { type: "fit-x", contains: "padding" },
+  axes: vega.axes?.map((each) => (each.orient === "left" ? { ...each, labelLimit: Math.min(each.labelLimit || 240, width / 3) } : each)),
+});
 
 const draw = async (at, spec) => {
   const width = at.clientWidth;
   at.width = width;
   if (!isComposed(spec)) {
-    await embed(at, { ...spec, width }, width, { patch });
+    await embed(at, { ...spec, width }, width, { patch: patch(width) });
     return;
   }
   let inner = width - 80;

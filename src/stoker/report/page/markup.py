@@ -12,6 +12,9 @@ from stoker.report.page.section import Beside, Chart, Code, Part, Prose, Remark,
 MOST_ROWS = 500
 """Of one table: what is beyond is counted, and in the raw data."""
 
+_LONG, _LONG_LENGTH = ' class="long"', 40
+"""A sentence in a cell keeps some width where the table scrolls, so that it does not become a tower of words."""
+
 SEVERITIES = {"high": "Serious", "moderate": "Moderate", "low": "Minor", "none": "For information"}
 """In words, for a finding. Colour and shape say it too."""
 
@@ -106,7 +109,7 @@ class Markup:
     def _remark(self, remark: Remark, level: int) -> str:
         severity = known(remark.severity)
         heading = self.name(f"finding-{remark.code}")
-        gain = f'<p class="gain"><strong>Gain:</strong> {text(remark.gain)}</p>' if remark.gain else ""
+        gain = f'<p class="gain"><strong>Expected:</strong> {text(remark.gain)}</p>' if remark.gain else ""
         return (
             f'<article class="card remark {severity}" aria-labelledby="{heading}">'
             f'<p class="label">{shape(severity)}<span>{SEVERITIES[severity]}</span><code>{escape(remark.code)}</code></p>'
@@ -138,13 +141,16 @@ def table(table: Table) -> str:
         else ""
     )
     return (
-        f'<div class="scroll"><table><caption>{text(table.caption)}</caption><thead><tr>{head}</tr></thead>'
+        f'<div class="scroll"><table><caption><span>{text(table.caption)}</span></caption><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>{rest}"
     )
 
 
 def _cells(row: tuple[str, ...], right: list[str]) -> str:
-    return "".join(f"<td{side}>{text(cell)}</td>" for side, cell in zip(right, row, strict=False))
+    return "".join(
+        f"<td{side or (_LONG if len(cell) > _LONG_LENGTH else '')}>{text(cell)}</td>"
+        for side, cell in zip(right, row, strict=False)
+    )
 
 
 def _lines(plain: str) -> str:

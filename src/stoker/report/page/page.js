@@ -60,8 +60,8 @@
   // A box that scrolls is reached by keyboard and has a name; one that does not is left alone.
   const measured = new ResizeObserver((entries) => {
     for (const { target } of entries) {
-      const scrolls = target.scrollWidth > target.clientWidth + 1;
-      for (const [name, value] of [["tabindex", "0"], ["role", "region"], ["aria-label", target.querySelector("caption").textContent]]) {
+      const scrolls = target.scrollWidth > target.clientWidth + 1 || target.scrollHeight > target.clientHeight + 1;
+      for (const [name, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", target.querySelector("caption").textContent]]) {
         if (scrolls) target.setAttribute(name, value); else target.removeAttribute(name);
       }
     }
