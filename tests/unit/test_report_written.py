@@ -114,7 +114,7 @@ def test_two_runs_stand_side_by_side_and_the_screen_stays_as_it_was(tmp_path: Pa
     headline = told.splitlines()[2]
     assert "before" in headline
     assert "after" in headline
-    assert "| figure | before | after |" in told
+    assert "#### before" in told
     assert _report(*paths).stdout.startswith("Verdict   The training loop waits 47% of the time")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -49,9 +49,14 @@ def check(output: Path | None, paths: Sequence[Path], force: bool) -> None:
     """Ends with code 2 when the file may not be written."""
     if output is None:
         return
-    if any(output.exists() and each.exists() and output.samefile(each) for each in paths):
+    try:
+        there = output.exists()
+        itself = there and any(each.exists() and output.samefile(each) for each in paths)
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        _refuse(f"cannot write {output}: {error.strerror or error}")
+    if itself:
         _refuse(f"{output} is what the report is about: write it to another file")
-    if output.exists() and not force:
+    if there and not force:
         _refuse(f"{output} exists: pass --force to write over it")
 
 
@@ -130,6 +135,6 @@ def _size(count: int) -> str:
     return f"{count / 1e6:.2f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
 
 
-def _refuse(message: str) -> None:
+def _refuse(message: str) -> NoReturn:
     click.echo(f"stoker report: {message}", err=True)
     sys.exit(MISUSED)

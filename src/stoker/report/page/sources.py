@@ -37,9 +37,9 @@ _HEAD_BYTES = 1024
 
 def format_of(path: Path) -> str:
     """The format that a file names, FORMAT for a folder. Raises RecordError for what is not there or cannot be read."""
-    if path.is_dir():
-        return FORMAT
     try:
+        if path.is_dir():
+            return FORMAT
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     except FileNotFoundError:

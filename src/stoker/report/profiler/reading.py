@@ -37,9 +37,12 @@ def is_trace(path: Path) -> bool:
 
     False also for what cannot be read.
     """
-    if not path.is_dir():
-        return _is_trace(_begin(path))
-    begins = [_begin(each) for each in path.iterdir() if each.name.endswith((*_SUFFIXES, ".jsonl"))]
+    try:
+        if not path.is_dir():
+            return _is_trace(_begin(path))
+        begins = [_begin(each) for each in path.iterdir() if each.name.endswith((*_SUFFIXES, ".jsonl"))]
+    except OSError:
+        return False
     return any(map(_is_trace, begins)) and not any(f'"{FORMAT}"' in begin[:200] for begin in begins)
 
 

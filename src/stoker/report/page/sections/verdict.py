@@ -18,7 +18,7 @@ _MOST_OTHERS = 8
 
 
 def section(material: Material) -> Section | None:
-    """For each run its answer, then the figures of all in one table; for a tuning what it recommends."""
+    """For each run its answer, of a single one its figures, and for a tuning what it recommends."""
     parts: list[Part] = []
     alone = len(material.runs) == 1
     columns = tuple((run.label, tuple(_answer(run, alone))) for run in material.runs)
@@ -79,18 +79,13 @@ def _notes(verdict: Verdict, run: Run) -> list[str]:
 
 
 def _figures(runs: tuple[Run, ...]) -> Table | None:
-    """One column for every run: of its loader that costs most."""
-    found = [(run, *pairs[0]) for run in runs if (pairs := loaders(run))]
-    if not found:
+    """Of one run, the loader that costs most. Several are compared in a section of their own."""
+    found = [pairs[0] for run in runs if (pairs := loaders(run))]
+    if len(found) != 1:
         return None
-    columns = [_column(loader, verdict) for _, loader, verdict in found]
-    rows = tuple((name, *(column[name] for column in columns)) for name in columns[0])
-    names = [run.label for run, _, _ in found] if len(runs) > 1 else ["value"]
+    rows = tuple(_column(*found[0]).items())
     return Table(
-        "Key figures, of the loader that costs most",
-        ("figure", *names),
-        rows,
-        numeric=frozenset(range(1, len(names) + 1)),
+        "Key figures, of the loader that costs most", ("figure", "value"), rows, numeric=frozenset({1})
     )
 
 
