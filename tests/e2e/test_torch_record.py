@@ -309,6 +309,19 @@ def test_a_forked_child_has_records_of_its_own(tmp_path: Path, monkeypatch: pyte
     }
 
 
+def test_workers_of_a_short_run_are_weighed_before_they_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOKER_RECORD", str(tmp_path))
+    torch_loader.install()
+    assert len(list(DataLoader(Numbers(8), batch_size=2, num_workers=1))) == 4
+    torch_loader.uninstall()
+    (path,) = tmp_path.iterdir()
+    (found,) = journal.read(path).loaders
+    assert 0 in found.memory["worker"]
+    assert (found.workers[0].private_bytes or 0) > 0
+
+
 def test_what_is_uninstalled_is_as_it_was() -> None:
     before = [dict(vars(each)) for each in CLASSES]
     torch_loader.install()

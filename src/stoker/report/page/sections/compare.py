@@ -9,7 +9,7 @@ from stoker.report.page.section import Chart, Part, Prose, Section, Table
 from stoker.report.page.sections import comparing
 from stoker.report.page.sections.compare_chart import spec
 from stoker.report.page.sections.comparing import Figure, Ratio, Side
-from stoker.report.page.terms import cut, percent, title
+from stoker.report.page.terms import percent
 
 _MOST_DRAWN = 8
 _COLUMNS = (
@@ -138,8 +138,8 @@ def _many(sides: Sequence[Side], found: Sequence[Figure]) -> Table:
 def _chart(sides: Sequence[Side], found: Sequence[Figure], table: Table) -> Chart:
     shown = [each for each in found if each.short][: None if len(sides) == 2 else 2]
     summary = (
-        "Each figure of each run, as long as it is large against the largest: of samples more is better, of the rest less. "
-        f"Of {', '.join(cut(title(each.loader), 40) for each in sides[:2])}{' and others' if len(sides) > 2 else ''}."
+        "Each figure of each run, as long as it is large against the largest of its kind. Of samples more is better, of the rest "
+        "less."
     )
     return Chart(
         "compare-figures", "Figure by figure", summary, spec([each.label for each in sides], shown), table
