@@ -19,11 +19,11 @@ PARENT = -1
 """The training process, in the place of a worker's number."""
 
 _FIRST_NS = 400_000_000
-"""From when on processes are weighed: with the second line of a file."""
+"""From when on processes are weighed."""
 
-_LOOK_NS = 100_000_000
+_LOOK_NS, _LAST_NS = 5_000_000, 100_000_000
 """After this a look leaves those that are missing to the next one. A process takes 5 to 15 ms, and a forked worker of torch's up to
-60, for which the training loop waits."""
+60, for which the training loop waits: so it is one at a time. Those that are about to go are weighed together."""
 
 _REST, _LAST_REST = 100, 25
 """How many times the CPU time of the last look there is none: 1 %. Workers that are about to go may be weighed sooner."""
@@ -96,7 +96,7 @@ class Crew:
             if size is not None:
                 found.append(size)
             place += 1
-            if _clock() >= began_ns + _LOOK_NS:
+            if _clock() >= began_ns + (_LAST_NS if last else _LOOK_NS):
                 break
         self._turn = place
         self.note(found, accounts)

@@ -398,6 +398,8 @@ class Recorder:
                 self._load_due_ns = now_ns + _LOAD_NS
                 self._read_load()
             self._guarded(partial(self._show, tape, now_ns))
+            if self._journal is not None:  # nobody else asks how that went on
+                self._crew.look(self._accounts)
             if self._journal is not None and now_ns >= self._journal_due_ns:
                 self._journal_due_ns = now_ns + self._journal_gap_ns
                 self._journal_gap_ns = min(2 * self._journal_gap_ns, _JOURNAL_NS)
@@ -420,8 +422,7 @@ class Recorder:
                 self._append(self._journal)
 
     def _append(self, journal: Journal) -> None:
-        """One more line, or the whole anew when there are too many. Workers are weighed with it, for a small share of the time."""
-        self._crew.look(self._accounts)
+        """One more line, or the whole anew when there are too many."""
         loader = self._loader(self._ahead())  # what is held back counts: the next line may never come
         loader.memory = self._crew.memory.columns(self._accounts.began_ns)
         rows = self._accounts.rows()
