@@ -83,10 +83,11 @@ def test_nothing_is_called_a_gain_across_machines() -> None:
 
 
 def test_another_dataset_another_step_and_neighbours_are_told() -> None:
-    first = slow(1.0, dataset="Texts")
+    first = slow(1.0, dataset="Texts", options={"batch_size": 8})
     second = slow(1.0, step_s=2.0, load={"busy_cpu_ns": 20 * SECOND})
     texts = [each.text for each in of(Prose, made(told("A", first), told("B", second)))]
     assert any("datasets differ" in each for each in texts)
+    assert any("batch sizes differ" in each for each in texts)
     assert any("training step itself differs, data aside: 10 ms in A, 20 ms in B" in each for each in texts)
     assert any("Other processes" in each for each in texts)
 

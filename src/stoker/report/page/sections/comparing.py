@@ -257,6 +257,9 @@ def cautions(sides: Sequence[Side]) -> list[str]:
     told = []
     if len({each.loader.dataset for each in sides}) > 1:
         told.append("The datasets differ: this is not the same work done twice.")
+    sizes = [_option(each.loader, "batch_size") for each in sides]
+    if len(set(sizes)) > 1:
+        told.append("The batch sizes differ: samples a second can be compared, times of a batch cannot.")
     steps_ns = [each.loader.totals.step_ns / each.verdict.steps for each in sides]
     if min(steps_ns) and max(steps_ns) / min(steps_ns) > 1 + _LIKE:
         each_step = ", ".join(f"{took(ns)} in {each.label}" for ns, each in zip(steps_ns, sides, strict=True))
