@@ -22,8 +22,10 @@ import stoker
 TORCH, STOKER = "torch", "stoker"
 LOADERS = (TORCH, STOKER)
 BATCH = 8
-_FEWEST = 2
+_FEWEST = 4
 """Batches that are counted, however long they take."""
+_DRAINING_S = 1.0
+"""Longest time in which batches that were made before the count are taken away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def stretch(kind: str, dataset: Any, workers: int, seconds: float, settle_s: flo
         first_s = time.perf_counter() - began
         _settle(batches, 6 * workers, settle_s, settle_s + seconds)
         before = toll()
-        drained = _settle(batches, 2 * workers, 0.0, seconds)  # what was made while nobody asked
+        drained = _settle(batches, 2 * workers, 0.0, _DRAINING_S)  # what was made while nobody asked
         rows, start = 0, time.perf_counter()
         while True:
             next(batches)
