@@ -24,7 +24,8 @@ from stoker._tune.result import Tuning
 from stoker.report.page import markdown, text
 from stoker.report.page.section import Chart, Code, Prose, Remark, Report, Section
 
-_WIDEST = 76
+_WIDEST = 71
+"""A screen of 80 columns, with the names of acts in the margin."""
 
 
 def _memory() -> dict[str, Any]:
@@ -166,7 +167,7 @@ def _prose(sections: list[Section]) -> str:
 
 
 def test_growth_is_that_of_all_workers() -> None:
-    assert memory.lines(_memory()) == ["torch's 4 workers grew by 192 MiB over an epoch, with share by 1 MiB"]
+    assert memory.lines(_memory()) == ["torch's 4 workers copied 192 MiB in an epoch, with share 1 MiB"]
     (chart,) = _charts(memory.sections(_memory()))
     assert chart.spec["data"]["values"][2] == {"kind": "torch", "share": 1.0, "mib": 48.0}
     assert chart.table.rows[0] == ("torch", "13 MiB", "61 MiB", "192 MiB")

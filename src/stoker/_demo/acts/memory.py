@@ -135,7 +135,7 @@ def lines(result: dict[str, Any]) -> list[str]:
         return [f"not measured: {result['skipped']}"]
     grown = {kind: size(grown_bytes(told)) for kind, told in result["kinds"].items()}
     them = f"torch's {result['workers']} workers"
-    return [f"{them} grew by {grown['torch']} over an epoch, with share by {grown['stoker with share']}"]
+    return [f"{them} copied {grown['torch']} in an epoch, with share {grown['stoker with share']}"]
 
 
 def sections(result: dict[str, Any]) -> list[Section]:

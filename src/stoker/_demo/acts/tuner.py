@@ -70,7 +70,7 @@ def lines(result: dict[str, Any]) -> list[str]:
     step = f"a step of {duration(tuning.demand.step_ns / 1e9)}" if tuning.demand.step_ns else "any step"
     head = f"{result['flavour']}, {step}"
     if tuning.failure:
-        return [f"{head}: could not be tuned", tuning.failure[:75]]
+        return [f"{head}: could not be tuned", tuning.failure[:70]]
     if len(_measured(tuning)) < 2:
         return [f"{head}: no verdict, there was no time to compare"]
     if not tuning.changed:
