@@ -211,9 +211,11 @@ def test_findings_become_remarks_with_what_to_type() -> None:
     ]
     remarks = [part for part in doctor.sections(result)[0].parts if isinstance(part, Remark)]
     assert [each.severity for each in remarks] == ["high", "low", "none"]
-    assert remarks[0].edit == "seed()   in flawed.py:3"
-    assert remarks[1].edit == "persistent_workers=False  →  persistent_workers=True"
-    assert remarks[1].gain == "at most 13% of a step"
+    assert remarks[0].edit == "# flawed.py:3:\nseed()"
+    assert remarks[1].edit == "# in place of persistent_workers=False\npersistent_workers=True"
+    assert remarks[1].gain == "at most −13% of the step's time (an estimate)"
+    assert remarks[0].evidence == "It repeats."
+    assert remarks[2].evidence == "dataset.flip: a lambda."
     assert "import x" not in _prose(doctor.sections(result))
     none = copy.deepcopy(result)
     none["diagnosis"]["findings"] = []

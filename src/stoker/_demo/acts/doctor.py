@@ -10,9 +10,10 @@ from importlib import resources
 from textwrap import shorten
 from typing import Any
 
-from stoker._core.finding import counted
+from stoker._core.finding import Gain, counted
 from stoker._demo.act import Stage
 from stoker.report.page.section import Code, Part, Prose, Remark, Section
+from stoker.report.page.terms import edited, gained, sentence
 
 TITLE = "The doctor on a flawed dataset"
 SECONDS = (5.0, 9.0)
@@ -120,23 +121,15 @@ def _remark(finding: dict[str, Any]) -> Remark:
         title=finding["title"] or "",
         evidence=_sentence(finding["evidence"]),
         advice=f"{finding['advice']}{prevented}",
-        edit=None if edit is None else _edit(edit),
-        gain=None
-        if gain is None or gain["share"] is None
-        else f"{'at most ' * gain['at_most']}{gain['share']:.0%} of a step",
+        edit=None if edit is None else edited(edit["after"], edit["before"], edit["site"]),
+        gain=None if gain is None else gained(Gain(gain["share"], gain["how"], gain["at_most"])),
     )
 
 
 def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '...')) else '.'}"
-
-
-def _edit(edit: dict[str, Any]) -> str:
-    """As it would be typed."""
-    text = (
-        edit["after"] if edit["before"] is None else f"{edit['before']}  →  {edit['after'] or '(left out)'}"
-    )
-    return f"{text}   in {edit['site']}" if edit["site"] else str(text)
+    """As one; a name at its beginning stays as it is written in code."""
+    first = text.partition(" ")[0]
+    return sentence(text) if first.isalpha() else f"{text}{'' if text.endswith('.') else '.'}"
 
 
 def _shown(source: str) -> str:

@@ -12,6 +12,7 @@ from stoker._demo.act import Stage
 from stoker.report.page.material import Material
 from stoker.report.page.section import Chart, Code, Part, Prose, Section, Table
 from stoker.report.page.sections import curve
+from stoker.report.page.terms import edited
 from stoker.report.page.theme import colour
 
 if TYPE_CHECKING:
@@ -107,7 +108,10 @@ def sections(result: dict[str, Any]) -> list[Section]:
         scaling = curve.section(Material((), tunings=({**result["tuning"], "target": "this loader"},)))
         parts += scaling.parts if scaling is not None else ()
     if tuning.edits:
-        parts += [Prose("What to type:"), Code("\n".join(map(str, tuning.edits)), "python")]
+        parts += [
+            Prose("What to type:"),
+            Code("\n".join(edited(each.after, each.before, each.site) for each in tuning.edits), "python"),
+        ]
     if tuning.warnings:
         parts.append(Prose("Where this may not carry over: " + " ".join(tuning.warnings)))
     parts += [Prose("On your own loader:"), Code("stoker tune train.py:loader", "shell")]

@@ -56,7 +56,7 @@ def examine(speed: Speed, target: Target) -> Iterator[Finding]:
     named = ", ".join(f"{each.index} ({duration(each.seconds)})" for each in speed.slow[:3])
     touched = 1 - (1 - speed.slow_share) ** speed.rows
     yield CHECK.finding(
-        f"of {speed.sampled} samples {speed.slow_share:.2g} took far longer than the median of {duration(speed.sample_s)}: "
+        f"of {speed.sampled} samples {speed.slow_share:.1%} took far longer than the median of {duration(speed.sample_s)}: "
         f"{named}. {touched:.0%} of the batches have one, and are late by {duration(slowest.seconds)} where workers are "
         f"{duration(ahead_s)} ahead",
         f"Set prefetch_factor={wanted}, or use stoker's loader, where idle workers help with the batch that is late."
