@@ -98,7 +98,11 @@ def sections(result: dict[str, Any]) -> list[Section]:
         Prose(
             "`stoker doctor` examined the loader below, before any training: "
             f"{counted(len(diagnosis['findings']), 'finding')}, {counted(len(diagnosis['passed']), 'check')} without one"
-            + (f", {len(skipped)} left out ({skipped[0]['reason']})" if skipped else "")
+            + (
+                f", {len(skipped)} left out ({'; '.join(dict.fromkeys(each['reason'] for each in skipped))})"
+                if skipped
+                else ""
+            )
             + f", in {result['spent_s']:.0f} s."
         ),
         *(_remark(each) for each in diagnosis["findings"]),
