@@ -10,6 +10,7 @@ import subprocess
 import pytest
 from click.testing import CliRunner
 
+from stoker._doctor.catalogue import catalogue
 from stoker.cli.main import _COMMANDS, main
 
 
@@ -58,6 +59,11 @@ def test_values_are_completed() -> None:
         "report tr",
     ):
         assert completed(f"stoker {typed}") == ["file,tr"], typed
+
+
+def test_codes_are_told_with_the_names_of_their_checks() -> None:
+    told = completed("stoker explain STK", "zsh")
+    assert list(zip(told[1::3], told[2::3], strict=True)) == [(each.code, each.name) for each in catalogue()]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -46,15 +46,19 @@ def files(context: click.Context, parameter: click.Parameter, incomplete: str) -
 
 def codes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Codes of the doctor's checks. Of several with commas between them, the last is completed."""
+    import pkgutil
+
     from click.shell_completion import CompletionItem
 
-    from stoker._doctor.catalogue import catalogue
+    from stoker._doctor import checks
 
     done, comma, last = incomplete.rpartition(",")
+    # The files are called as their checks are, "stk201_small_shm": importing them all would take longer than a shell may.
+    known = sorted(each.name.partition("_") for each in pkgutil.iter_modules(checks.__path__))
     return [
-        CompletionItem(f"{done}{comma}{check.code}", help=f"{check.name}: {check.title}")
-        for check in catalogue()
-        if check.code.startswith(last.upper())
+        CompletionItem(f"{done}{comma}{code.upper()}", help=name.replace("_", "-"))
+        for code, _, name in known
+        if code.upper().startswith(last.upper())
     ]
 
 
