@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from stoker._metrics import journal
 from stoker._metrics.record import RunRecord
 from tests.unit.profiled import Profiled
-from tests.unit.records import loader, run, steps
+from tests.unit.records import SECOND, loader, run, steps
 
 TRAIN = """\
 import torch
@@ -57,6 +58,28 @@ RuntimeError: DataLoader worker (pid 15524) is killed by signal: Killed.
 """
 
 
+LATER = 600
+"""Seconds: a run that begins then is another one."""
+
+DIAGNOSIS = {
+    "format": "stoker-diagnosis",
+    "version": 1,
+    "subject": "train.py:loader",
+    "worst": "low",
+    "findings": [
+        {"code": "STK301", "severity": "low", "title": "A finding", "evidence": "seen", "advice": "Mend it."}
+    ],
+}
+TUNING = {
+    "format": "stoker-tuning",
+    "version": 1,
+    "target": "train.py:loader",
+    "verdict": "Keep 2 workers.",
+    "recommended": {"num_workers": 2},
+    "points": [],
+}
+
+
 def fill(folder: Path, page: str) -> None:
     """Make them for this page."""
     (folder / "train.py").write_text(TRAIN)
@@ -68,8 +91,11 @@ def fill(folder: Path, page: str) -> None:
         (package / name).write_text(TRAIN)
     for name in ("error.log", "run.log", "train.log"):
         (folder / name).write_text(ERROR)
-    for name in ("run.stoker.json", "run.jsonl", "run.json"):
+    for name in ("run.stoker.json", "run.jsonl", "run.json", "before.stoker.json"):
         journal.write(record(), folder / name)
+    journal.write(record(LATER), folder / "after.stoker.json")
+    for name, document in (("doctor.json", DIAGNOSIS), ("tuning.json", TUNING)):
+        (folder / name).write_text(json.dumps(document))
     (folder / "log").mkdir()
     for name in ("worker0.pt.trace.json.gz", "log/worker0.pt.trace.json", "trace.json"):
         trace().write(folder / name)
@@ -79,9 +105,13 @@ def fill(folder: Path, page: str) -> None:
         (folder / "trace.json").write_text("{}")
 
 
-def record() -> RunRecord:
-    """A run that waits for I/O."""
-    return run(loader({("fetch", 0, "io"): 0.6, ("fetch", 1, "io"): 0.3}, steps=steps(60)))
+def record(began_s: int = 0) -> RunRecord:
+    """A run that waits for I/O, and began so long after the usual one."""
+    usual = run(loader({("fetch", 0, "io"): 0.6, ("fetch", 1, "io"): 0.3}, steps=steps(60)))
+    usual.run.id = f"4000-{began_s}"
+    usual.run.began_unix_ns += began_s * SECOND
+    usual.run.began_ns += began_s * SECOND
+    return usual
 
 
 def trace(rank: int | None = None) -> Profiled:
