@@ -28,7 +28,12 @@ from tests.docs.unrun import COMMANDS
 
 PAGES = [page for page in pages() if commands_of(page)]
 ALL = [command for page in PAGES for command in commands_of(page)]
-STOKER = "from stoker.cli.main import main; main(prog_name='stoker')"
+STOKER = """
+from stoker.cli.main import main
+from stoker.report.page import library
+library.script = lambda: ""  # it takes seconds to bundle, and the browser's tests have it
+main(prog_name="stoker")
+"""
 BOUND_S = 60
 
 

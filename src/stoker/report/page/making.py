@@ -22,7 +22,6 @@ from stoker.report.page.sections import (
     verdict,
 )
 from stoker.report.page.terms import percent
-from stoker.report.profiler import screen as trace_screen
 
 SECTIONS = (
     verdict,
@@ -100,5 +99,7 @@ def _raw(material: Material) -> dict[str, Any]:
 def _verdicts(material: Material) -> dict[str, Any]:
     told = {run.label: screen.as_json(run.verdict) for run in material.runs}
     if material.traces is not None:
+        from stoker.report.profiler import screen as trace_screen
+
         told["traces"] = trace_screen.as_json(material.traces)
     return told

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker._metrics.record import RunRecord
-from stoker.report.profiler.verdict import TraceVerdict
 from stoker.report.verdict import Verdict
+
+if TYPE_CHECKING:  # it needs numpy
+    from stoker.report.profiler.verdict import TraceVerdict
 
 
 @dataclass(frozen=True, slots=True)
