@@ -1,7 +1,7 @@
 """``make package``: builds the wheel, installs it with its real dependencies where nothing else is, and uses it there.
 
 A pytest run has stoker on its path and everything of the dev extra beside it; here there is neither. It takes
-about 40 s on two cores, most of it for torch, and 1 GB in a temporary folder that is removed. Ends with 1 at the first thing
+about a minute on two cores, most of it for torch, and 1 GB in a temporary folder that is removed. Ends with 1 at the first thing
 that is not as it should be.
 """
 

@@ -57,10 +57,11 @@ def test_torch_is_asked_on_demand() -> None:
 
 def test_a_torch_that_cannot_be_imported_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Any:
-        raise OSError("libcudart.so.12: cannot open shared object file")
+        raise OSError("/home/ada/lib/libcudart.so.12: cannot open shared object file")
 
+    monkeypatch.setenv("HOME", "/home/ada")
     monkeypatch.setattr(environment, "torch_told", broken)
-    assert "cannot be imported: OSError: libcudart.so.12" in env("--torch").output
+    assert "cannot be imported: OSError: ~/lib/libcudart.so.12" in env("--torch").output
 
 
 def test_nothing_personal_and_no_secret_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,14 +23,14 @@ def command(as_json: bool, ask_torch: bool) -> None:
     Nothing personal is in it: the home folder and the user's name are ~, and no other variables are read. torch is not
     imported, and no device is touched, without --torch.
     """
-    from stoker.cli.environment import gathered, torch_told
+    from stoker.cli.environment import gathered, impersonal, torch_told
 
     facts = gathered()
     if ask_torch:
         try:
             facts["torch"] = torch_told()
         except Exception as error:  # a broken installation is what such a report is about
-            facts["torch"] = {"error": f"{type(error).__name__}: {error}"}
+            facts["torch"] = {"error": impersonal(f"{type(error).__name__}: {error}")}
     if as_json:
         click.echo(json.dumps(facts, indent=2, ensure_ascii=False))
         return
