@@ -294,7 +294,7 @@ def _busy(cause: str) -> Verdict:
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("width", [60, 80, 100])
 def test_everything_fits_on_a_screen(cause, width):
     lines = screen.render(_busy(cause), width).splitlines()
     assert len(lines) <= layout.MOST_LINES

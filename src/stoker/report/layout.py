@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stoker._screen import COLOURS as COLOURS
+from stoker._screen import MARGIN as MARGIN
 from stoker._screen import MOST_LINES as MOST_LINES
 from stoker._screen import WIDEST as WIDEST
 from stoker._screen import Line as Line

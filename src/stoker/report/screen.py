@@ -8,16 +8,18 @@ from typing import Any, TextIO
 
 from stoker.report import layout, table
 from stoker.report.finding import counted, duration
-from stoker.report.layout import COLOURS, WIDEST, Line, fitted, indented, next_lines, section
+from stoker.report.layout import COLOURS, MARGIN, WIDEST, Line, fitted, indented, next_lines, section
 from stoker.report.verdict import Cost, Crew, LoaderVerdict, Verdict
 
 _VERSION = 1
 _MOST_OTHERS = 4
+NARROWEST = 60
+"""Columns: on a narrower terminal lines are broken by it."""
 
 
 def show(verdict: Verdict, file: TextIO | None = None) -> None:
     """Write it to a file, standard output by default: with colours when that is a terminal, plain otherwise."""
-    layout.show(lambda width: _lines(verdict, width), file)
+    layout.show(lambda width: _lines(verdict, width), file, narrowest=NARROWEST)
 
 
 def render(verdict: Verdict, width: int = WIDEST) -> str:
@@ -36,7 +38,9 @@ def _lines(verdict: Verdict, width: int) -> list[Line]:
     if verdict.loaders:
         first, *others = verdict.loaders
         lines += section("Why", [Line(each, place) for place, each in enumerate(first.why)], width)
-        lines += section("Evidence", [*_table(first), *_measured(first), *_others(others)], width)
+        lines += section(
+            "Evidence", [*_table(first, width - MARGIN), *_measured(first), *_others(others)], width
+        )
         lines += section("Next", next_lines(first.findings), width)
     return fitted(lines)
 
@@ -53,11 +57,17 @@ def cost_lines(cost: Cost | None) -> list[Line]:
     return [Line(f"Idle {cost.idle:.1%} of the time: {'; '.join(parts)}.")]
 
 
-def _table(loader: LoaderVerdict) -> list[Line]:
-    cells = table.rows(loader.causes.parts)
-    if not cells:
-        return []
-    widths = [max(len(line[place]) for line in cells) for place in range(len(cells[0]))]
+def _table(loader: LoaderVerdict, width: int) -> list[Line]:
+    """With as many causes as there is room for."""
+    for most in (5, 4, 3, 2, 1):
+        cells = table.rows(loader.causes.parts, most)
+        if not cells:
+            return []
+        if most < 5:
+            cells[0][0] = "stage"
+        widths = [max(len(line[place]) for line in cells) for place in range(len(cells[0]))]
+        if sum(widths) + 2 * len(widths) - 2 <= width:
+            break
     return [
         Line(line[0].ljust(widths[0]) + "".join(f"  {cell:>{width}}" for cell, width in zip(line[1:], widths[1:], strict=True)))
         for line in cells

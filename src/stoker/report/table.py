@@ -8,9 +8,10 @@ from stoker._metrics.causes import Part
 
 _MOST_STAGES = 3
 _MOST_CAUSES = 5
+"""Where there is room for them."""
 
 
-def rows(parts: Sequence[Part]) -> list[list[str]]:
+def rows(parts: Sequence[Part], most_causes: int = _MOST_CAUSES) -> list[list[str]]:
     """Lines of cells: a head, one line per stage, and their sum. Small stages and causes are one, "other". Empty without parts."""
     if not any(each.ns for each in parts):
         return []
@@ -18,7 +19,7 @@ def rows(parts: Sequence[Part]) -> list[list[str]]:
         {each.stage: 0 for each in parts}, [(each.stage, each.ns) for each in parts], _MOST_STAGES
     )
     causes = _largest(
-        {each.cause: 0 for each in parts}, [(each.cause, each.ns) for each in parts], _MOST_CAUSES
+        {each.cause: 0 for each in parts}, [(each.cause, each.ns) for each in parts], most_causes
     )
     cells: dict[tuple[str, str], int] = {}
     for each in parts:

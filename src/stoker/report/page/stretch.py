@@ -15,7 +15,7 @@ READY = "ready"
 _MOST_BARS = 400
 _BEFORE, _AFTER = 10, 22
 """Batches around the one that was waited for longest."""
-_AHEAD = 24
+_AHEAD = 64
 """Batches after these, which workers may have made in the same time."""
 _MOST_READY = 8
 """Lanes for batches that lie ready: deeper ones are counted, not drawn."""

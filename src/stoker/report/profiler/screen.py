@@ -8,14 +8,14 @@ from typing import Any, TextIO
 from stoker.report import layout
 from stoker.report.layout import COLOURS, WIDEST, Line, fitted, indented, next_lines, section
 from stoker.report.profiler.verdict import TraceVerdict
-from stoker.report.screen import cost_lines
+from stoker.report.screen import NARROWEST, cost_lines
 
 _VERSION = 1
 
 
 def show(verdict: TraceVerdict, file: TextIO | None = None) -> None:
     """Write it to a file, standard output by default."""
-    layout.show(lambda width: _lines(verdict, width), file)
+    layout.show(lambda width: _lines(verdict, width), file, narrowest=NARROWEST)
 
 
 def render(verdict: TraceVerdict, width: int = WIDEST) -> str:
