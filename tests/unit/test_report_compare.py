@@ -11,6 +11,7 @@ from stoker.report.page import making
 from stoker.report.page.material import Material, Run
 from stoker.report.page.section import Chart, Part, Prose, Table
 from stoker.report.page.sections import compare, comparing
+from stoker.report.page.theme import colour
 from stoker.report.verdict import judge
 from tests.unit.records import SECOND, loader, machine, run, steps
 
@@ -135,3 +136,17 @@ def test_without_periods_the_steps_tell_what_varies() -> None:
     assert ratio.middle == pytest.approx(1.0)
     assert ratio.low is not None
     assert ratio.low < 1 < (ratio.high or 0)
+
+
+def test_the_loaders_keep_their_colours() -> None:
+    """torch's is orange and stoker's blue wherever the two meet; other runs take the series'."""
+    (chart,) = of(Chart, made(told("old", slow(1.0, engine="torch")), told("new", slow(1.0))))
+    assert chart.spec["layer"][0]["encoding"]["color"]["scale"] == {
+        "domain": ["old", "new"],
+        "range": [colour("torch"), colour("stoker")],
+    }
+    (chart,) = of(Chart, made(told("old", slow(1.0)), told("new", slow(1.0))))
+    assert chart.spec["layer"][0]["encoding"]["color"]["scale"]["range"] == [
+        colour("series-1"),
+        colour("series-2"),
+    ]

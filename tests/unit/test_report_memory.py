@@ -128,4 +128,5 @@ def test_workers_of_every_epoch_are_processes_of_their_own() -> None:
     found.append(Reading(2 * SECOND, 1, 9, 9 * MIB, 5 * MIB))
     seen = occupied(loader(memory=as_columns(sorted(found))))
     assert [each.growth_bytes for each in seen.processes] == [2 * MIB, 0]
+    assert [len(each.every) for each in seen.processes] == [3, 1]
     assert [each.private_bytes // MIB for each in seen.together] == [6, 9, 11]

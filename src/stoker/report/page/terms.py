@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from stoker._core.finding import Gain, duration
 from stoker._metrics.record import LoaderRecord
 from stoker.report import reasons
 from stoker.report.page.material import Run
-from stoker.report.page.theme import colour
+from stoker.report.page.theme import SERIES, colour
 from stoker.report.verdict import LoaderVerdict
 
 TRAINING = "training"
@@ -64,6 +64,13 @@ def scale(names: Iterable[str], colours: Mapping[str, str] = PARTS) -> dict[str,
     others = sorted(given - set(known))
     shades = [colours[name] for name in known] + ["quiet"] * len(others)
     return {"domain": known + others, "range": [colour(each) for each in shades]}
+
+
+def of_runs(labels: Sequence[str], engines: Sequence[str]) -> dict[str, str]:
+    """Colours of runs: those of the loaders where one run is torch's and one stoker's, else the series'."""
+    if sorted(engines) == ["stoker", "torch"]:
+        return dict(zip(labels, engines, strict=True))
+    return {label: SERIES[place % len(SERIES)] for place, label in enumerate(labels)}
 
 
 def order(name: str) -> int:

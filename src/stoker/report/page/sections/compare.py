@@ -141,9 +141,7 @@ def _chart(sides: Sequence[Side], found: Sequence[Figure], table: Table) -> Char
         "Each figure of each run, as long as it is large against the largest of its kind. Of samples more is better, of the rest "
         "less."
     )
-    return Chart(
-        "compare-figures", "Figure by figure", summary, spec([each.label for each in sides], shown), table
-    )
+    return Chart("compare-figures", "Figure by figure", summary, spec(sides, shown), table)
 
 
 def _differences(sides: Sequence[Side]) -> list[Part]:

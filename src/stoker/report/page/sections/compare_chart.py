@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from stoker.report.page.encoding import measured, named, tips
-from stoker.report.page.sections.comparing import Figure
-from stoker.report.page.terms import cut, scale
-from stoker.report.page.theme import SERIES
+from stoker.report.page.sections.comparing import Figure, Side
+from stoker.report.page.terms import cut, of_runs, scale
 
 _ROOM = 1.42
 """Beyond the longest bar there is room for its words."""
 
 
-def spec(labels: Sequence[str], figures: Sequence[Figure]) -> dict[str, Any]:
+def spec(sides: Sequence[Side], figures: Sequence[Figure]) -> dict[str, Any]:
     """Figures have units of their own: lengths are compared within a group, and every bar says what it is."""
-    runs = [cut(each, 24) for each in labels]
-    colours = {name: SERIES[place % len(SERIES)] for place, name in enumerate(runs)}
+    runs = [cut(each.label, 24) for each in sides]
+    colours = of_runs(runs, [each.loader.engine for each in sides])
     values = [value for each in figures for value in _bars(each, runs)]
     y = named("figure", sort=[each.short for each in figures])
     offset = {"field": "run", "type": "nominal", "sort": runs}

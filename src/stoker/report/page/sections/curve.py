@@ -89,7 +89,7 @@ def _notes(curves: Sequence[Curve]) -> Prose:
             off = f"{percent(abs(curve.error))} {'slower' if curve.error > 0 else 'faster'}"
             shape = ", so read the line for its shape" if abs(curve.error) > _CLOSE else ""
             told.append(f"{whose} {what} come{'' if curve.tuned else 's'} out {off} in it{shape}.")
-        told += curve.notes
+        told += [each for each in curve.notes if each not in told]
     return Prose(" ".join(told))
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from stoker.report.page.encoding import Spec, measured, named, tips
 from stoker.report.page.sections.scaling import Curve, Measured, Predicted
-from stoker.report.page.terms import cut, number, scale
-from stoker.report.page.theme import SERIES, colour
+from stoker.report.page.terms import cut, number, of_runs, scale
+from stoker.report.page.theme import colour
 
 _KINDS = {"predicted": "circle", "measured": "square", "as it was": "diamond", "recommended": "triangle-up"}
 _INKS = {"predicted": "series-1", "measured": "series-1", "as it was": "chosen", "recommended": "wait"}
@@ -27,7 +27,7 @@ _NEAR = 1.6
 def spec(curves: Sequence[Curve]) -> dict[str, Any]:
     """All on one chart, a colour for each where there are several."""
     labels = [cut(each.label, 24) for each in curves]
-    names = {label: SERIES[place % len(SERIES)] for place, label in enumerate(labels)}
+    names = of_runs(labels, [each.engine for each in curves])
     points = [point for label, each in zip(labels, curves, strict=True) for point in _points(label, each)]
     top = max(point["high"] for point in points)
     rules = [rule for label, each in zip(labels, curves, strict=True) for rule in _rules(label, each, top)]
@@ -46,7 +46,7 @@ def spec(curves: Sequence[Curve]) -> dict[str, Any]:
     if alone:
         colours = named("kind", scale=scale([each["kind"] for each in points], _INKS))
     else:
-        colours = named("run", scale=scale(labels, names))
+        colours = named("run", scale=scale(labels, names), sort=labels)
     base = {"x": x, "y": y, "color": colours}
     return {"height": 300, "layer": [*_ruled(rules, base, top, alone), *_curves(points, base, alone)]}
 

@@ -53,14 +53,14 @@ def _of_run(run: Run, number: int) -> tuple[Part, ...]:
 
 def _over_time(run: Run, loader: LoaderRecord, seen: Occupied, number: int) -> tuple[Part, ...]:
     table = _table(seen)
-    summary = _summary(seen)
+    summary = _summary(seen, sum(1 for each in loader.workers if each.worker >= 0))
     title = "Memory over time" if seen.moments > 1 else "Memory, read once"
     chart = Chart(f"memory-{number}", title, summary, spec(seen), table)
     remark = _remark(run, loader, seen)
     return (chart,) if remark is None else (chart, remark)
 
 
-def _summary(seen: Occupied) -> str:
+def _summary(seen: Occupied, known: int) -> str:
     workers = [each for each in seen.processes if each.worker != PARENT]
     parent = next((each for each in seen.processes if each.worker == PARENT), None)
     told = []
@@ -68,7 +68,7 @@ def _summary(seen: Occupied) -> str:
         private = sum(each.last.private_bytes for each in workers)
         pss = sum(each.last.pss_bytes for each in workers)
         told.append(
-            f"{counted(len(workers), 'worker')} occup{'ies' if len(workers) == 1 else 'y'} {size(pss)}: {size(private)} "
+            f"{_weighed(len(workers), known)} occup{'ies' if len(workers) == 1 else 'y'} {size(pss)}: {size(private)} "
             f"for {'itself' if len(workers) == 1 else 'themselves'}, the rest is {'its' if len(workers) == 1 else 'their'} "
             "share of what processes share."
         )
@@ -86,6 +86,11 @@ def _summary(seen: Occupied) -> str:
             f"{took(grown.seconds * 1e9)}{_trend(grown)}."
         )
     return " ".join(told)
+
+
+def _weighed(count: int, known: int) -> str:
+    """Those that were read; of a short run that may not be all."""
+    return f"{count} of {known} workers" if count < known else counted(count, "worker")
 
 
 def _trend(grown: Process) -> str:
@@ -131,7 +136,7 @@ def _table(seen: Occupied) -> Table:
     shown = _chosen(seen.processes)
     rows = [
         (
-            _name(each.worker), str(each.last.pid), str(each.count), size(each.first.pss_bytes), size(each.last.pss_bytes),
+            _name(each.worker), str(each.last.pid), str(len(each.every)), size(each.first.pss_bytes), size(each.last.pss_bytes),
             size(each.first.private_bytes), size(each.last.private_bytes), _signed(each.growth_bytes) if each.count > 1 else "",
         )
         for each in shown
@@ -141,7 +146,7 @@ def _table(seen: Occupied) -> Table:
         first, last = [each.first for each in workers], [each.last for each in workers]
         rows.append(
             (
-                "all workers", "", str(sum(each.count for each in workers)), size(sum(each.pss_bytes for each in first)),
+                "all workers", "", str(sum(len(each.every) for each in workers)), size(sum(each.pss_bytes for each in first)),
                 size(sum(each.pss_bytes for each in last)), size(sum(each.private_bytes for each in first)),
                 size(sum(each.private_bytes for each in last)), _signed(sum(each.growth_bytes for each in workers)),
             )

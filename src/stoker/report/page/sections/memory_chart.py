@@ -27,7 +27,11 @@ def spec(seen: Occupied) -> dict[str, Any]:
     workers = [each for each in seen.processes if each.worker != PARENT]
     shown = workers or list(seen.processes)
     views = [_lines(shown, *one) if len(shown) <= _MOST_LINES else _band(seen, *one), _stacked(seen, *whole)]
-    return {"vconcat": views, "spacing": 28, "resolve": {"scale": {"color": "independent"}}}
+    return {
+        "vconcat": views,
+        "spacing": 28,
+        "resolve": {"scale": {"color": "independent", "strokeDash": "independent"}},
+    }
 
 
 def _unit(most_bytes: int) -> tuple[str, int]:
@@ -41,9 +45,12 @@ def _amount(nbytes: float, scale_bytes: int) -> float:
 def _lines(shown: list[Process], unit: str, scale_bytes: int) -> dict[str, Any]:
     """A line for what each has for itself, a dashed one for its proportional share."""
     values = [
-        {"s": round(each.at_ns / 1e9, 3), "process": _name(each.worker), "kind": kind, "size": _amount(nbytes, scale_bytes)}
+        {
+            "s": round(each.at_ns / 1e9, 3), "process": _name(each.worker), "pid": each.pid, "kind": kind,
+            "size": _amount(nbytes, scale_bytes),
+        }
         for process in shown
-        for each in process.readings
+        for each in process.every
         for kind, nbytes in (("private", each.private_bytes), ("PSS", each.pss_bytes))
     ]  # fmt: skip
     names = {_name(each.worker): SERIES[place % len(SERIES)] for place, each in enumerate(shown)}
@@ -56,8 +63,11 @@ def _lines(shown: list[Process], unit: str, scale_bytes: int) -> dict[str, Any]:
             "x": measured("s", _SECONDS, scale={"zero": False, "nice": False}),
             "y": measured("size", f"{unit} of a process"),
             "color": named("process", scale=scale(list(names), names)),
+            "detail": named("pid"),
             "strokeDash": named("kind", scale=_DASHES, legend={"symbolType": "stroke"}),
-            "tooltip": tips(("process", "process"), ("kind", "kind"), ("size", unit, ",.1f"), ("s", "at (s)", ".1f")),
+            "tooltip": tips(
+                ("process", "process"), ("pid", "pid"), ("kind", "kind"), ("size", unit, ",.1f"), ("s", "at (s)", ".1f"),
+            ),
         },
     }  # fmt: skip
 

@@ -22,6 +22,8 @@ class Process:
 
     worker: int
     readings: tuple[Reading, ...]
+    every: tuple[Reading, ...]
+    """Those of processes before and after it too, which had the same number."""
 
     @property
     def first(self) -> Reading:
@@ -95,7 +97,7 @@ def occupied(loader: LoaderRecord) -> Occupied:
         if each.worker >= PARENT:
             by_worker.setdefault(each.worker, []).append(each)
     processes = tuple(
-        Process(worker, _longest(found))
+        Process(worker, _longest(found), tuple(found))
         for worker, found in sorted(by_worker.items(), key=lambda item: (item[0] == PARENT, item[0]))
     )
     return Occupied(processes, tuple(_together(by_worker)))

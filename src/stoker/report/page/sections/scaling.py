@@ -85,6 +85,7 @@ class Curve:
     """Batches that were gone through."""
     notes: tuple[str, ...] = ()
     tuned: bool = False
+    engine: str = "stoker"
 
     @property
     def ceiling(self) -> Bound | None:
@@ -216,7 +217,7 @@ def _curve(
     )
     return Curve(
         label, measured, predicted, bounds, now, wanted if wanted != now else None, knee,
-        binding[0].sentence if binding else "", error, len(work.batch_ns), notes,
+        binding[0].sentence if binding else "", error, len(work.batch_ns), notes, engine=case.setting.engine,
     )  # fmt: skip
 
 
