@@ -26,7 +26,9 @@ ACTS = ("scaling", "memory", "killed")
 THEMES = ("light", "dark")
 _SIZE = (330, 150)
 """Of one view of the curves, in pixels: two stand side by side in a README's width."""
-_WIDE = (620, 190)
+_WIDE = (700, 190)
+_BUSY = 0.1
+"""What others may have of the CPUs before it is said."""
 
 
 def main() -> None:
@@ -79,7 +81,9 @@ def caption(figures: dict[str, Any]) -> str:
     day = time.strftime("%Y-%m-%d", time.gmtime(figures["began_unix_ns"] / 1e9))
     memory_gib = (machine["memory_bytes"] or 0) / (1 << 30)
     with_torch = f"torch {versions['torch']}, Python {versions['python']}, {versions['system']}"
-    return f"stoker demo on {machine['usable']} CPUs, {memory_gib:.0f} GiB, {with_torch}; {day}"
+    others = figures.get("others") or 0.0
+    busy = f"; other processes used {others:.0%} of the CPUs" if others >= _BUSY else ""
+    return f"stoker demo on {machine['usable']} CPUs, {memory_gib:.0f} GiB, {with_torch}; {day}{busy}"
 
 
 def svg(spec: dict[str, Any], *, dark: bool) -> str:
