@@ -95,6 +95,11 @@ def test_links_lead_somewhere_in_the_repository_too():
     ] == []
 
 
+def test_every_decision_is_listed():
+    listed = (ROOT / "docs/adr/README.md").read_text(encoding="utf-8")
+    assert [path.name for path in (ROOT / "docs/adr").glob("0*.md") if f"]({path.name})" not in listed] == []
+
+
 def opens_from_the_disk(site, browser):
     """As people do who have only built it: search works without a server, and nothing is asked of another host."""
     context = browser.new_context(offline=True, viewport={"width": 390, "height": 800})
