@@ -56,11 +56,11 @@ const embed = async (at, spec, width, more = {}) => {
 };
 
 // Only the width is fitted; the height is its own, or by rows. Said to Vega: Vega-Lite warns when rows settle the height.
-// Names at the left have a third of the width at most.
+// Names at the left have less than half of the width.
 const patch = (width) => (vega) => ({
   ...vega,
   autosize: { type: "fit-x", contains: "padding" },
-  axes: vega.axes?.map((each) => (each.orient === "left" ? { ...each, labelLimit: Math.min(each.labelLimit || 240, width / 3) } : each)),
+  axes: vega.axes?.map((each) => (each.orient === "left" ? { ...each, labelLimit: Math.min(each.labelLimit || 240, 0.45 * width) } : each)),
 });
 
 const draw = async (at, spec) => {

@@ -78,7 +78,8 @@ def render(report: Report) -> str:
 def _header(report: Report) -> str:
     severity = known(report.severity) if report.severity in _VERDICTS else "plain"
     word = _VERDICTS.get(report.severity)
-    label = f'<p class="label">{shape(severity)}<span>{word}</span></p>' if word else ""
+    icon = shape("good" if severity == "none" else severity)
+    label = f'<p class="label">{icon}<span>{word}</span></p>' if word else ""
     banner = (
         f'<div id="verdict-banner" class="banner {severity}" role="region" aria-label="In short">{label}'
         f'<p class="headline">{text(report.headline)}</p></div>'

@@ -22,9 +22,10 @@ _SHAPES = {
     "high": '<path d="M8 2h8l6 6v8l-6 6H8l-6-6V8z"/><path class="in" d="M12 7v6M12 16.5v.5"/>',
     "moderate": '<path d="M12 2.5 22.5 21h-21z"/><path class="in" d="M12 9.5v5M12 17.5v.5"/>',
     "low": '<path d="M12 2 22 12 12 22 2 12z"/><path class="in" d="M12 11v6M12 7.5V8"/>',
-    "none": '<circle cx="12" cy="12" r="10"/><path class="in" d="m7.5 12.5 3 3 6-6.5"/>',
+    "none": '<circle cx="12" cy="12" r="10"/><path class="in" d="M12 11v6M12 7.5V8"/>',
+    "good": '<circle cx="12" cy="12" r="10"/><path class="in" d="m7.5 12.5 3 3 6-6.5"/>',
 }
-"""Octagon, triangle, diamond, disc: told apart without colour."""
+"""Octagon, triangle, diamond, disc, and a tick in it for a whole report: told apart without colour."""
 
 
 def shape(severity: str) -> str:
