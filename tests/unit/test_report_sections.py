@@ -175,6 +175,9 @@ def test_epochs_are_counted_on_where_pools_count_anew():
 def test_without_workers_or_readings_the_lanes_say_so():
     inline = steps(6)
     inline["worker"] = [-1] * 6
+    stretch = around_worst(numbered(loader(steps=inline)))
+    assert stretch is not None
+    assert stretch.lanes == ("training loop", "the loop itself")
     told = [
         part.text
         for part in flat(made("lanes", run(full(executor="inline", steps=inline))).parts)

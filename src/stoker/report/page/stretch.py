@@ -11,6 +11,7 @@ from stoker._metrics.record import LoaderRecord
 from stoker.report.steps import Batch, Part, batches
 
 LOOP = "training loop"
+OWN = "the loop itself"
 READY = "ready"
 _MOST_BARS = 400
 _BEFORE, _AFTER = 10, 22
@@ -108,7 +109,7 @@ def _drawn(shown: Sequence[Batch], ahead: Sequence[Batch], worst: Batch) -> Stre
     ][: 2 * _MOST_BARS]
     numbers = sorted({each.part.worker for each in bars if each.part is not None})
     waiting = sorted({each.lane for each in bars if each.lane.startswith(READY)})
-    lanes = (LOOP, *(f"worker {number}" for number in numbers), *waiting)
+    lanes = (LOOP, *dict.fromkeys(map(_lane, numbers)), *waiting)
     return Stretch(tuple(bars), lanes, began_ns, ended_ns, worst, len(shown), bool(workers), hidden)
 
 
@@ -119,12 +120,16 @@ def _loop(batch: Batch, after: Batch | None) -> Iterator[Bar]:
 
 
 def _worker(batch: Batch, part: Part) -> Iterator[Bar]:
-    """What is done without workers is the loop's own, and in its lane already."""
-    if part.worker < 0 or not part.measured:
+    """Without workers it is the loop that makes batches, while it waits."""
+    if not part.measured:
         return
     stages = list(part.stages()) or [("fetch", part.received_ns, part.sent_ns)]
     for stage, began_ns, ended_ns in stages:
-        yield Bar(f"worker {part.worker}", stage.replace("_", "-"), began_ns, ended_ns, batch, part)
+        yield Bar(_lane(part.worker), stage.replace("_", "-"), began_ns, ended_ns, batch, part)
+
+
+def _lane(worker: int) -> str:
+    return f"worker {worker}" if worker >= 0 else OWN
 
 
 def _ready(shown: Sequence[Batch]) -> tuple[list[Bar], int]:
