@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import re
 from collections.abc import Iterator
 from itertools import chain
@@ -131,19 +131,26 @@ def test_names_of_the_package_are_there() -> None:
 
 
 def exists(name: str) -> bool:
-    """A module, or what is in one."""
+    """A module, which need not be imported for that, or what is in one."""
     parts = name.split(".")
-    for end in range(len(parts), 0, -1):
-        try:
-            found: object = importlib.import_module(".".join(parts[:end]))
-        except ModuleNotFoundError:
-            continue
-        for part in parts[end:]:
-            if not hasattr(found, part):
-                return False
-            found = getattr(found, part)
+    end = 1
+    while end < len(parts) and is_module(".".join(parts[: end + 1])):
+        end += 1
+    if end == len(parts):
         return True
-    return False
+    found: object = importlib.import_module(".".join(parts[:end]))
+    for part in parts[end:]:
+        if not hasattr(found, part):
+            return False
+        found = getattr(found, part)
+    return True
+
+
+def is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # a part of the way to it is no package
+        return False
 
 
 def test_codes_are_of_checks() -> None:
