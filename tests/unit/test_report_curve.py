@@ -154,6 +154,12 @@ def test_a_tuning_that_measured_nothing_or_is_damaged_has_none(name: str) -> Non
         assert made(tunings=(damaged,)) == ()
 
 
+def test_numbers_that_are_none_are_not_drawn() -> None:
+    damaged: Any = tuning()
+    damaged["points"][0]["stall"] = float("nan")
+    assert made(tunings=(damaged,)) == ()
+
+
 def test_a_record_without_batches_or_with_a_damaged_table_has_none() -> None:
     assert made(told(run(loader(totals={"steps": 0, "rows": 0})))) == ()
     broken = waiting(2)

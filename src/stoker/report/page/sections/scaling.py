@@ -99,7 +99,7 @@ def of_run(run: Run) -> Curve | None:
         edits = [each.edit.after for each in verdict.findings if each.edit is not None]
         wanted = next((int(found[1]) for each in edits if (found := _WORKERS.search(each))), None)
         curve = _recalled(run.label, loader, run.record.machine, wanted)
-        if curve is not None:
+        if curve is not None and _drawable(curve):
             return curve
     return None
 
@@ -134,10 +134,18 @@ def of_tuning(told: Mapping[str, Any], label: str) -> Curve | None:
         curve = _tuned(told, label)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         return None
-    if curve is None:
-        return None
-    rates: list[Measured | Predicted | Bound] = [*curve.measured, *curve.predicted, *curve.bounds]
-    return curve if all(math.isfinite(each.per_s) for each in rates) else None
+    return None if curve is None or not _drawable(curve) else curve
+
+
+def _drawable(curve: Curve) -> bool:
+    """Whether all its numbers are some."""
+    found: list[float | None] = [curve.error]
+    for measured in curve.measured:
+        found += [measured.per_s, measured.low_per_s, measured.high_per_s, measured.stall]
+    for predicted in curve.predicted:
+        found += [predicted.per_s, predicted.stall]
+    found += [each.per_s for each in curve.bounds]
+    return all(each is None or math.isfinite(each) for each in found)
 
 
 def _tuned(told: Mapping[str, Any], label: str) -> Curve | None:
