@@ -232,7 +232,7 @@ def test_a_tuning_is_told_with_what_it_saves_and_how_sure_that_is() -> None:
     same = replace(_tuning(), recommended=_tuning().baseline)
     assert tuner.lines(_tuner(same)) == ["JPEGs are decoded, a step of 20 ms: torch's: no workers, as it is"]
     alone = replace(same, points=same.points[:1])
-    assert "no time to compare" in tuner.lines(_tuner(alone))[0]
+    assert "no time for a verdict" in tuner.lines(_tuner(alone))[0]
     assert not _charts(tuner.sections(_tuner(alone)))
     failed = replace(_tuning(), failure="no sample could be made: " + "x" * 90, points=(), edits=())
     assert all(len(each) < _WIDEST for each in tuner.lines(_tuner(failed)))

@@ -73,7 +73,7 @@ def lines(result: dict[str, Any]) -> list[str]:
     if tuning.failure:
         return [f"{head}: could not be tuned", tuning.failure[:70]]
     if len(_measured(tuning)) < 2:
-        return [f"{head}: no verdict, there was no time to compare"]
+        return [f"{head}: no time for a verdict"]
     if not tuning.changed:
         return [f"{head}: {words.named(tuning.baseline)}, as it is"]
     found = [f"{head}: take {words.named(tuning.recommended)}"]
