@@ -152,7 +152,9 @@ def test_a_fork_server_whose_socket_vanished_is_started_anew() -> None:
         assert values(iterator) == list(range(1, 12))
     finally:
         stop_fork_server()
-        os.makedirs(place, 0o700, exist_ok=True)  # multiprocessing removes it at exit, and complains if it cannot
+        os.makedirs(
+            place, 0o700, exist_ok=True
+        )  # multiprocessing removes it at exit, and complains if it cannot
 
 
 def test_a_death_after_that_of_the_fork_server_is_not_blamed_on_the_dataset(

@@ -42,7 +42,13 @@ def page(check: Check) -> str:
     for name in SECTIONS:
         lines += [f"## {name}", "", check.sections[name], ""]
     if seen := samples(check):
-        lines += ["## What people see", "", "Texts like these, which `stoker explain` recognises:", "", "```text"]
+        lines += [
+            "## What people see",
+            "",
+            "Texts like these, which `stoker explain` recognises:",
+            "",
+            "```text",
+        ]
         lines += [*seen, "```", ""]
     lines.append("[All checks](README.md)")
     return "\n".join(lines) + "\n"
