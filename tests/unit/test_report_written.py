@@ -55,6 +55,7 @@ def test_the_name_of_the_file_or_the_format_tells_what_is_written(tmp_path: Path
         assert out.read_text().startswith(begin)
     for form in ("md", "json", "text", "html"):
         assert _report(record, "--format", form).stdout.startswith(begins["txt" if form == "text" else form])
+    assert _report(record, "--format", "html").stdout_bytes == (tmp_path / "report.html").read_bytes()
     plain = tmp_path / "report"
     assert _report(record, "-o", plain, "--format", "md").exit_code == 0
     assert plain.read_text() == (tmp_path / "report.md").read_text()

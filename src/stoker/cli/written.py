@@ -80,10 +80,10 @@ def write(
         text = _rendered(report, form, output)
     except ImportError as error:  # the chart library
         _refuse(str(error))
-    if output is None:
-        click.echo(encodable(text, sys.stdout))
-        return
     data = f"{text}\n".encode("utf-8", "replace")  # a record may hold halves of characters
+    if output is None:  # a page is for a browser as it is, its scripts to the letter
+        click.echo(data if form == "html" else encodable(text, sys.stdout), nl=form != "html")
+        return
     try:
         output.write_bytes(data)
     except OSError as error:
