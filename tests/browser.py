@@ -109,9 +109,9 @@ def visit(
             try:
                 page.wait_for_selector(DRAWN, state="attached")
             except TimeoutError:
-                assert watch.wrong == []
+                assert not watch.wrong, "; ".join(watch.wrong)
                 raise
         yield page
-        assert watch.wrong == []
+        assert not watch.wrong, "; ".join(watch.wrong)
     finally:
         context.close()

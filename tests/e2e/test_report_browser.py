@@ -382,6 +382,25 @@ def test_without_scripts_all_but_the_pictures_is_there(browser: Browser, folder:
         assert page.get_by_role("link", name="Findings", exact=True).is_visible()
 
 
+def test_a_chart_that_cannot_be_drawn_leaves_its_numbers_and_the_others(
+    browser: Browser, tmp_path: Path
+) -> None:
+    report = made_up()
+    good = report.sections[0].parts[0]
+    assert isinstance(good, Chart)
+    bad = replace(good, id="bad", spec={"data": {"values": []}, "mark": "nonsense"})
+    path = tmp_path / "bad.html"
+    path.write_text(
+        html.render(replace(report, sections=(Section("s", "S", (bad, good)),))), encoding="utf-8"
+    )
+    with pytest.raises(AssertionError, match="error: bad: "), visit(browser, path) as page:
+        expect(page.locator("#bad")).to_have_text(
+            "This chart could not be drawn; its numbers are in the table."
+        )
+        expect(page.get_by_role("table", name="Speed by workers")).to_be_visible()
+        expect(page.locator("#bars svg")).to_have_count(1)
+
+
 def test_without_a_browser_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("STOKER_CHROMIUM", raising=False)
