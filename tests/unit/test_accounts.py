@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from stoker._metrics import accounts as module
-from stoker._metrics.accounts import KEPT_FIRST, KEPT_LAST, KEPT_SLOW, Accounts, table
+from stoker._metrics.accounts import KEPT_FIRST, KEPT_LAST, KEPT_SLOW, Accounts, _fewer, table
 from stoker._metrics.blame import Folder
-from stoker._metrics.record import STEP_COLUMNS, Slow
+from stoker._metrics.record import STEP_COLUMNS, Period, Slow
 from stoker._metrics.tape import HELD_BACK, ROWS, Tape
 from tests.unit.test_blame import MS, made, row
 
@@ -165,3 +165,17 @@ def test_pinning_is_part_of_the_wait() -> None:
     tape.pinned(given + 5, given + 105)
     assert tape.pin_ns == 100
     assert tape.pending()[0, STEP_COLUMNS.index("given_ns")] == given + 105
+
+
+def test_stretches_of_a_long_run_stay_about_even() -> None:
+    """A day of them, one a second: the morning is told as closely as the evening."""
+    periods: list[Period] = []
+    for second in range(20_000):
+        periods.append(Period(second * 10**9, (second + 1) * 10**9, 3, 2, 1, {"io": 2}))
+        if len(periods) > 240:
+            periods = _fewer(periods)
+    assert 100 <= len(periods) <= 240
+    assert sum(each.steps for each in periods) == 60_000
+    assert sum(each.causes["io"] for each in periods) == 40_000
+    assert max(each.ended_ns - each.began_ns for each in periods) <= 20_000 * 10**9 // 50
+    assert [each.ended_ns for each in periods[:-1]] == [each.began_ns for each in periods[1:]]

@@ -263,7 +263,7 @@ class Accounts:
         )
         self.periods.append(Period(began, ended, len(steps), wait_ns, step_ns, dict(causes)))
         if len(self.periods) > _PERIODS:
-            self.periods = [_joined(*self.periods[at : at + 2]) for at in range(0, len(self.periods), 2)]
+            self.periods = _fewer(self.periods)
 
     def _keep(self, rows: Array) -> None:
         room = KEPT_FIRST - len(self.first_rows)
@@ -323,9 +323,27 @@ def _counted(histogram: list[int], values_ns: Array) -> list[int]:
     return counted
 
 
-def _joined(first: Period, second: Period | None = None) -> Period:
-    if second is None:
-        return first
+def _fewer(periods: list[Period]) -> list[Period]:
+    """Half as many or less, of about equal length: neighbours together are never longer than a share of the run.
+
+    Merging all by twos would leave one stretch for all but the last minutes of a day.
+    """
+    longest_ns = (periods[-1].ended_ns - periods[0].began_ns) * 4 // _PERIODS
+    found = periods[:1]
+    for each in periods[1:]:
+        if each.ended_ns - found[-1].began_ns <= longest_ns:
+            found[-1] = _joined(found[-1], each)
+        else:
+            found.append(each)
+    if len(found) < len(periods):
+        return found
+    return [
+        _joined(*periods[at : at + 2]) if at + 1 < len(periods) else periods[at]
+        for at in range(0, len(periods), 2)
+    ]
+
+
+def _joined(first: Period, second: Period) -> Period:
     causes: dict[str, Any] = dict(first.causes)
     for cause, ns in second.causes.items():
         causes[cause] = causes.get(cause, 0) + ns
