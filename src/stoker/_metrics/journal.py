@@ -27,6 +27,9 @@ _MOST_BYTES = 16 << 20
 KEPT_ROWS = 20_000
 """Rows of steps that a record read from a file has at most, per loader: the first and the last of them."""
 
+HINT = "`stoker profile train.py` writes a run record"
+"""For those who have none."""
+
 _SAME_CLOCK_NS = 1_000_000_000
 """Calendars of one machine are set anew by less, as a rule."""
 
@@ -100,9 +103,10 @@ def read(path: Path) -> RunRecord:
             files = sorted(whole)
         found = [_read_one(each) for each in files]
     except OSError as error:
-        raise RecordError(f"cannot read {path}: {error.strerror or error}") from error
+        hint = f". {HINT}" if isinstance(error, FileNotFoundError) else ""
+        raise RecordError(f"cannot read {path}: {error.strerror or error}{hint}") from error
     if not found:
-        raise RecordError(f"there is no run record in {path}")
+        raise RecordError(f"there is no run record in {path}. {HINT}")
     return merged(found)
 
 
@@ -156,7 +160,7 @@ def _read_one(path: Path) -> RunRecord:
         except (ValueError, RecursionError) as error:
             raise RecordError(_refusal(path, lines, error)) from error
         if not _is_record(found[0]):
-            raise RecordError(f"{path} is no run record of stoker: it has no format {FORMAT!r}")
+            raise RecordError(f"{path} is no run record of stoker: it has no format {FORMAT!r}. {HINT}")
     runs: dict[str, list[RunRecord]] = {}
     try:
         for each in map(RunRecord.from_dict, found):
@@ -171,7 +175,7 @@ def _refusal(path: Path, lines: list[str], error: Exception) -> str:
         return f"{path} is no run record, it is empty: one is written with the first batch"
     if lines[0].lstrip().startswith('{"format":') and FORMAT in lines[0][:60]:
         return f"{path} is a run record that was cut off, and no line of it is whole: make the run again"
-    return f"{path} is no run record: {error}"
+    return f"{path} is no run record: {error}. {HINT}"
 
 
 def _has_line(path: Path) -> bool:

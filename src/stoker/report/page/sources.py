@@ -43,9 +43,7 @@ def format_of(path: Path) -> str:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     except FileNotFoundError:
-        raise RecordError(
-            f"cannot read {path}: No such file or directory. `stoker profile train.py` writes a run record"
-        ) from None
+        raise RecordError(f"cannot read {path}: No such file or directory. {journal.HINT}") from None
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror or error}") from error
     told = _FORMAT.match(head.decode("utf-8", "replace").lstrip("\ufeff"))
