@@ -109,21 +109,25 @@ def _column(loader: LoaderRecord, verdict: LoaderVerdict) -> dict[str, str]:
 
 def _tuning(tuning: dict[str, Any]) -> Remark:
     """What the tuner recommends."""
-    why = [str(each) for each in tuning.get("why") or () if isinstance(each, str)]
-    warnings = [str(each) for each in tuning.get("warnings") or () if isinstance(each, str)]
+    why, warnings = _sentences(tuning.get("why")), _sentences(tuning.get("warnings"))
     gain = tuning.get("gain")
     share = gain.get("middle") if isinstance(gain, dict) else None
     return Remark(
         code="tuning",
         severity="low" if tuning.get("changed") else "none",
         title=cut(str(tuning.get("verdict") or f"A tuning of {tuning.get('target')}"), 400),
-        evidence=" ".join(why),
-        advice=" ".join(warnings),
+        evidence=why,
+        advice=warnings,
         edit=_edit(tuning.get("edit")),
         gain=f"about −{share:.0%} of the step's time"
-        if isinstance(share, int | float) and share > 0
+        if isinstance(share, int | float) and 0 < share <= 1
         else None,
     )
+
+
+def _sentences(value: Any) -> str:
+    """Those of a list; empty for what is none."""
+    return " ".join(each for each in value if isinstance(each, str)) if isinstance(value, list) else ""
 
 
 def _edit(edit: Any) -> str | None:
