@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, FloatRect, Page, TimeoutError, expect
 
 from stoker import DataLoader
@@ -333,6 +334,18 @@ def test_a_screen_reader_hears_it_in_order(made: Page) -> None:
         "[...document.querySelectorAll('a, button, summary')].filter(at => !(at.ariaLabel || at.textContent).trim()).length"
     )
     assert unnamed == 0
+
+
+@pytest.mark.parametrize(("width", "shade"), [(360, "dark"), (1280, "light")])
+def test_an_examiner_of_accessibility_finds_nothing(
+    browser: Browser, folder: Path, width: int, shade: Literal["light", "dark"]
+) -> None:
+    """By axe-core. Contrast, which it cannot see through layers, is in tests/unit/test_page_theme.py."""
+    for name in ("made", "two"):
+        with visit(browser, folder / f"{name}.html", width=width, theme=shade, bypass_csp=True) as page:
+            found = Axe().run(page).response
+        assert len(found["passes"]) > 20  # it has looked at something
+        assert not found["violations"], [(each["id"], each["help"]) for each in found["violations"]]
 
 
 def test_what_is_to_be_typed_can_be_copied(made: Page) -> None:
