@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator, Iterator
 from multiprocessing import set_forkserver_preload
 
@@ -32,6 +33,10 @@ set_forkserver_preload(["stoker._worker.preload"])
 
 # What the tests tune is of no use to whoever runs them, and what that person has tuned must not change the tests.
 os.environ["STOKER_PROFILES"] = "off"
+
+# A shell gives what it runs in the background SIGINT ignored, and every process below inherits that: the tests of Ctrl-C would wait.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _failed = pytest.StashKey[bool]()
 
