@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker._demo import curves, flavours, gains, measuring
+from stoker._demo import bystanders, curves, flavours, gains, measuring
 from stoker._demo.act import Stage
 from stoker._demo.acts import gap, profile, scaling
 from stoker._metrics.record import LoaderRecord, Machine, RunRecord
@@ -82,6 +84,76 @@ def test_nothing_is_concluded_from_luck() -> None:
     assert gains.compared(point) == "1.4×"
     point["stoker"]["rates"] = [0.7, 0.7]
     assert gains.compared(point) == "0.7×"
+
+
+def test_rounds_that_others_disturbed_are_set_aside() -> None:
+    result = demos.scaling({"sleep": GAINS["sleep"]})
+    [flavour] = result["flavours"]
+    none, _, last = flavour["points"]
+    for point in flavour["points"]:
+        for kind in gains.LOADERS:
+            for what, seen in point[kind].items():
+                point[kind][what] = [seen[0], seen[0] / 4]
+        point["others"] = [0.02, 0.6]
+    assert (gains.gain(flavour, last, "torch"), gains.compared(last)) == (7.6, "alike")
+    assert not gains.crowded(result)
+    assert "medians of 1 round; bars" in str(curves.sections(result)[0])
+    assert (
+        "In 3 of 6 rounds of single points others had 15% of the CPUs or more: they were set aside."
+        in str(curves.sections(result)[0])
+    )
+    none["others"] = [0.6, 0.2]  # the better of two bad ones
+    assert gains.gain(flavour, last, "torch") == 4 * 7.6
+    assert gains.crowded(result), "a third of the points"
+    assert "but for 1 of 3 points, which have no better one" in str(curves.sections(result)[0])
+    none["others"] = [None, None]
+    assert gains.used(none, "torch", "rates") == [1000.0, 250.0]
+
+
+def test_whoever_was_disturbed_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second round of all goes to others; the budget is never spent, so that only good rounds end it."""
+    seen: list[tuple[int, str]] = []
+
+    def stretch(
+        kind: str, dataset: object, workers: int, seconds: float, settle_s: float
+    ) -> measuring.Stretch:
+        seen.append((workers, kind))
+        return measuring.Stretch(0.01, 100, 1.0, 0.001, 0.1)
+
+    class Others:
+        def share(self) -> float:
+            return 0.5 if len(seen) == 4 else 0.0
+
+    monkeypatch.setattr(measuring, "stretch", stretch)
+    monkeypatch.setattr(scaling, "Bystanders", Others)
+    monkeypatch.setattr(flavours, "MAKERS", {"sleep": flavours.MAKERS["sleep"]})
+    result = scaling.run(Stage(False, 1, "", lambda what, share: None, budget_s=60.0))
+    points = {each["workers"]: each for each in result["flavours"][0]["points"]}
+    assert {workers: len(each["others"]) for workers, each in points.items()} == {0: 3, 1: 4, 2: 3, 4: 3}
+    assert points[1]["others"] == [0.5, 0.0, 0.0, 0.0]
+    assert [workers for workers, _ in seen[:12:2]] == [0, 1, 2, 4, 1, 0]
+    assert {frozenset(kind for _, kind in seen[at : at + 2]) for at in range(0, len(seen), 2)} == {
+        frozenset(gains.LOADERS)
+    }
+    assert result["rounds"] == 3
+
+
+def test_what_the_host_takes_is_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([(10.0, 1.0), (13.0, 3.0), (10.0, None), (None, None)])
+
+    class Read:
+        def read(self) -> SimpleNamespace:
+            busy_s, steal_s = next(readings)
+            return SimpleNamespace(busy_cpu_ns=busy_s and busy_s * 1e9, steal_ns=steal_s and steal_s * 1e9)
+
+    clock = iter([100.0, 104.0, 200.0, 204.0])
+    own = iter([1.0, 2.0, 1.0, 2.0])
+    monkeypatch.setattr(bystanders, "Dials", Read)
+    monkeypatch.setattr(bystanders, "_own_s", lambda: next(own))
+    monkeypatch.setattr(bystanders, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert bystanders.Bystanders().share() == (3 + 2 - 1) / 4 / 2
+    assert bystanders.Bystanders().share() is None
 
 
 def test_a_curve_for_every_flavour_with_its_table() -> None:

@@ -1,4 +1,7 @@
-"""How much of the machine other processes used while the demo ran: what was measured then is worth less."""
+"""How much of the machine others had while the demo ran: what was measured then is worth less.
+
+Others are the machine's other processes, and, where it is a virtual one, the host's other guests: what the kernel calls stolen.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,22 @@ class Bystanders:
 
     def __init__(self) -> None:
         self._dials = Dials()
-        self._busy_ns = self._dials.read().busy_cpu_ns
+        self._taken_ns = self._read_ns()
         self._own_s = _own_s()
         self._began = time.monotonic()
 
     def share(self) -> float | None:
         """Of the machine's CPU time since then, 0 to 1; None where the kernel does not tell."""
-        busy_ns, spent_s = self._dials.read().busy_cpu_ns, time.monotonic() - self._began
-        if busy_ns is None or self._busy_ns is None or spent_s <= 0:
+        taken_ns, spent_s = self._read_ns(), time.monotonic() - self._began
+        if taken_ns is None or self._taken_ns is None or spent_s <= 0:
             return None
-        others_s = (busy_ns - self._busy_ns) / 1e9 - (_own_s() - self._own_s)
+        others_s = (taken_ns - self._taken_ns) / 1e9 - (_own_s() - self._own_s)
         return max(0.0, min(1.0, others_s / spent_s / (os.cpu_count() or 1)))
+
+    def _read_ns(self) -> int | None:
+        """What is not idle, by whomever."""
+        read = self._dials.read()
+        return None if read.busy_cpu_ns is None else read.busy_cpu_ns + (read.steal_ns or 0)
 
 
 def _own_s() -> float:

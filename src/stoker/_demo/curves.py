@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from stoker._demo.gains import LOADERS, STOKER, TORCH, bend, compared, gain, measured
+from stoker._demo.gains import DISTURBED, LOADERS, STOKER, TORCH, bend, compared, gain, measured, quiet, used
 from stoker.report.page.section import Beside, Chart, Part, Prose, Section, Table
 from stoker.report.page.theme import colour
 
@@ -21,7 +21,7 @@ def sections(result: dict[str, Any]) -> list[Section]:
         Prose(
             f"Rows a second, as many times those of torch's loader without workers. Batches of {result['batch']}, persistent"
             " workers, torch's own prefetching, a consumer that drops what it gets. Points are medians of"
-            f" {_rounds(flavours)}; bars reach from the lowest to the highest."
+            f" {_rounds(flavours)}; bars reach from the lowest to the highest.{_set_aside(flavours)}"
         ),
         Prose(bend(result, titles=True)),
         *(
@@ -109,8 +109,8 @@ def _chart(flavour: dict[str, Any], cpus: int) -> Chart:
 
 
 def _value(flavour: dict[str, Any], point: dict[str, Any], kind: str) -> dict[str, Any]:
-    base = median(flavour["points"][0][TORCH]["rates"])
-    rates = point[kind]["rates"]
+    base = median(used(flavour["points"][0], TORCH, "rates"))
+    rates = used(point, kind, "rates")
     return {
         "workers": str(point["workers"]),
         "loader": kind,
@@ -118,7 +118,7 @@ def _value(flavour: dict[str, Any], point: dict[str, Any], kind: str) -> dict[st
         "low": round(min(rates) / base, 3),
         "high": round(max(rates) / base, 3),
         "rate": round(median(rates), 1),
-        "first_ms": round(median(point[kind]["first_ms"]), 1),
+        "first_ms": round(median(used(point, kind, "first_ms")), 1),
     }
 
 
@@ -156,10 +156,12 @@ def _crowd(flavours: Sequence[dict[str, Any]], cpus: int) -> Section | None:
             if point["workers"] < cpus or not all(point[kind]["cpu_ms"] for kind in LOADERS):
                 continue
             for kind in LOADERS:
-                seen = point[kind]
+                cpu_ms, switches, first_ms = (
+                    median(used(point, kind, what)) for what in ("cpu_ms", "switches", "first_ms")
+                )
                 rows.append((
                     flavour["title"], str(point["workers"]), kind, f"{gain(flavour, point, kind):.2f}×",
-                    f"{median(seen['cpu_ms']):.2f} ms", f"{median(seen['switches']):,.0f}", f"{median(seen['first_ms']):.0f} ms",
+                    f"{cpu_ms:.2f} ms", f"{switches:,.0f}", f"{first_ms:.0f} ms",
                 ))  # fmt: skip
     if not rows:
         return None
@@ -181,14 +183,27 @@ def _crowd(flavours: Sequence[dict[str, Any]], cpus: int) -> Section | None:
 
 
 def _rounds(flavours: Sequence[dict[str, Any]]) -> str:
-    """How often a point was measured: the last round may have been cut short."""
-    times = {
-        len(point[kind]["rates"]) for each in flavours for point in each["points"] for kind in LOADERS
-    } or {0}
+    """How many rounds of a point count: the last may have been cut short, and some set aside."""
+    times = {len(used(point, TORCH, "rates")) for each in flavours for point in each["points"]} or {0}
     return (
         f"{min(times)} to {max(times)} rounds"
         if len(times) > 1
         else f"{max(times)} round{'s' * (max(times) != 1)}"
+    )
+
+
+def _set_aside(flavours: Sequence[dict[str, Any]]) -> str:
+    """That rounds were, when they were; and that points have no better ones."""
+    shares = [point.get("others") or [] for each in flavours for point in each["points"]]
+    bad = sum(len(each) - len(quiet(each)) for each in shares)
+    without = sum(bool(each) and not quiet(each) for each in shares)
+    if not bad:
+        return ""
+    text = f" In {bad} of {sum(map(len, shares))} rounds of single points others had {DISTURBED:.0%} of the CPUs or more"
+    if not without:
+        return f"{text}: they were set aside."
+    return (
+        f"{text}: they were set aside, but for {without} of {len(shares)} points, which have no better one."
     )
 
 

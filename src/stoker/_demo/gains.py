@@ -1,12 +1,13 @@
 """What the scaling act measured, in numbers and words. Pure: a result of ``acts.scaling``, as plain JSON, is all there is.
 
-A gain is rows a second over those of torch's loader without workers, of the same flavour.
+A gain is rows a second over those of torch's loader without workers, of the same flavour. Of a point that was measured in several
+rounds those count in which the machine was the demo's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 TORCH, STOKER = "torch", "stoker"
@@ -16,8 +17,10 @@ GOES_ON = 1.3
 _ALIKE = 0.1
 """Two rates that differ by less are alike, whatever single rounds say."""
 _SAME = "alike"
+DISTURBED = 0.15
+"""A share of the CPUs for others from which on a round is set aside, if there is a better one."""
 _CROWDED = 0.25
-"""A share of the CPUs for other processes from which on nothing is concluded from who was faster."""
+"""A share of points without one good round from which on nothing is concluded from who was faster; of the CPUs, in old records."""
 _UNTOLD = "Others had the CPUs too: where it bends and who is faster is not told."
 
 
@@ -28,16 +31,30 @@ def measured(result: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def quiet(shares: Sequence[float | None]) -> list[int]:
+    """Of rounds with what others had of the CPUs in each: the good ones. None: nobody knows, and it is taken for good."""
+    return [place for place, share in enumerate(shares) if share is None or share < DISTURBED]
+
+
+def used(point: dict[str, Any], kind: str, what: str) -> list[float]:
+    """What was measured of a loader in the rounds that count: the good ones, or the best where there is none."""
+    seen: list[float] = point[kind][what]
+    shares: list[float | None] = point.get("others") or []
+    if len(shares) != len(seen):
+        return seen
+    good = quiet(shares) or [min(range(len(shares)), key=lambda place: shares[place] or 0.0)]
+    return [seen[place] for place in good]
+
+
 def gain(flavour: dict[str, Any], point: dict[str, Any], kind: str) -> float:
     """Over torch's loader without workers."""
-    return float(median(point[kind]["rates"]) / median(flavour["points"][0][TORCH]["rates"]))
+    return float(median(used(point, kind, "rates")) / median(used(flavour["points"][0], TORCH, "rates")))
 
 
 def pairs(point: dict[str, Any]) -> list[float]:
-    """stoker over torch, of each round in which both had their turn."""
-    return [
-        ours / theirs for ours, theirs in zip(point[STOKER]["rates"], point[TORCH]["rates"], strict=False)
-    ]
+    """stoker over torch, of each round that counts."""
+    both = zip(used(point, STOKER, "rates"), used(point, TORCH, "rates"), strict=False)
+    return [ours / theirs for ours, theirs in both]
 
 
 def ratio(point: dict[str, Any]) -> float:
@@ -46,12 +63,12 @@ def ratio(point: dict[str, Any]) -> float:
 
 
 def goes_on(flavour: dict[str, Any], cpus: int) -> bool | None:
-    """Whether workers beyond the number of CPUs still gain, with either loader; None: not measured."""
+    """Whether workers beyond the number of CPUs still gain, in the mean of both loaders; None: not measured."""
     points = {each["workers"]: each for each in flavour["points"]}
     last = flavour["points"][-1]
     if cpus not in points or last["workers"] <= cpus:
         return None
-    return max(gain(flavour, last, kind) / gain(flavour, points[cpus], kind) for kind in LOADERS) >= GOES_ON
+    return fmean(gain(flavour, last, kind) / gain(flavour, points[cpus], kind) for kind in LOADERS) >= GOES_ON
 
 
 def compared(point: dict[str, Any]) -> str:
@@ -63,8 +80,13 @@ def compared(point: dict[str, Any]) -> str:
 
 
 def crowded(result: dict[str, Any]) -> bool:
-    """Whether others used so much of the machine meanwhile that it was luck who was faster."""
-    return (result.get("others") or 0.0) >= _CROWDED
+    """Whether others had so much of the machine meanwhile that it was luck who was faster."""
+    shares = [
+        point["others"] for flavour in measured(result) for point in flavour["points"] if "others" in point
+    ]
+    if not shares:
+        return (result.get("others") or 0.0) >= _CROWDED
+    return sum(not quiet(each) for each in shares) >= _CROWDED * len(shares)
 
 
 def lines(result: dict[str, Any]) -> list[str]:

@@ -8,13 +8,12 @@ from typing import Any, TextIO
 
 from stoker import _screen
 from stoker._demo import programme
+from stoker._demo.gains import DISTURBED
 from stoker._screen import Line
 
 _NARROWEST = 60
 _WIDEST = 80
 _FAILED = "red"
-_DISTURBED = 0.15
-"""A share of the CPUs for others from which on it is said."""
 
 
 def show(record: dict[str, Any], closing: Sequence[str], file: TextIO | None = None) -> None:
@@ -59,11 +58,11 @@ def _opening(record: dict[str, Any]) -> str:
 
 
 def disturbance(record: dict[str, Any]) -> str:
-    """That other processes were in the way, when they were."""
+    """That others were in the way, processes or guests of the same host, when they were."""
     share = record.get("others")
-    if not isinstance(share, float) or share < _DISTURBED:
+    if not isinstance(share, float) or share < DISTURBED:
         return ""
-    return f"Other processes used {share:.0%} of the CPUs meanwhile: run it again when it is quiet here."
+    return f"Others had {share:.0%} of the CPUs meanwhile: run it again when it is quiet here."
 
 
 def _whole_words(text: str, width: int) -> list[str]:

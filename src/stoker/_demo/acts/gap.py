@@ -15,7 +15,7 @@ from stoker.report.page.section import Chart, Code, Prose, Section, Table
 from stoker.report.page.theme import colour
 
 TITLE = "Epoch gap"
-SECONDS = (2.5, 8.0)
+SECONDS = (2.0, 8.0)
 
 _WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "torch": ("torch", {"persistent_workers": False}),

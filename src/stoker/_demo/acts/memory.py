@@ -23,7 +23,7 @@ MIB = 1 << 20
 KINDS = ("torch", "stoker", "stoker with share")
 WORKERS = 4
 _BATCH = 128
-_ROWS = (100_000, 300_000)
+_ROWS = (60_000, 300_000)
 """Quick and whole. A row takes about 180 bytes."""
 _READINGS = 12
 """Over the epoch: more often at its beginning, where most is copied."""

@@ -16,7 +16,7 @@ from stoker._metrics.record import RunRecord
 from stoker.report.page.section import Code, Prose, Section
 
 TITLE = "A recorded run"
-SECONDS = (3.5, 14.0)
+SECONDS = (2.5, 14.0)
 
 _WORKERS = 4
 _ROW_S, _STEP_S = 1e-3, 7e-3

@@ -7,7 +7,6 @@ measured in turns, and who goes first changes, so that what else the machine doe
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from stoker._demo import curves, gains
@@ -17,7 +16,7 @@ from stoker._metrics.room import Gauge
 from stoker.report.page.section import Section
 
 TITLE = "Scaling"
-SECONDS = (11.0, 66.0)
+SECONDS = (10.0, 66.0)
 
 _ROW_S = {"sleep": 2e-3, "jpeg": 2e-3, "python": 2e-3, "stragglers": 0.5e-3}
 _MOST_COUNTS = 6
@@ -33,7 +32,10 @@ _WORKER_BYTES = 64 << 20
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    """Measure it: rounds as the budget allows, the first from few workers to many, so that what is left out is the far end."""
+    """Measure it: rounds as the budget allows, the first from few workers to many, so that what is left out is the far end.
+
+    A round of a point in which others had the CPUs is repeated while there is time.
+    """
     from stoker._demo import flavours
     from stoker._demo.measuring import BATCH
 
@@ -57,9 +59,7 @@ def run(stage: Stage) -> dict[str, Any]:
     except KeyboardInterrupt as error:  # a minute of measuring is not to be lost
         stopped = error
     for entry in found.values():
-        entry["points"] = [
-            each for each in entry["points"].values() if all(each[kind]["rates"] for kind in gains.LOADERS)
-        ]
+        entry["points"] = list(entry["points"].values())
     result = {
         "cpus": stage.cpus,
         "batch": BATCH,
@@ -102,47 +102,51 @@ def counts(cpus: int, *, quick: bool, available_bytes: int | None = None) -> lis
 
 
 def _rounds(stage: Stage, made: dict[str, Any], found: dict[str, dict[str, Any]], counted: list[int]) -> int:
-    """Measure until the budget is spent; how many rounds were whole."""
+    """Measure until every point has its good rounds, or the budget is spent; how many all points have."""
     from stoker._demo import flavours
-    from stoker._demo.measuring import stretch
 
     began = time.monotonic()
-    rounds, settle_s = (each[0 if stage.quick else 1] for each in (_ROUNDS, _SETTLE_S))
-    waiting = int(rounds) * len(counted) * len(made) * len(gains.LOADERS)
+    wanted, settle_s = (each[0 if stage.quick else 1] for each in (_ROUNDS, _SETTLE_S))
+    turns = {(workers, name): 0 for workers in counted for name in made}
+    good = dict.fromkeys(turns, 0)
     overhead_s = 0.1 + settle_s
-    for number in range(int(rounds)):
-        for workers, name, kind in _turns(number, counted, list(made)):
-            spent_s = time.monotonic() - began
-            if spent_s >= stage.budget_s * (_PATIENCE if number == 0 else 1):
-                return number
-            title = flavours.MAKERS[name][0]
-            stage.tell(f"{title}, {workers} workers, {kind}", spent_s / stage.budget_s)
-            share_s = (stage.budget_s - spent_s) / waiting - overhead_s
-            window_s = max(_WINDOW_S[0], min(_WINDOW_S[1], share_s))
-            seen = stretch(kind, made[name], workers, window_s, settle_s)
-            waiting -= 1
-            took_s = time.monotonic() - began - spent_s
-            overhead_s += 0.2 * (took_s - window_s - overhead_s)
-            _note(found[name]["points"], workers, kind, seen)
-    return int(rounds)
+    while due := [turn for turn in turns if good[turn] < wanted]:
+        # Whoever was disturbed is measured again before the others get another round.
+        workers, name = min(due, key=lambda turn: (good[turn], turns[turn]))
+        spent_s = time.monotonic() - began
+        if spent_s >= stage.budget_s * (1 if all(turns.values()) else _PATIENCE):
+            break
+        waiting = len(gains.LOADERS) * sum(int(wanted) - good[turn] for turn in due)
+        window_s = max(_WINDOW_S[0], min(_WINDOW_S[1], (stage.budget_s - spent_s) / waiting - overhead_s))
+        first = (turns[workers, name] + counted.index(workers) + list(made).index(name)) % 2
+        stage.tell(f"{flavours.MAKERS[name][0]}, {workers} workers", spent_s / stage.budget_s)
+        share = _measure(found[name]["points"], made[name], workers, first, window_s, settle_s)
+        turns[workers, name] += 1
+        good[workers, name] += bool(gains.quiet([share]))
+        took_s = (time.monotonic() - began - spent_s) / len(gains.LOADERS)
+        overhead_s += 0.2 * (took_s - window_s - overhead_s)
+    return min(turns.values(), default=0)
 
 
-def _turns(number: int, counted: list[int], names: list[str]) -> Iterator[tuple[int, str, str]]:
-    """One round: who is measured when. Of the two kinds, the other goes first every time."""
-    for place, workers in enumerate(counted):
-        for other, name in enumerate(names):
-            kinds = gains.LOADERS if (number + place + other) % 2 == 0 else gains.LOADERS[::-1]
-            for kind in kinds:
-                yield workers, name, kind
+def _measure(
+    points: dict[int, Any], dataset: Any, workers: int, first: int, window_s: float, settle_s: float
+) -> float | None:
+    """Both loaders, one after the other, as one round of a point; what others had of the CPUs meanwhile."""
+    from stoker._demo.measuring import stretch
 
-
-def _note(points: dict[int, Any], workers: int, kind: str, seen: Any) -> None:
+    others = Bystanders()
+    order = gains.LOADERS[::-1] if first else gains.LOADERS
+    seen = {kind: stretch(kind, dataset, workers, window_s, settle_s) for kind in order}
+    share = others.share()
     empty: dict[str, Any] = {
         each: {"rates": [], "first_ms": [], "cpu_ms": [], "switches": []} for each in gains.LOADERS
     }
-    point = points.setdefault(workers, {"workers": workers, **empty})[kind]
-    point["rates"].append(seen.rate)
-    point["first_ms"].append(seen.first_s * 1e3)
-    if seen.row_cpu_s is not None:
-        point["cpu_ms"].append(seen.row_cpu_s * 1e3)
-        point["switches"].append(seen.row_switches * 1e3)
+    point = points.setdefault(workers, {"workers": workers, "others": [], **empty})
+    point["others"].append(share)
+    for kind, each in seen.items():
+        point[kind]["rates"].append(each.rate)
+        point[kind]["first_ms"].append(each.first_s * 1e3)
+        if each.row_cpu_s is not None and each.row_switches is not None:
+            point[kind]["cpu_ms"].append(each.row_cpu_s * 1e3)
+            point[kind]["switches"].append(each.row_switches * 1e3)
+    return share

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stoker._tune.result import Tuning
 
 TITLE = "The tuner's verdict"
-SECONDS = (6.5, 20.0)
+SECONDS = (5.5, 20.0)
 
 _ROW_S = 0.001
 _BATCH = 32
