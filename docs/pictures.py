@@ -98,8 +98,7 @@ def _curves(result: dict[str, Any], told: str) -> dict[str, Any]:
     """A view for every flavour, each with its own scale: what sleeps would flatten what computes."""
     views = [
         {**_drawn(chart), "title": _title(f"{label}: {chart.title}"), "width": _SIZE[0], "height": _SIZE[1]}
-        for section in curves.sections(result)
-        for part in section.parts
+        for part in curves.sections(result)[0].parts
         if isinstance(part, Beside)
         for label, inner in part.columns
         for chart in inner

@@ -13,7 +13,7 @@ from stoker._demo.act import Stage
 from stoker._demo.acts import gap, profile, scaling
 from stoker._metrics.record import LoaderRecord, Machine, RunRecord
 from stoker._metrics.running import run_here
-from stoker.report.page.section import Beside, Chart, Table
+from stoker.report.page.section import Beside, Chart
 from tests.unit import demos
 
 GAINS = {
@@ -163,9 +163,17 @@ def test_a_curve_for_every_flavour_with_its_table() -> None:
     assert [each.id for each in charts] == ["scaling-sleep", "scaling-jpeg", "scaling-stragglers"]
     assert [row[0] for row in charts[0].table.rows] == ["0", "2", "8"]
     assert charts[2].table.rows[2][-1] == "2.0×"
-    [table] = [each for each in crowd.parts if isinstance(each, Table)]
-    assert {row[0] for row in table.rows} == {"the jpeg kind"}
-    assert {row[1] for row in table.rows} == {"2", "8"}
+    [beside] = [each for each in crowd.parts if isinstance(each, Beside)]
+    [(label, (chart,))] = beside.columns
+    assert isinstance(chart, Chart)
+    assert label == "The jpeg kind"
+    assert [row[:3] for row in chart.table.rows] == [
+        ("2", "torch", "1.90×"), ("2", "stoker", "1.90×"), ("8", "torch", "1.80×"), ("8", "stoker", "1.90×"),
+    ]  # fmt: skip
+    assert (
+        chart.summary
+        == "CPU time a row with 2 and with 8 workers: torch 2.00 to 2.00 ms, stoker 2.00 to 2.00 ms."
+    )
 
 
 def test_what_was_left_out_is_said() -> None:

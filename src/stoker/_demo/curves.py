@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -148,38 +148,86 @@ def _table(flavour: dict[str, Any]) -> Table:
 
 def _crowd(flavours: Sequence[dict[str, Any]], cpus: int) -> Section | None:
     """What computing costs with as many workers as CPUs, and with more."""
-    rows = []
-    for flavour in flavours:
-        if flavour["name"] not in _COMPUTE:
-            continue
-        for point in flavour["points"]:
-            if point["workers"] < cpus or not all(point[kind]["cpu_ms"] for kind in LOADERS):
-                continue
-            for kind in LOADERS:
-                cpu_ms, switches, first_ms = (
-                    median(used(point, kind, what)) for what in ("cpu_ms", "switches", "first_ms")
-                )
-                rows.append((
-                    flavour["title"], str(point["workers"]), kind, f"{gain(flavour, point, kind):.2f}×",
-                    f"{cpu_ms:.2f} ms", f"{switches:,.0f}", f"{first_ms:.0f} ms",
-                ))  # fmt: skip
-    if not rows:
+    found = [
+        (_capital(each["title"]), (_costs(each, points),)) for each, points in _crowded_points(flavours, cpus)
+    ]
+    if not found:
         return None
     text = (
-        f"There are {cpus} CPUs to compute on, and workers beyond that take turns on them. The table has what that gains, and"
+        f"There are {cpus} CPUs to compute on, and workers beyond that take turns on them. What that gains is above; this is"
         " what it costs: CPU time, how often workers are taken off a CPU that another wants, and how late the first batch is."
     )
-    columns = (
-        "flavour",
-        "workers",
-        "loader",
-        "gain",
-        "CPU a row",
-        "taken off a CPU, per 1000 rows",
-        "first batch",
+    return Section("oversubscription", "More workers than CPUs", (Prose(text), Beside(tuple(found))))
+
+
+def _crowded_points(
+    flavours: Sequence[dict[str, Any]], cpus: int
+) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Flavours that compute, with their points from as many workers as CPUs on, where the kernel told what they cost."""
+    for flavour in flavours:
+        points = [
+            each
+            for each in flavour["points"]
+            if each["workers"] >= cpus and all(each[kind]["cpu_ms"] for kind in LOADERS)
+        ]
+        if flavour["name"] in _COMPUTE and points:
+            yield flavour, points
+
+
+def _costs(flavour: dict[str, Any], points: Sequence[dict[str, Any]]) -> Chart:
+    """CPU time a row by workers, and in the table what else they cost."""
+    names = ("cpu_ms", "switches", "first_ms")
+    values: list[dict[str, Any]] = [
+        {"workers": str(point["workers"]), "loader": kind, "gain": round(gain(flavour, point, kind), 2)}
+        | {name: round(median(used(point, kind, name)), 3) for name in names}
+        for point in points
+        for kind in LOADERS
+    ]
+    spec = {
+        "data": {"values": values},
+        "mark": "bar",
+        "encoding": {
+            "x": {
+                "field": "workers",
+                "type": "ordinal",
+                "sort": None,
+                "title": "workers",
+                "axis": {"labelAngle": 0},
+            },
+            "xOffset": {"field": "loader", "sort": list(LOADERS)},
+            "y": {"field": "cpu_ms", "type": "quantitative", "title": "ms of CPU time a row"},
+            "color": {
+                "field": "loader",
+                "type": "nominal",
+                "title": None,
+                "scale": {"domain": list(LOADERS), "range": [colour(each) for each in LOADERS]},
+            },
+            "tooltip": [
+                {"field": "loader", "title": "loader"},
+                {"field": "workers", "title": "workers"},
+                {"field": "cpu_ms", "title": "CPU a row, ms", "format": ".2f"},
+                {"field": "switches", "title": "taken off a CPU, per 1000 rows", "format": ",.0f"},
+                {"field": "first_ms", "title": "first batch, ms", "format": ",.0f"},
+            ],
+        },
+    }
+    columns = ("workers", "loader", "gain", "CPU a row", "taken off a CPU, per 1000 rows", "first batch")
+    rows = tuple(
+        (
+            each["workers"], each["loader"], f"{each['gain']:.2f}×", f"{each['cpu_ms']:.2f} ms",
+            f"{each['switches']:,.0f}", f"{each['first_ms']:.0f} ms",
+        )
+        for each in values
+    )  # fmt: skip
+    first, last = (
+        {kind: median(used(point, kind, "cpu_ms")) for kind in LOADERS} for point in (points[0], points[-1])
     )
-    table = Table("Computing, by workers", columns, tuple(rows), frozenset({1, 3, 4, 5, 6}))
-    return Section("oversubscription", "More workers than CPUs", (Prose(text), table))
+    told = ", ".join(f"{kind} {first[kind]:.2f} to {last[kind]:.2f} ms" for kind in LOADERS)
+    summary = f"CPU time a row with {points[0]['workers']} and with {points[-1]['workers']} workers: {told}."
+    table = Table(
+        f"{_capital(flavour['title'])}: what workers cost", columns, rows, frozenset({0, 2, 3, 4, 5})
+    )
+    return Chart(f"crowd-{flavour['name']}", "CPU time a row", summary, spec, table)
 
 
 def _rounds(flavours: Sequence[dict[str, Any]]) -> str:
