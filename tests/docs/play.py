@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import doctest
+import gc
 import sys
 import types
 import warnings
@@ -17,6 +18,7 @@ from typing import Any
 from tests.docs.blocks import ROOT, Block, blocks_of
 from tests.docs.guides.guide import Steps, guides
 from tests.docs.names import usual
+from tests.docs.unreached import wrong
 from tests.docs.unrun import PYTHON
 
 
@@ -42,6 +44,9 @@ def play(page: str, names: dict[str, Any]) -> None:
             advance(steps, error, last=not left)
         elif error is not None:
             raise error
+    gc.disable()  # what a page left behind is collected as it is without this look at it
+    found = wrong((each for each in blocks if each.language == "python"), names)
+    assert not found, "\n".join(found)
 
 
 def outcome(block: Block, names: dict[str, Any]) -> BaseException | None:

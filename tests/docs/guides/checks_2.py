@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -152,6 +153,8 @@ def oversubscription(names: Names) -> Steps:
 
 @guide("docs/checks/STK308.md")
 def foreign_fork(names: Names) -> Steps:
+    """The block does what it warns of: where the collector runs in a worker, it prints just that."""
+    gc.disable()
     names["train_loader"] = names["val_loader"] = DataLoader(names["dataset"], num_workers=1)
     yield
 
