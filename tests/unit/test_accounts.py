@@ -179,3 +179,30 @@ def test_stretches_of_a_long_run_stay_about_even() -> None:
     assert sum(each.causes["io"] for each in periods) == 40_000
     assert max(each.ended_ns - each.began_ns for each in periods) <= 20_000 * 10**9 // 50
     assert [each.ended_ns for each in periods[:-1]] == [each.began_ns for each in periods[1:]]
+
+
+def test_an_epoch_of_a_new_pool_is_told_by_its_iter() -> None:
+    rows = steps(6)  # all of epoch 1: pools count from the beginning
+    accounts, folder = Accounts(5 * MS), Folder(workers=2)
+    accounts.opened(5 * MS, 6 * MS)
+    accounts.opened(int(rows[3, 0]) - 2 * MS, int(rows[3, 0]) - MS)
+    last = accounts.add(rows[:2], folder, (0, 0))
+    assert accounts.totals_with(rows[2:], last).step_ns == 4 * 6 * MS
+    accounts.add(rows[2:], folder, last)
+    assert accounts.totals.step_ns == 4 * 6 * MS
+
+
+def test_the_last_step_before_no_batch_came_is_one_and_counts_once() -> None:
+    accounts, folder, rows = Accounts(5 * MS), Folder(workers=2), steps(4)
+    given_ns = int(rows[1, 3])
+    for _ in range(2):
+        accounts.stopped(given_ns + 3 * MS, given_ns + 4 * MS, "fetch", "unknown", given_ns)
+    accounts.add(rows, folder, (0, 0))
+    assert accounts.totals.step_ns == (6 + 3 + 6) * MS
+
+
+def test_moments_between_steps_are_not_kept_for_ever() -> None:
+    accounts = Accounts(0)
+    for number in range(20_000):
+        accounts.opened(number, number)
+    assert len(accounts.breaks) < 10_000

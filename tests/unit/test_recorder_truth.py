@@ -114,3 +114,24 @@ def test_a_batch_that_failed_has_no_moments_of_another() -> None:
     steps = record_of(loader)["steps"]
     assert steps["fetched_ns"][0] >= steps["received_ns"][0]
     assert (steps["fetched_ns"][1], steps["slow_row"][1]) == (0, -1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_workers": 1, "executor": "thread"},
+        {"num_workers": 1, "executor": "thread", "persistent_workers": True},
+    ],
+)
+def test_every_step_counts_and_what_lies_between_epochs_does_not(options: dict[str, Any]) -> None:
+    step_s, pause_s, epochs, batches = 0.002, 0.1, 3, 2
+    with DataLoader(Slow(slow=None), batch_size=8 // batches, **options) as loader:
+        for _ in range(epochs):
+            for _ in loader:
+                time.sleep(step_s)
+            time.sleep(pause_s)
+        totals = record_of(loader)["totals"]
+    assert totals["steps"] == epochs * batches
+    assert epochs * batches * step_s * 1e9 <= totals["step_ns"]
+    assert totals["step_ns"] + totals["wait_ns"] < totals["wall_ns"] - (epochs - 1) * pause_s * 0.9e9

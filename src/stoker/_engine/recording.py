@@ -196,10 +196,7 @@ class Pen:
 
     def gave_up(self, asked_ns: int, *, ended: bool) -> None:
         """No batch came of a wait: there are no more (``ended``), or workers looked for more in vain, or an exception came."""
-        if ended:
-            self._recorder.stopped(asked_ns, _clock())
-        else:
-            self._recorder.stopped(asked_ns, _clock(), stage="fetch", cause="unknown")
+        self._recorder.stopped(asked_ns, _clock(), self._tape.given_ns, ended=ended)
 
     def _note_slow(self, ticket: Ticket, row: int, ns: int, worker: int) -> None:
         indices = ticket.indices if self._batched else [ticket.indices]

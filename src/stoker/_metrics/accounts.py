@@ -20,6 +20,8 @@ KEPT_SLOW = 16
 IDLE_NS = 10_000_000_000
 """A gap between two batches longer than this is no step of training."""
 
+_BREAKS = 4096
+"""Moments that are kept of those that no step goes across: more than the rows that wait to be counted."""
 _PERIODS = 240
 _AT = {name: place for place, name in enumerate(STEP_COLUMNS)}
 _SPANS = ("cpu_ns", "runq_ns", "metered_ns", "slow_ns")
@@ -46,6 +48,11 @@ class Accounts:
     """Rows so far, kept or not."""
     usual: Sums = field(default_factory=dict)
     """How the wait of the rows folded last divides; shares, their sum is 1."""
+    breaks: list[int] = field(default_factory=list)
+    """When the consumer called ``iter()``, or asked for a batch and none came: what lies around that is not one step.
+
+    Epochs do not tell: pools count theirs from the beginning, and each epoch may have a pool of its own.
+    """
 
     def copy(self) -> Accounts:
         """For a look ahead that changes nothing here. Arrays, periods and histograms are shared: nobody changes one."""
@@ -63,25 +70,46 @@ class Accounts:
             self.dropped,
             self.added,
             self.usual,
+            list(self.breaks),
         )
 
     def opened(self, began_ns: int, ended_ns: int) -> None:
         """One call of ``iter()``: the consumer waited for it."""
         totals = self.totals
+        self._break(began_ns)
         totals.epochs += 1
         totals.open_ns += ended_ns - began_ns
         totals.wait_ns += ended_ns - began_ns
         totals.wall_ns = max(totals.wall_ns, ended_ns - self.began_ns)
         self.sums["start", -1, "start_up"] += ended_ns - began_ns
 
-    def stopped(self, began_ns: int, ended_ns: int, stage: str, cause: str) -> None:
-        """The consumer waited, and no batch came: the end of an epoch, or an exception."""
+    def stopped(self, began_ns: int, ended_ns: int, stage: str, cause: str, given_ns: int = 0) -> None:
+        """The consumer waited, and no batch came: the end of an epoch, or an exception. ``given_ns``: the one before it came."""
         totals = self.totals
+        if given_ns:
+            self._left(given_ns, began_ns)
         if stage == "start":
             totals.open_ns += ended_ns - began_ns
         totals.wait_ns += ended_ns - began_ns
         totals.wall_ns = max(totals.wall_ns, ended_ns - self.began_ns)
         self.sums[stage, -1, cause] += ended_ns - began_ns
+
+    def _left(self, given_ns: int, asked_ns: int) -> None:
+        """What the training loop did with the last batch before none came was a step, too."""
+        known = (
+            bool(self.breaks) and self.breaks[-1] >= given_ns
+        )  # told before, or another iteration began meanwhile
+        self._break(asked_ns)
+        if not known and asked_ns > given_ns:
+            if asked_ns - given_ns <= IDLE_NS:
+                self.totals.step_ns += asked_ns - given_ns
+            else:
+                self.totals.idle_ns += asked_ns - given_ns
+
+    def _break(self, at_ns: int) -> None:
+        self.breaks.append(at_ns)
+        if len(self.breaks) > 2 * _BREAKS:
+            del self.breaks[:_BREAKS]
 
     def skim(self, rows: Array, last: tuple[int, int], apart_ns: int) -> tuple[int, int]:
         """As ``add``, for rows of a very fast loader: their wait is counted, and divided like that of the rows folded last.
@@ -131,7 +159,7 @@ class Accounts:
 
     def totals_with(self, rows: Array, last: tuple[int, int]) -> Totals:
         """What the totals will be when these rows, held back for what comes after them, are added: for those who look now."""
-        ahead = Accounts(self.began_ns, copy.copy(self.totals))
+        ahead = Accounts(self.began_ns, copy.copy(self.totals), breaks=self.breaks)
         if len(rows):
             ahead._count(rows, last)
         return ahead.totals
@@ -144,8 +172,11 @@ class Accounts:
             steps[:, _AT[name]] for name in ("asked_ns", "got_ns", "given_ns", "sent_ns")
         )
         epochs = np.concatenate([[last[0]], steps[:, _AT["epoch"]]])
-        gaps = asked - np.concatenate([[last[1]], given[:-1]])
-        gaps = gaps[epochs[1:] == epochs[:-1]]  # between two epochs the training loop does something else
+        before = np.concatenate([[last[1]], given[:-1]])
+        breaks = np.sort(np.array(self.breaks, np.int64))
+        whole = np.searchsorted(breaks, before) == np.searchsorted(breaks, asked, "right")
+        # Between two epochs the training loop does something else.
+        gaps = (asked - before)[whole & (epochs[1:] == epochs[:-1])]
         step_ns = int(gaps[gaps <= IDLE_NS].sum())
         wait_ns, idle_ns = int((given - asked).sum()), int(gaps.sum()) - step_ns
         totals.steps += len(steps)

@@ -134,9 +134,9 @@ class Totals:
     open_ns: int = 0
     """Of ``wait_ns``: in ``iter()``, and at the ends of epochs."""
     step_ns: int = 0
-    """Between batches: what the training loop did, ends of epochs without."""
+    """After each batch, until the next was asked for: what the training loop did."""
     idle_ns: int = 0
-    """Gaps between batches longer than 10 s, and between epochs: not part of the steps."""
+    """Such gaps that are longer than 10 s: not part of the steps."""
     ready: int = 0
     depth: int = 0
     """Sum over steps; divide by ``steps``."""

@@ -158,11 +158,12 @@ class Recorder:
         self._tapes.clear()
         self._born()
 
-    def stopped(self, began_ns: int, ended_ns: int, *, stage: str = "start", cause: str = "start_up") -> None:
-        """A wait that no batch came of; an epoch's end, workers' too where they do not stay. On the thread that iterates."""
+    def stopped(self, began_ns: int, ended_ns: int, given_ns: int = 0, *, ended: bool = True) -> None:
+        """A wait that no batch came of, after that of ``given_ns``: an end, or an error (not ``ended``). Where one iterates."""
+        stage, cause = ("start", "start_up") if ended else ("fetch", "unknown")
         with self._lock:
             weighed_ns, self._apart_ns = ended_ns - min(self._apart_ns, ended_ns - began_ns), 0
-            self._guarded(partial(self._accounts.stopped, began_ns, weighed_ns, stage, cause))
+            self._guarded(partial(self._accounts.stopped, began_ns, weighed_ns, stage, cause, given_ns))
             self._guarded(partial(self._accounts.stopped, weighed_ns, ended_ns, "record", "parent"))
 
     def leaving(self) -> None:
@@ -403,9 +404,8 @@ class Recorder:
             if self._journal is not None and now_ns >= self._journal_due_ns:
                 self._journal_due_ns = now_ns + self._journal_gap_ns
                 self._journal_gap_ns = min(2 * self._journal_gap_ns, _JOURNAL_NS)
-                self._guarded(
-                    partial(self._append, self._journal)
-                )  # the disk may have room again at the next
+                # The disk may have room again at the next.
+                self._guarded(partial(self._append, self._journal))
 
     def _show(self, tape: Tape | None, now_ns: int) -> None:
         """Rows that are held back count too, for those who look now."""

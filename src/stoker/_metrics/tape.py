@@ -61,6 +61,14 @@ class Tape:
         """How many are not folded yet."""
         return self.end // _ROW_BYTES
 
+    @property
+    def given_ns(self) -> int:
+        """When the batch written last was given; 0: none was."""
+        if not self.end:
+            return self.last[1]
+        (given_ns,) = _GIVEN.unpack_from(self.buffer, self.end - _ROW_BYTES + _GIVEN_AT)
+        return int(given_ns)
+
     def write(self, *values: int) -> None:
         """One row: STEP_COLUMNS' values in their order, moments as they are on the clock."""
         pack_row(self.buffer, self.end, *values)

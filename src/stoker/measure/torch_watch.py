@@ -48,7 +48,7 @@ class Watch:
         if page is not None:
             page.words[ASKED_NS] = 0
         if isinstance(error, StopIteration):
-            self._account.recorder.stopped(self._asked_ns, _clock())
+            self._account.recorder.stopped(self._asked_ns, _clock(), self._tape.given_ns)
         else:
             self._account.event("worker_died" if self._has_dead() else "error", _in_short(error))
 
