@@ -46,9 +46,9 @@ class Pace:
 
 
 def pace(loader: LoaderRecord, machine: Machine, causes: Causes) -> Pace | None:
-    """None when there are no steps to go by."""
+    """None when there are no steps to go by: a run that was killed at its first batch has none."""
     totals = loader.totals
-    if not totals.steps or not causes.wait_ns:
+    if not totals.steps or not totals.step_ns or not causes.wait_ns:
         return None
     scale = 1e9 * totals.steps
     busy_ns = sum(each.busy_ns for each in loader.workers)

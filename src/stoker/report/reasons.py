@@ -6,7 +6,7 @@ from stoker._metrics.causes import Causes
 from stoker._metrics.record import LoaderRecord, Machine
 from stoker.report.finding import counted, duration
 from stoker.report.forecast import pace
-from stoker.report.table import percents
+from stoker.report.table import RECORDING, cause_of, percents
 
 NAMES = {
     "io": "samples wait for storage, network, a lock or a sleep",
@@ -167,12 +167,12 @@ def _whole(causes: Causes) -> dict[str, int]:
     """Percent of the wait by cause, as the table under it has them."""
     sums: dict[str, int] = {causes.cause or "unknown": 0}
     for each in causes.parts:
-        sums[each.cause] = sums.get(each.cause, 0) + each.ns
+        sums[cause_of(each)] = sums.get(cause_of(each), 0) + each.ns
     return dict(zip(sums, percents(list(sums.values())), strict=True))
 
 
 def _second(first: str, whole: dict[str, int]) -> str:
-    others = {cause: percent for cause, percent in whole.items() if cause != first}
+    others = {cause: percent for cause, percent in whole.items() if cause not in (first, RECORDING)}
     cause = max(others, key=others.__getitem__, default=first)
     return f"; {whole[cause]}% is {cause.replace('_', '-')}" if others and whole[cause] >= 10 else ""
 

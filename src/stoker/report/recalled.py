@@ -49,7 +49,7 @@ def recall(loader: LoaderRecord, machine: Machine) -> Recalled | None:
     demand = Demand(int(step_ns), int(min(step_ns, max(0.0, used_ns))), "record")
     in_order = _option(loader, "in_order", True) is not False
     case = Case(setting, cpus, demand, in_order=in_order, window=window)
-    settled = [each for each in rows if each.seq >= window] or rows
+    settled = _settled(loader, rows, window)
     if len(settled) < _FEW:
         settled = []
     waits_ns = [each.given_ns - each.asked_ns for each in settled]
@@ -78,6 +78,23 @@ def _setting(loader: LoaderRecord) -> tuple[Setting, int]:
         engine=loader.engine,
     )
     return setting, window if workers else 0
+
+
+def _settled(loader: LoaderRecord, rows: list[Batch], window: int) -> list[Batch]:
+    """Beyond the first window of every epoch; with the workers there were last, where ``auto`` changed their number."""
+    first = _first_window(loader, window)
+    settled = [each for each in rows if each.seq >= first] or rows
+    changed_ns = max((each.at_ns for each in loader.events if each.kind == "tuning"), default=0)
+    later = [each for each in settled if each.asked_ns >= changed_ns]
+    return later if len(later) >= _FEW else settled
+
+
+def _first_window(loader: LoaderRecord, window: int) -> int:
+    """Batches that are begun at once with an epoch. A window that deepened was this deep before: what made it so counts."""
+    workers, ahead = _option(loader, "num_workers", None), _option(loader, "prefetch_factor", None)
+    if not isinstance(workers, int) or not isinstance(ahead, int):
+        return window
+    return min(window, max(1, workers * ahead))
 
 
 def _option(loader: LoaderRecord, name: str, otherwise: object) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
+from textwrap import shorten
 from typing import Any, TextIO
 
 from stoker.report import layout, table
@@ -13,6 +14,7 @@ from stoker.report.verdict import Cost, Crew, LoaderVerdict, Verdict
 
 _VERSION = 1
 _MOST_OTHERS = 4
+_MOST_REASON = 100
 NARROWEST = 60
 """Columns: on a narrower terminal lines are broken by it."""
 
@@ -112,7 +114,7 @@ def _slowest(loader: LoaderVerdict) -> str:
 def _events(loader: LoaderVerdict) -> str:
     counts = Counter(each.kind for each in loader.events)
     kinds = ", ".join(f"{count} × {kind.replace('_', ' ')}" for kind, count in counts.most_common(4))
-    return f"Events: {kinds}; last: {loader.events[-1].reason[:60]}"
+    return f"Events: {kinds}; last: {shorten(loader.events[-1].reason, _MOST_REASON, placeholder=' …')}"
 
 
 def _others(loaders: list[LoaderVerdict]) -> list[Line]:

@@ -54,7 +54,8 @@ class Batch:
     epoch: int
     seq: int
     rows: int
-    ready: int
+    ready: bool
+    """Whether it was made before it was asked for, as ``Totals.ready`` counts them."""
     depth: int
     undelivered_bytes: int
     batch_bytes: int
@@ -110,9 +111,10 @@ def batches(loader: LoaderRecord) -> Iterator[Batch]:
 def _batch(row: dict[str, int]) -> Batch:
     got_ns = max(row["asked_ns"], row["got_ns"])
     planned_ns = max(got_ns, row["planned_ns"])
+    ready = row["ready"] > 0 or 0 < row["sent_ns"] <= row["asked_ns"]
     return Batch(
         row["asked_ns"], got_ns, planned_ns, max(planned_ns, row["given_ns"]), row["epoch"], row["seq"], row["rows"],
-        row["ready"], row["depth"], row["undelivered_bytes"], row["batch_bytes"], [_part(row)],
+        ready, row["depth"], row["undelivered_bytes"], row["batch_bytes"], [_part(row)],
     )  # fmt: skip
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stoker._metrics.causes import Part
 
+RECORDING = "recording"
+"""What making the record took: a stage of its own, and no cause of the loader's."""
 _MOST_STAGES = 3
 _MOST_CAUSES = 5
 """Where there is room for them."""
@@ -15,6 +18,7 @@ def rows(parts: Sequence[Part], most_causes: int = _MOST_CAUSES) -> list[list[st
     """Lines of cells: a head, one line per stage, and their sum. Small stages and causes are one, "other". Empty without parts."""
     if not any(each.ns for each in parts):
         return []
+    parts = [replace(each, cause=cause_of(each)) for each in parts]
     stages = _largest(
         {each.stage: 0 for each in parts}, [(each.stage, each.ns) for each in parts], _MOST_STAGES
     )
@@ -40,6 +44,11 @@ def rows(parts: Sequence[Part], most_causes: int = _MOST_CAUSES) -> list[list[st
         sums = [sum(percent.get((name, head), 0) for name in names) for head in heads]
         lines.append(["all", *(_percent(each) for each in sums), _percent(sum(sums))])
     return lines
+
+
+def cause_of(part: Part) -> str:
+    """What a part of the wait is put down to, as people are told."""
+    return RECORDING if part.stage == "record" else part.cause
 
 
 def _apportioned(cells: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:

@@ -143,7 +143,7 @@ def _hole_ns(found: Sequence[Batch]) -> int:
 def _call(batch: Batch) -> Span:
     """One call of ``next()``."""
     args: dict[str, Any] = {
-        "epoch": batch.epoch, "seq": batch.seq, "rows": batch.rows, "bytes": batch.batch_bytes, "ready": bool(batch.ready),
+        "epoch": batch.epoch, "seq": batch.seq, "rows": batch.rows, "bytes": batch.batch_bytes, "ready": batch.ready,
     }  # fmt: skip
     call = Span(f"next {batch.seq}", batch.asked_ns, batch.given_ns, args)
     wait = Span("wait", batch.asked_ns, batch.got_ns, parts=_wait_stages(batch))

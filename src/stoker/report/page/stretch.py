@@ -37,10 +37,30 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
+class Lain:
+    """A batch that was made and not taken yet: until ``free_ns`` one before it was not made, then it could have been taken."""
+
+    made_ns: int
+    free_ns: int
+    taken_ns: int
+    batch: Batch
+
+    @property
+    def held_ns(self) -> int:
+        return self.free_ns - self.made_ns
+
+    @property
+    def ahead_ns(self) -> int:
+        return self.taken_ns - self.free_ns
+
+
+@dataclass(frozen=True, slots=True)
 class Stretch:
     """Bars that lie within a time, and the lanes in the order of a page. ``worst`` is the batch that was waited for longest."""
 
     bars: tuple[Bar, ...]
+    lain: tuple[Lain, ...]
+    """All of its time, also beyond the lanes that are drawn."""
     lanes: tuple[str, ...]
     began_ns: int
     ended_ns: int
@@ -101,7 +121,8 @@ def _drawn(shown: Sequence[Batch], ahead: Sequence[Batch], worst: Batch) -> Stre
     ended_ns = max(bar.ended_ns for bar in loop)
     made = [*shown, *ahead]
     workers = [bar for batch in made for part in batch.parts for bar in _worker(batch, part)]
-    ready, hidden = _ready([each for each in made if each.made_ns < ended_ns])
+    lain = [each for each in _lain(made) if each.made_ns < ended_ns and each.taken_ns > began_ns]
+    ready, hidden = _ready(lain)
     bars = [
         replace(each, began_ns=max(began_ns, each.began_ns), ended_ns=min(ended_ns, each.ended_ns))
         for each in (*loop, *workers, *ready)
@@ -110,7 +131,9 @@ def _drawn(shown: Sequence[Batch], ahead: Sequence[Batch], worst: Batch) -> Stre
     numbers = sorted({each.part.worker for each in bars if each.part is not None})
     waiting = sorted({each.lane for each in bars if each.lane.startswith(READY)})
     lanes = (LOOP, *dict.fromkeys(map(_lane, numbers)), *waiting)
-    return Stretch(tuple(bars), lanes, began_ns, ended_ns, worst, len(shown), bool(workers), hidden)
+    return Stretch(
+        tuple(bars), tuple(lain), lanes, began_ns, ended_ns, worst, len(shown), bool(workers), hidden
+    )
 
 
 def _loop(batch: Batch, after: Batch | None) -> Iterator[Bar]:
@@ -132,42 +155,43 @@ def _lane(worker: int) -> str:
     return f"worker {worker}" if worker >= 0 else OWN
 
 
-def _ready(shown: Sequence[Batch]) -> tuple[list[Bar], int]:
+def _lain(shown: Sequence[Batch]) -> Iterator[Lain]:
     """From the moment a batch was made until it was taken: held back while one before it was not made, then ahead of time."""
-    spans = []
     earlier_ns, epoch = 0, None
     for batch in shown:
         if batch.epoch != epoch:
             earlier_ns, epoch = 0, batch.epoch
         made_ns, taken_ns = batch.made_ns, batch.got_ns
         if made_ns and taken_ns > made_ns and any(part.worker >= 0 for part in batch.parts):
-            spans.append((made_ns, min(taken_ns, max(made_ns, earlier_ns)), taken_ns, batch))
+            yield Lain(made_ns, min(taken_ns, max(made_ns, earlier_ns)), taken_ns, batch)
         earlier_ns = max(earlier_ns, made_ns)
+
+
+def _ready(lain: Sequence[Lain]) -> tuple[list[Bar], int]:
+    """Bars on as many lanes as there are, and how many batches have none."""
     bars: list[Bar] = []
     hidden = 0
-    for lane, (made_ns, free_ns, taken_ns, batch) in _lanes(spans):
+    for lane, each in _lanes(lain):
         if lane >= _MOST_READY:
             hidden += 1
             continue
         name = f"{READY} {lane + 1}"
-        bars.append(Bar(name, "ready, held by order", made_ns, free_ns, batch))
-        bars.append(Bar(name, "ready ahead of time", free_ns, taken_ns, batch))
+        bars.append(Bar(name, "ready, held by order", each.made_ns, each.free_ns, each.batch))
+        bars.append(Bar(name, "ready ahead of time", each.free_ns, each.taken_ns, each.batch))
     return bars, hidden
 
 
-def _lanes(
-    spans: list[tuple[int, int, int, Batch]],
-) -> Iterator[tuple[int, tuple[int, int, int, Batch]]]:
+def _lanes(lain: Sequence[Lain]) -> Iterator[tuple[int, Lain]]:
     """Each on the first lane that is free then."""
     taken: list[tuple[int, int]] = []
     free: list[int] = []
     count = 0
-    for span in sorted(spans, key=lambda each: each[0]):
-        while taken and taken[0][0] <= span[0]:
+    for each in sorted(lain, key=lambda each: each.made_ns):
+        while taken and taken[0][0] <= each.made_ns:
             heapq.heappush(free, heapq.heappop(taken)[1])
         if not free:
             heapq.heappush(free, count)
             count += 1
         lane = heapq.heappop(free)
-        heapq.heappush(taken, (span[2], lane))
-        yield lane, span
+        heapq.heappush(taken, (each.taken_ns, lane))
+        yield lane, each

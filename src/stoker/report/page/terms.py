@@ -11,11 +11,10 @@ from stoker._metrics.record import LoaderRecord
 from stoker.report import reasons
 from stoker.report.page.material import Run
 from stoker.report.page.theme import SERIES, colour
+from stoker.report.table import RECORDING
 from stoker.report.verdict import LoaderVerdict
 
 TRAINING = "training"
-RECORDING = "recording"
-"""What making the record took: a stage of its own, and no cause."""
 
 PARTS = {
     TRAINING: "train",

@@ -8,8 +8,9 @@ from stoker._metrics.record import STAGES, LoaderRecord
 from stoker.report.page.encoding import coloured, measured, named, tips
 from stoker.report.page.material import Material
 from stoker.report.page.section import Beside, Chart, Part, Section, Table
-from stoker.report.page.terms import MEANS, RECORDING, loaders, order, percent, plain, title, took
+from stoker.report.page.terms import MEANS, loaders, order, percent, plain, title, took
 from stoker.report.page.theme import colour
+from stoker.report.table import cause_of
 from stoker.report.verdict import LoaderVerdict
 
 _MOST_WORKERS = 32
@@ -40,7 +41,7 @@ def _stages(loader: LoaderRecord, verdict: LoaderVerdict, number: int) -> Chart 
     """A table of stages and causes, the darker the longer."""
     cells: dict[tuple[str, str], int] = {}
     for part in verdict.causes.parts:
-        key = plain(part.stage), RECORDING if part.stage == "record" else plain(part.cause)
+        key = plain(part.stage), plain(cause_of(part))
         cells[key] = cells.get(key, 0) + max(0, part.ns)
     whole_ns = sum(cells.values())
     if not whole_ns:

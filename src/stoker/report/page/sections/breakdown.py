@@ -12,7 +12,6 @@ from stoker.report.page.sections.course import course
 from stoker.report.page.sections.waits import waits
 from stoker.report.page.terms import (
     MEANS,
-    RECORDING,
     TRAINING,
     cut,
     loaders,
@@ -23,6 +22,7 @@ from stoker.report.page.terms import (
     title,
     took,
 )
+from stoker.report.table import RECORDING, cause_of
 from stoker.report.verdict import LoaderVerdict
 
 _MOST_LOADERS = 4
@@ -67,7 +67,7 @@ def _bars(run: Run, several: bool) -> list[Bar]:
 def _divided(verdict: LoaderVerdict) -> dict[str, int]:
     sums = {TRAINING: verdict.causes.step_ns}
     for part in verdict.causes.parts:
-        name = RECORDING if part.stage == "record" else plain(part.cause)
+        name = plain(cause_of(part))
         sums[name] = sums.get(name, 0) + part.ns
     return {name: sums[name] for name in sorted(sums, key=order) if sums[name] > 0}
 
@@ -111,10 +111,13 @@ def _chart(bars: Sequence[Bar]) -> Chart:
 
 def _told(bar: Bar) -> str:
     label, steps, sums = bar
-    waiting = {name: ns for name, ns in sums.items() if name != TRAINING}
+    waiting = {name: ns for name, ns in sums.items() if name not in (TRAINING, RECORDING)}
     whole_ns = sum(sums.values())
     text = f"{label}: a step takes {took(whole_ns / steps)}"
+    kept = sums.get(RECORDING, 0)
+    recording = f"{percent(kept / whole_ns)} is making this record" if kept else ""
     if not waiting:
-        return f"{text}, all of it training."
+        return f"{text}, of which {recording}." if kept else f"{text}, all of it training."
     most = max(waiting, key=waiting.__getitem__)
-    return f"{text}, of which {percent(sum(waiting.values()) / whole_ns)} is waiting for data, most of it {most}."
+    text += f", of which {percent(sum(waiting.values()) / whole_ns)} is waiting for data, most of it {most}"
+    return f"{text}; {recording}." if kept else f"{text}."

@@ -102,9 +102,10 @@ def _summary(stretch: Stretch) -> str:
         f"{stretch.batches} batches, from {stretch.began_ns / 1e9:.2f} s to {stretch.ended_ns / 1e9:.2f} s of the run. Batch"
         f" {worst.seq} of epoch {worst.epoch} was waited for {took(worst.given_ns - worst.asked_ns)}."
     )
-    held = {bar.batch.seq: bar for bar in stretch.bars if bar.doing == "ready, held by order"}
+    held = sum(1 for each in stretch.lain if each.held_ns > 0)
     if held:
-        text += f" {len(held)} were made and had to wait for an earlier one: order held them back."
+        whom = ("was", "it") if held == 1 else ("were", "them")
+        text += f" {held} {whom[0]} made and had to wait for an earlier one: order held {whom[1]} back."
     return text
 
 
@@ -135,26 +136,26 @@ def _value(bar: Bar, stretch: Stretch) -> dict[str, Any]:
 
 
 def _table(stretch: Stretch) -> Table:
-    found: dict[tuple[int, int], list[Bar]] = {}
-    for bar in stretch.bars:
-        found.setdefault((bar.batch.epoch, bar.batch.seq), []).append(bar)
+    found = {(bar.batch.epoch, bar.batch.seq): bar.batch for bar in stretch.bars}
+    lain = {(each.batch.epoch, each.batch.seq): each for each in stretch.lain}
     rows = []
-    for (epoch, seq), bars in list(found.items())[:_MOST_ROWS]:
-        batch = bars[0].batch
+    for (epoch, seq), batch in list(found.items())[:_MOST_ROWS]:
+        lay = lain.get((epoch, seq))
         workers = sorted({part.worker for part in batch.parts if part.worker >= 0})
         made_ns = sum(part.sent_ns - part.received_ns for part in batch.parts if part.measured)
-        held_ns = sum(bar.ended_ns - bar.began_ns for bar in bars if bar.doing == "ready, held by order")
-        ahead_ns = sum(bar.ended_ns - bar.began_ns for bar in bars if bar.doing == "ready ahead of time")
         rows.append(
             (
                 f"{epoch}",
                 f"{seq}",
                 ", ".join(map(str, workers)) or "none",
                 took(made_ns) if made_ns else "not measured",
-                took(held_ns),
-                took(ahead_ns),
+                took(0 if lay is None else lay.held_ns),
+                took(0 if lay is None else lay.ahead_ns),
                 took(batch.given_ns - batch.asked_ns),
             )
         )
     columns = ("epoch", "batch", "worker", "making it took", "held by order", "ready ahead", "waited for it")
-    return Table("Batch by batch", columns, tuple(rows), numeric=frozenset({0, 1, 3, 4, 5, 6}))
+    caption = "Batch by batch"
+    if len(rows) < len(found):
+        caption += f", the first {len(rows)} of {len(found)}"
+    return Table(caption, columns, tuple(rows), numeric=frozenset({0, 1, 3, 4, 5, 6}))

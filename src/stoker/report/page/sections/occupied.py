@@ -100,7 +100,19 @@ def occupied(loader: LoaderRecord) -> Occupied:
         Process(worker, _longest(found), tuple(found))
         for worker, found in sorted(by_worker.items(), key=lambda item: (item[0] == PARENT, item[0]))
     )
-    return Occupied(processes, tuple(_together(by_worker)))
+    return Occupied(processes, tuple(_together(by_worker, _began(loader))))
+
+
+def _began(loader: LoaderRecord) -> dict[int, int]:
+    """By worker, when its first batch was begun, where ``auto`` changed their number: it may not have been there before."""
+    found: dict[int, int] = {}
+    if any(each.kind == "tuning" for each in loader.events):
+        columns = (loader.steps.get(name, []) for name in ("worker", "received_ns"))
+        for worker, received_ns in zip(*columns, strict=False):
+            if type(worker) is not int or type(received_ns) is not int:
+                return {}  # damaged: the lanes say so
+            found[worker] = min(found.get(worker, received_ns), received_ns)
+    return found
 
 
 def _longest(found: Sequence[Reading]) -> tuple[Reading, ...]:
@@ -112,7 +124,7 @@ def _longest(found: Sequence[Reading]) -> tuple[Reading, ...]:
     return tuple(by_pid[max(ends, key=ends.__getitem__)])
 
 
-def _together(by_worker: dict[int, list[Reading]]) -> list[Moment]:
+def _together(by_worker: dict[int, list[Reading]], began: dict[int, int]) -> list[Moment]:
     moments = sorted({each.at_ns for found in by_worker.values() for each in found})
     if len(moments) > _MOST_MOMENTS:
         first, last = moments[0], moments[-1]
@@ -120,9 +132,11 @@ def _together(by_worker: dict[int, list[Reading]]) -> list[Moment]:
     times = {worker: [each.at_ns for each in found] for worker, found in by_worker.items()}
     together = []
     for at_ns in moments:
-        # Who was not read yet was there all the same: as when it was first read.
+        # Who was not read yet was there all the same, as when it was first read; unless it is known to have come later.
         now = {
-            worker: by_worker[worker][max(0, bisect_right(times[worker], at_ns) - 1)] for worker in by_worker
+            worker: found[max(0, bisect_right(times[worker], at_ns) - 1)]
+            for worker, found in by_worker.items()
+            if at_ns >= min(began.get(worker, 0), found[0].at_ns)
         }
         parent = now.pop(PARENT, None)
         private = sum(each.private_bytes for each in now.values())

@@ -19,7 +19,7 @@ from stoker._core.tuning.work import Demand, Host, Work
 from stoker._metrics.record import LoaderRecord, Machine
 from stoker.errors import RecordError
 from stoker.report.page.material import Run
-from stoker.report.page.terms import loaders
+from stoker.report.page.terms import loaders, number
 from stoker.report.recalled import recall
 
 _COUNTS = (
@@ -115,6 +115,7 @@ def _recalled(label: str, loader: LoaderRecord, machine: Machine, wanted: int | 
     now = found.case.setting.workers
     measured = Measured(now, _per_s(work, found.interval_ns), None, None, found.stall, "as it was")
     replayed_ns = found.case.answer(work).interval_ns
+    notes = (*found.notes, *_whole_run(loader, measured))
     host = Host(
         cpus=found.case.cpus,
         machine_cpus=machine.cpus or 1,
@@ -124,8 +125,19 @@ def _recalled(label: str, loader: LoaderRecord, machine: Machine, wanted: int | 
     )
     return _curve(
         label, work, found.case, host, (measured,), now, wanted,
-        error=replayed_ns / found.interval_ns - 1.0, notes=found.notes,
+        error=replayed_ns / found.interval_ns - 1.0, notes=notes,
     )  # fmt: skip
+
+
+def _whole_run(loader: LoaderRecord, measured: Measured) -> tuple[str, ...]:
+    """What the point leaves out, where that is much."""
+    totals = loader.totals
+    whole_ns = totals.wait_ns + totals.step_ns
+    per_s = totals.rows * 1e9 / whole_ns if whole_ns > 0 else 0.0
+    if not per_s or measured.per_s <= (1 + KNEE) * per_s:
+        return ()
+    told = "The run as it was is without the starts of epochs and what recording took"
+    return (f"{told}: all in all it is {number(per_s)} samples a second.",)
 
 
 def of_tuning(told: Mapping[str, Any], label: str) -> Curve | None:

@@ -1,0 +1,152 @@
+"""Numbers of a report are held against the record, and against each other: what two places say of one thing is the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stoker._metrics.growth import Reading, as_columns
+from stoker._metrics.record import Event, LoaderRecord
+from stoker.report import screen
+from stoker.report.page.sections.occupied import occupied
+from stoker.report.page.stretch import around_worst, numbered
+from stoker.report.page.terms import took
+from stoker.report.recalled import recall
+from stoker.report.steps import batches
+from stoker.report.verdict import judge
+from tests.unit.records import MS, SECOND, loader, machine, run, steps
+from tests.unit.test_report_sections import WAITS_S, charts, full, made
+
+MIB = 1 << 20
+
+
+def straggling(slow: int = 5, *, count: int = 60, ready: int = 30) -> LoaderRecord:
+    """A batch takes so long that ``ready`` others are made meanwhile; a step takes 10 ms, a batch 20 ms of one of two workers."""
+    table = steps(count, make_ms=20)
+    late_ns = 400 * MS
+    for name in ("asked_ns", "got_ns", "planned_ns", "given_ns"):
+        table[name] = [
+            value + late_ns * (seq > slow or (seq == slow and name != "asked_ns"))
+            for seq, value in enumerate(table[name])
+        ]
+    table["sent_ns"][slow] += late_ns
+    for seq in range(slow + 1, slow + 1 + ready):
+        table["sent_ns"][seq] = table["asked_ns"][slow] + (seq - slow) * MS
+        table["received_ns"][seq] = table["fetched_ns"][seq] = table["collated_ns"][seq] = (
+            table["sent_ns"][seq] - MS
+        )
+    return loader(WAITS_S, steps=table, totals={"steps": count, "window": 2 + ready})
+
+
+def test_batches_beyond_the_lanes_were_held_all_the_same() -> None:
+    record = straggling()
+    stretch = around_worst(numbered(record))
+    assert stretch is not None
+    assert stretch.worst.seq == 5
+    assert stretch.hidden > 0
+    chart = charts(made("lanes", run(record)))[0]
+    held = {row[1]: row[4] for row in chart.table.rows}
+    assert held["20"] == took(record.steps["sent_ns"][5] - record.steps["sent_ns"][20])
+    sent = record.steps["sent_ns"]
+    late = [seq for seq in range(1, 60) if sent[seq] < max(sent[:seq])]
+    assert f" {len(late)} were made and had to wait for an earlier one" in chart.summary
+    assert len(chart.table.rows) == 40
+    assert chart.table.caption.startswith("Batch by batch, the first 40 of ")
+
+
+def test_a_batch_counts_as_ready_in_the_table_of_waits_as_in_the_totals() -> None:
+    """One that was made and not seen yet is found by a look that takes a moment: got is not asked then."""
+    table = steps(10, make_ms=5)
+    table["ready"] = [0] * 10
+    table["got_ns"] = [value + MS // 2 for value in table["got_ns"]]
+    record = full(steps=table)
+    expected = sum(sent <= asked for sent, asked in zip(table["sent_ns"], table["asked_ns"], strict=True))
+    assert expected > 5
+    assert sum(each.ready for each in batches(record)) == expected
+    chart = next(
+        each for each in charts(made("breakdown", run(record))) if each.id.startswith("breakdown-waits")
+    )
+    assert f"{expected} of 10 were ready" in chart.summary
+
+
+def test_recording_is_told_apart_in_every_place() -> None:
+    waits_s = {**WAITS_S, ("record", -1, "parent"): 0.4}
+    record = run(loader(waits_s))
+    verdict = judge(record)
+    stall = verdict.loaders[0].causes.stall
+    assert stall == pytest.approx(0.9 / 2.3)
+    assert "39%" in verdict.headline
+    assert "parent" not in verdict.loaders[0].why[0]
+    summary = charts(made("breakdown", record))[0].summary
+    assert "of which 39 % is waiting for data, most of it io; 17 % is making this record" in summary
+    heads = next(line for line in screen.render(verdict).splitlines() if "where the wait went" in line)
+    assert "recording" in heads
+    assert "parent" not in heads
+
+
+def test_a_wait_that_deepened_the_window_is_part_of_the_pace() -> None:
+    record = straggling()
+    found = recall(record, machine())
+    assert found is not None
+    shallow = straggling()
+    shallow.totals.window = 4
+    as_before = recall(shallow, machine())
+    assert as_before is not None
+    assert found.interval_ns == as_before.interval_ns
+
+
+def test_the_pace_of_auto_is_that_of_the_workers_there_were_last() -> None:
+    table = steps(100, make_ms=30)
+    last_ns = table["given_ns"][49]
+    for name, column in table.items():
+        if name in ("asked_ns", "got_ns", "planned_ns", "given_ns"):
+            table[name] = column[:50] + [last_ns + (seq - 49) * 10 * MS for seq in range(50, 100)]
+    changed = loader(WAITS_S, steps=table, events=[Event(last_ns, "tuning", "2 -> 5 workers")])
+    found = recall(changed, machine())
+    assert found is not None
+    assert found.stall == 0
+    unchanged = recall(loader(WAITS_S, steps=table), machine())
+    assert unchanged is not None
+    assert unchanged.stall > 0.1
+
+
+def test_workers_that_came_later_occupied_nothing_before() -> None:
+    found = [
+        Reading(at * SECOND, worker, 100 + worker, 30 * MIB, 20 * MIB)
+        for worker, at in ((0, 1), (0, 9), (1, 8))
+    ]
+    table = steps(4)
+    table["worker"], table["received_ns"] = [0, 0, 1, 1], [SECOND, 2 * SECOND, 5 * SECOND, 6 * SECOND]
+    table["sent_ns"] = [each + MS for each in table["received_ns"]]
+    events = [Event(4 * SECOND, "tuning", "1 -> 2 workers")]
+    auto = occupied(loader(WAITS_S, memory=as_columns(found), steps=table, events=events))
+    assert [each.private_bytes for each in auto.together] == [20 * MIB, 40 * MIB, 40 * MIB]
+    steady = occupied(loader(WAITS_S, memory=as_columns(found), steps=table))
+    assert [each.private_bytes for each in steady.together] == [40 * MIB, 40 * MIB, 40 * MIB]
+    damaged: dict[str, Any] = {**table, "worker": [0, "x", 1, 1]}
+    assert occupied(loader(WAITS_S, memory=as_columns(found), steps=damaged, events=events)).together
+
+
+def test_the_point_of_a_run_says_what_it_leaves_out() -> None:
+    record = run(full(totals={"steps": 40, "rows": 40 * 64, "wait_ns": 4 * SECOND}))
+    assert "all in all it is 512 samples a second" in _prose(made("curve", record))
+    assert "all in all" not in _prose(made("curve", run(full(totals={"steps": 40, "rows": 40 * 6400}))))
+
+
+def test_a_reason_is_cut_between_words_and_that_is_shown() -> None:
+    reason = "the window deepened: " + "the consumer waited while a worker had nothing to do, " * 5
+    text = " ".join(screen.render(judge(run(loader(WAITS_S, events=[Event(0, "window", reason)])))).split())
+    assert "last: the window deepened: the consumer waited" in text
+    assert text.split("last: ")[1].split(" …")[0] in reason
+
+
+def test_a_run_that_was_killed_at_its_first_batch_has_no_step_of_no_time() -> None:
+    first = loader({("fetch", 0, "io"): 0.3}, step_s=0, totals={"steps": 1, "rows": 64})
+    text = screen.render(judge(run(first, ended=False, exit="SIGKILL")))
+    assert " 0 ms" not in text
+    assert "SIGKILL" in text
+
+
+def _prose(section: Any) -> str:
+    return " ".join(getattr(each, "text", "") for each in section.parts)
