@@ -16,7 +16,7 @@ PARSED = {
         "tests/unit/doctor/test_doctor_command.py::test_a_real_script_is_examined_patched_and_then_has_nothing_to_patch"
     ),
     r"stoker top$": "tests/unit/test_top_command.py::test_lines_follow_each_other_until_ctrl_c",
-    r"(?<!README.md: )stoker (profile|run) train.py": (
+    r"(?<!README.md: )stoker (profile|run) (-o \S+ )?train.py": (
         "tests/docs/test_commands.py::test_commands_do_what_the_page_says"  # README's
     ),
     r"python examples/": "tests/e2e/test_examples.py",
@@ -70,11 +70,12 @@ class Command:
 def commands_of(page: str) -> list[Command]:
     """In order."""
     return [
-        each for block in blocks_of(page) if block.language in ("sh", "console") for each in _lines(block)
+        each for block in blocks_of(page) if block.language in ("sh", "console") for each in lines_of(block)
     ]
 
 
-def _lines(block: Block) -> Iterator[Command]:
+def lines_of(block: Block) -> Iterator[Command]:
+    """The commands of a block."""
     source = block.source.replace("\\\n", " ")
     if block.language == "sh":
         source = re.sub(r"^(?=\s*[^\s#])", "$ ", source, flags=re.MULTILINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tomllib
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from markdown import markdown
 
 from stoker import explain
 from tests.docs.blocks import LANGUAGES, ROOT, Block, blocks_of, pages, parsed, prose_of
@@ -18,8 +20,15 @@ HEADING = re.compile(r"^([A-Z][a-z]+)(?: [a-z]+)? {2,}", re.MULTILINE)
 """Of a screen: Verdict, Why, Evidence."""
 
 CODE = re.compile(
-    r"(\$ |stoker (?=[a-z-]+ )|make [a-z]+$|pip install|import |from \S+ import |def |class |for .*:$|>>> )"
+    r"^(\$ |stoker (?=[a-z-]+ )|make [a-z]+$|python3? |pip install"
+    r"|import |from \S+ import |def |class |@\w|for .*:$|with .*:$|>>> )",
+    re.MULTILINE,
 )
+STATEMENTS = (
+    ast.Assign | ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef | ast.For | ast.With | ast.Call
+)
+EXTENSIONS = ["admonition", "attr_list", "def_list", "pymdownx.superfences", "tables"]
+"""Of Markdown, as the site has them."""
 
 
 def test_every_page_is_looked_at() -> None:
@@ -33,8 +42,31 @@ def test_every_block_has_a_language() -> None:
 
 
 def test_code_is_not_hidden_in_pictures() -> None:
-    """A picture that begins like a program is one that somebody did not want to run."""
-    assert [each.place for each in BLOCKS if each.language == "text" and CODE.match(each.source)] == []
+    """A picture with a line of a program in it, or one that is a program, is code that somebody did not want to run."""
+    pictures = [each for each in BLOCKS if each.language == "text" and "```" not in each.source]
+    assert [each.place for each in pictures if CODE.search(each.source) or is_program(each.source)] == []
+
+
+def is_program(text: str) -> bool:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return any(isinstance(each, STATEMENTS) for each in ast.walk(tree))
+
+
+@pytest.mark.parametrize(
+    "text", ["# so\nloader = DataLoader(x)", "a\n$ stoker top", "f(x)", "x:\nwith a:\n  b"]
+)
+def test_hidden_code_is_seen(text: str) -> None:
+    assert CODE.search(text) or is_program(text)
+
+
+def test_every_block_has_a_fence() -> None:
+    """Code that is only indented, or written in HTML, would be on the page and not among the blocks."""
+    pre = [page for page in pages() if "<pre" in markdown(prose_of(page), extensions=EXTENSIONS)]
+    assert pre == []
+    assert "<pre" in markdown("so:\n\n    code\n", extensions=EXTENSIONS)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import re
 import subprocess
@@ -17,13 +18,16 @@ from typing import Any
 import click
 import pytest
 
+from examples import duel
 from stoker import DataLoader
+from stoker._metrics import journal
 from stoker.cli.main import main
 from tests import warm
-from tests.docs.blocks import ROOT, pages
-from tests.docs.commands import EXITS, FINDINGS, PARSED, Command, bare, commands_of
-from tests.docs.folder import fill
+from tests.docs.blocks import ROOT, Block, blocks_of, pages
+from tests.docs.commands import EXITS, FINDINGS, PARSED, Command, bare, commands_of, lines_of
+from tests.docs.folder import fill, record
 from tests.docs.test_blocks import HEADING
+from tests.docs.unreached import made
 from tests.docs.unrun import COMMANDS
 
 PAGES = [page for page in pages() if commands_of(page)]
@@ -35,6 +39,12 @@ library.script = lambda: ""  # it takes seconds to bundle, and the browser's tes
 main(prog_name="stoker")
 """
 BOUND_S = 60
+LABELLED = ["docs/installing.md: stoker env"]
+"""Screens whose lines begin with what they are about: all of these are compared. What is only there on some machines is not."""
+
+
+def labels(screen: str) -> list[str]:
+    return [each for each in re.findall(r"^(\S+(?: \S+)?) {2,}", screen, re.MULTILINE) if each != "variables"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -52,8 +62,9 @@ def test_commands_do_what_the_page_says(page: str, tmp_path: Path, monkeypatch: 
 
 def stoker(command: Command) -> None:
     """Run it, or parse what takes long."""
-    parse(command.words[1:])
+    context = parse(command.words[1:])
     if any(re.search(each, command.place) for each in PARSED):
+        look_up(command, context)
         return
     with running() if command.words[1] == "top" else nullcontext():
         done = warm.run(["-c", STOKER, *command.words[1:]], timeout=BOUND_S)
@@ -63,6 +74,8 @@ def stoker(command: Command) -> None:
     assert done.returncode in expected, (command.place, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     assert set(HEADING.findall(command.output)) <= set(HEADING.findall(done.stdout + done.stderr))
+    if command.place in LABELLED:
+        assert labels(command.output) == labels(done.stdout)
 
 
 @contextmanager
@@ -76,13 +89,35 @@ def running() -> Iterator[None]:
         del iterator
 
 
-def parse(words: list[str]) -> None:
-    """As the command line does, up to the point where the command would begin."""
+def parse(words: list[str]) -> dict[str, Any]:
+    """As the command line does, up to the point where the command would begin: what it was given."""
     with main.make_context("stoker", list(words)) as context:
         name, command, rest = main.resolve_command(context, list(words))
         assert command is not None, words
-        with command.make_context(name, rest, parent=context):
-            pass
+        with command.make_context(name, rest, parent=context) as own:
+            return own.params
+
+
+def look_up(command: Command, given: dict[str, Any]) -> None:
+    """What is only parsed has to find its files and what it names in them; what it would write is there for those that follow."""
+    for name in ("target", "step", "script"):
+        if value := given.get(name):
+            assert is_there(value), (command.place, value)
+    if read := given.get("record"):
+        assert Path(read).exists(), (command.place, read)
+    if "script" in given and given["output"]:
+        journal.write(record(), Path(given["output"]))
+
+
+def is_there(target: str) -> bool:
+    """``train.py``, ``train.py:loader`` or ``my.package.data:make``, in the page's folder or in the repository."""
+    place, _, name = target.partition(":")
+    relative = place if place.endswith(".py") else place.replace(".", "/") + ".py"
+    for folder in (Path(), ROOT):
+        if (folder / relative).is_file():
+            tree = ast.parse((folder / relative).read_text())
+            return not name or name in made(tree)
+    return False
 
 
 def parse_within(command: Command) -> None:
@@ -94,7 +129,9 @@ def parse_within(command: Command) -> None:
         from torch.distributed.run import get_args_parser
 
         options = get_args_parser().parse_args(words[1:])
-        assert options.training_script == "stoker" or (ROOT / options.training_script).exists()
+        script = options.training_script
+        if script != "stoker":
+            parse_module(script.removesuffix(".py").replace("/", "."), options.training_script_args)
 
 
 def make(command: Command) -> None:
@@ -128,7 +165,7 @@ def python(command: Command) -> None:
     if words[0] == "-m":
         parse_module(words[1], words[2:])
     elif any(re.search(each, command.place) for each in PARSED):
-        assert (ROOT / words[0]).exists()
+        parse_module(words[0].removesuffix(".py").replace("/", "."), words[1:])
     else:
         done = warm.run(words, timeout=BOUND_S)
         assert done.returncode == 0, done.stderr
@@ -138,8 +175,9 @@ def parse_module(name: str, words: list[str]) -> None:
     if name == "stoker":
         parse(words)
         return
-    assert name.partition(".")[0] == "benchmarks", name
+    assert name.partition(".")[0] in ("benchmarks", "examples"), name
     module = importlib.import_module(name if "." in name else f"{name}.__main__")
+    begin = getattr(module, "main", lambda: duel.run(None, ""))
 
     def accept(parser: argparse.ArgumentParser, _: object = None) -> None:
         parser.exit = parser.error = refuse  # type: ignore[method-assign,assignment]
@@ -153,7 +191,7 @@ def parse_module(name: str, words: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Parsed):
         patch.setattr(argparse.ArgumentParser, "parse_args", accept)
         patch.setattr(sys, "argv", [name, *words])
-        module.main()
+        begin()
 
 
 def system(command: Command) -> None:
@@ -172,12 +210,56 @@ DOERS: dict[str, Callable[[Command], None]] = {
 """By the first word. One that is neither here nor in ``unrun`` fails."""
 
 
+EXAMPLES = sorted((ROOT / "examples").glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda each: each.stem)
+def test_commands_of_examples_have_these_options(path: Path) -> None:
+    """Those in the docstring, which ``--help`` prints; ``test_examples`` runs them."""
+    told = ast.get_docstring(ast.parse(path.read_text())) or ""
+    lines = re.findall(r"^ *((?:python|torchrun|stoker) .*)", told, re.MULTILINE)
+    assert lines or path.stem == "duel"
+    block = Block(f"examples/{path.name}", 1, "sh", "\n".join(lines), "")
+    for command in lines_of(block):
+        if command.words[0] == "stoker":
+            look_up(command, parse(command.words[1:]))
+        elif command.words[0] == "torchrun":
+            parse_within(command)
+        else:
+            python(command)
+
+
+def test_steps_of_a_workflow_have_these_options() -> None:
+    found: list[Command] = []
+    for block in chain(*map(blocks_of, pages())):
+        if block.language == "yaml":
+            lines = "\n".join(re.findall(r"run: (stoker .*)", block.source))
+            found += lines_of(Block(block.page, block.line, "sh", lines, block.heading))
+    assert found
+    for command in found:
+        parse(command.words[1:])
+
+
+def test_what_is_not_there_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, "page.md")
+    monkeypatch.chdir(tmp_path)
+    assert is_there("train.py")
+    assert is_there("train.py:make_loader")
+    assert is_there("my.package.data:make")
+    assert is_there("examples/large_arrays.py:loader")
+    assert not is_there("train.py:no_such")
+    assert not is_there("no_such.py")
+    with pytest.raises(AssertionError, match="no-such"):
+        parse_module("examples.ragged_text", ["--no-such"])
+
+
 def test_every_entry_of_a_table_is_of_some_command() -> None:
     places = [each.place for each in ALL]
     assert [each for each in PARSED if not any(re.search(each, place) for place in places)] == []
     assert [each for each in EXITS if each not in places] == []
     words = {Path(part[0]).name for each in ALL for part in each.pipe}
     assert sorted(COMMANDS.keys() - words) == []
+    assert [each for each in LABELLED if each not in places] == []
 
 
 @pytest.mark.parametrize("named", PARSED.values())

@@ -6,10 +6,12 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
 import click
 from markdown.extensions.toc import slugify
 
+import stoker
 from stoker._doctor.catalogue import catalogue
 from stoker.cli.main import main
 from tests.docs.blocks import ROOT, pages, prose_of, text_of
@@ -17,6 +19,7 @@ from tests.docs.blocks import ROOT, pages, prose_of, text_of
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^()\s]+)\)")
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 FOREIGN = {
+    "--cpu-bind": "srun",
     "--cpus": "docker",
     "--cpus-per-task": "srun",
     "--ipc": "docker",
@@ -128,6 +131,20 @@ def test_names_of_the_package_are_there() -> None:
     named = {each for page in pages() for span in spans(page) for each in name.findall(span)}
     assert len(named) > 10
     assert [each for each in sorted(named) if not exists(each)] == []
+
+
+def test_methods_of_the_loader_are_there() -> None:
+    """``loader.trim()``, ``loader.stats()["memory"]``: what the docs call a loader is one."""
+    dataset: Any = range(4)
+    loader = stoker.DataLoader(dataset)
+    named = {
+        (page, name)
+        for page in pages()
+        for span in spans(page)
+        for name in re.findall(r"(?<![\w.])(?:train_|val_)?loader\.(?!py\b)([a-z]\w*)", span)
+    }
+    assert len(named) > 10
+    assert [each for each in sorted(named) if not hasattr(loader, each[1])] == []
 
 
 def exists(name: str) -> bool:

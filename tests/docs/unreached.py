@@ -20,14 +20,15 @@ def wrong(blocks: Iterable[Block], names: Mapping[str, Any]) -> list[str]:
     ``names`` are those of the page at its end.
     """
     trees = [(each, ast.parse(each.source)) for each in blocks if not each.source.startswith(">>>")]
-    local = {name for _, tree in trees for name in _made(tree)}
+    local = {name for _, tree in trees for name in made(tree)}
     known = local | names.keys() | set(dir(builtins))
-    found = []
-    for block, tree in trees:
-        for node in ast.walk(tree):
-            if text := "".join(_judged(node, known, _lasting(tree, names))):
-                found.append(f"{block.page}:{block.line + getattr(node, 'lineno', 1) - 1}: {text}")
-    return found
+    return [
+        f"{block.page}:{block.line + getattr(node, 'lineno', 1) - 1}: {text}"
+        for block, tree in trees
+        for lasting in [_lasting(tree, names)]
+        for node in ast.walk(tree)
+        for text in _judged(node, known, lasting)
+    ]
 
 
 def _judged(node: ast.AST, known: set[str], names: Mapping[str, Any]) -> Iterator[str]:
@@ -78,13 +79,13 @@ def _lasting(tree: ast.AST, names: Mapping[str, Any]) -> dict[str, Any]:
         name
         for function in ast.walk(tree)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for name in _made(function)
+        for name in made(function)
     }
     return {name: value for name, value in names.items() if name not in bound}
 
 
-def _made(tree: ast.AST) -> set[str]:
-    """Names that are bound somewhere in it."""
+def made(tree: ast.AST) -> set[str]:
+    """Names that are bound somewhere in a tree."""
     nodes = list(ast.walk(tree))
     made = {each.id for each in nodes if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
     made |= {each.arg for each in nodes if isinstance(each, ast.arg)}
