@@ -50,7 +50,7 @@ def page(check: Check) -> str:
             "```text",
         ]
         lines += [*seen, "```", ""]
-    lines.append("[All checks](README.md)")
+    lines.append("[All findings](README.md)")
     return "\n".join(lines) + "\n"
 
 
@@ -97,13 +97,16 @@ def _when(check: Check) -> str:
 
 
 def _index() -> str:
-    lines = ["# Checks", ""]
-    lines += [
-        "What `stoker doctor` looks for and `stoker explain` recognises. `stoker explain STK201` prints a page in the terminal,",
-        "`stoker doctor --list` this list; [doctor.md](../doctor.md) says how to use them. These pages are written by `make docs`",
-        "from `src/stoker/_doctor/checks`.",
-    ]
     checks = catalogue()
+    lines = ["# Findings", ""]
+    lines += [
+        f"The {len(checks)} things that `stoker doctor` looks for and `stoker explain` recognises. `stoker explain STK201`",
+        "prints a page in the terminal, `stoker doctor --list` this list; [the doctor](../doctor.md) says how to use them.",
+        "These pages are written by `make docs` from `src/stoker/_doctor/checks`.",
+        "",
+        "*Severity* is what it can be at worst. *Before*: the doctor finds it before the run. *After*: `explain` recognises",
+        "it in an error or a log. The last column is about stoker's `DataLoader`: where it is empty, that does not prevent it.",
+    ]
     for digit, name in _GROUPS.items():
         group = [each for each in checks if each.code[3] == digit]
         if not group:
@@ -112,7 +115,7 @@ def _index() -> str:
             "",
             f"## {digit}xx {name}",
             "",
-            "| code | | severity | before | after | stoker's loader |",
+            "| code | finding | severity | before | after | stoker's loader |",
             "|---|---|---|---|---|---|",
         ]
         lines += [
