@@ -21,6 +21,15 @@ MISUSED, INTERRUPTED = 2, 130
 """Exit codes."""
 
 
+def unwritten(error: OSError) -> NoReturn:
+    """An answer that does not fit on a disk is told in a line, with code 2; other errors are raised again."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        raise error
+    sys.stdout = None  # what is left in it cannot be written at the end either
+    click.echo(f"stoker: cannot write the answer: {error.strerror}", err=True)
+    sys.exit(MISUSED)
+
+
 @contextmanager
 def tidy_ends() -> Iterator[None]:
     """Who asks a command to end (a scheduler, a terminal that is closed) gets that, after its patients have been ended.
@@ -41,11 +50,7 @@ def tidy_ends() -> Iterator[None]:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-            raise
-        sys.stdout = None  # what is left in it cannot be written at the end either
-        click.echo(f"stoker: cannot write the answer: {error.strerror}", err=True)
-        sys.exit(MISUSED)
+        unwritten(error)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -59,6 +59,22 @@ class _Commands(click.Group):
             return cast(click.Command, importlib.import_module(_COMMANDS[name][0]).command)
         except KeyboardInterrupt:
             sys.exit(_INTERRUPTED)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """All that a command prints is written when it ends, so that it is known if that could not be."""
+        result = super().invoke(ctx)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return result
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """An answer that does not fit on a disk is told in a line: help and the version, too."""
+        try:
+            return super().main(*args, **options)
+        except OSError as error:
+            from stoker.cli.ending import unwritten
+
+            unwritten(error)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

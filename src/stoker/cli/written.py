@@ -72,7 +72,7 @@ def write(
     from stoker._screen import encodable
     from stoker.report.profiler.reading import is_trace
 
-    if form == "html" and output is None and sys.stdout.isatty():
+    if form == "html" and output is None and sys.stdout is not None and sys.stdout.isatty():
         _refuse("an HTML page is nothing for a terminal: name a file, -o report.html")
     prices = {"price_per_hour": price_per_hour, "watts": watts}
     report = _traces(paths, **prices) if all(map(is_trace, paths)) else _report(paths, **prices)
