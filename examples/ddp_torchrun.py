@@ -92,9 +92,8 @@ def train(points: Points, sampler: DistributedSampler[int], epochs: int, workers
     )
     with loader:
         for epoch in range(epochs):
-            sampler.set_epoch(
-                epoch
-            )  # torch's needs it; the elastic one goes on by itself and is content with it
+            # torch's needs it; the elastic one goes on by itself and is content with it.
+            sampler.set_epoch(epoch)
             seen: list[int] = []
             for indices, features, values in loader:
                 loss = nn.functional.mse_loss(model(features).squeeze(1), values)
@@ -117,6 +116,8 @@ def main() -> None:
     parser.add_argument("--sampler", choices=("elastic", "torch"), nargs="+", default=["elastic"])
     parser.add_argument("--num-workers", type=int, default=1, help="of each rank")
     given = parser.parse_args()
+    if "RANK" not in os.environ:
+        parser.error("start it with torchrun: torchrun --standalone --nproc-per-node 2 ddp_torchrun.py")
 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this machine
     torch.set_num_threads(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 import torch.utils.data
@@ -18,14 +19,24 @@ def loader_of(dataset: Any, engine: str, method: str | None, num_workers: int = 
     return kind(dataset, batch_size=10, num_workers=num_workers, multiprocessing_context=method)
 
 
-def run(dataset: Any, description: str | None) -> None:
-    """Read the command line, go over the dataset once, and say how many batches came."""
+def nothing(batch: Any) -> str:
+    """What most batches tell."""
+    return ""
+
+
+def run(dataset: Any, description: str | None, told: Callable[[Any], str] = nothing) -> None:
+    """Read the command line, go over the dataset once, and say how many batches came, and what the last one ``told``."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--engine", choices=("torch", "stoker"), default="torch")
+    parser.add_argument("--engine", choices=("torch", "stoker"), default="torch", help="whose DataLoader")
     parser.add_argument("--method", choices=METHODS, default="fork", help="how workers are started")
     parser.add_argument("--num-workers", type=int, default=4)
     given = parser.parse_args()
-    batches = sum(1 for _ in loader_of(dataset, given.engine, given.method, given.num_workers))
-    print(f"{batches} batches with {given.engine}'s loader under {given.method}")
+    batches, said = 0, ""
+    for batch in loader_of(dataset, given.engine, given.method, given.num_workers):
+        batches += 1
+        said = told(batch)
+    print(f"{batches} batches with {given.engine}'s loader, {given.num_workers} workers under {given.method}")
+    if said:
+        print(said)

@@ -1,13 +1,15 @@
 """A transform that is a lambda: torch can fork workers with it, and cannot start them in any other way.
 
-python -m examples.lambda_transform --engine torch --method spawn      # Can't pickle local object
-python -m examples.lambda_transform --engine stoker --method spawn     # works, under every --method
+python examples/lambda_transform.py --engine torch --method spawn      # Can't pickle local object
+python examples/lambda_transform.py --engine stoker --method spawn     # works, under every --method
 stoker doctor examples/lambda_transform.py:loader                      # names dataset.transform
 """
 
 from __future__ import annotations
 
 import random
+import sys
+from pathlib import Path
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
@@ -33,6 +35,7 @@ def loader() -> Any:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from examples import duel
 
     duel.run(BadPickleDataset(100), __doc__)

@@ -1,13 +1,15 @@
 """A dataset that is one large array: batches of 40 MiB, of which torch keeps up to eight in /dev/shm.
 
-python -m examples.large_arrays --engine torch      # dies where /dev/shm is small, as in a container (64 MB)
-python -m examples.large_arrays --engine stoker     # works there, under every --method
+python examples/large_arrays.py --engine torch      # dies where /dev/shm is small, as in a container (64 MB)
+python examples/large_arrays.py --engine stoker     # works there, under every --method
 stoker doctor examples/large_arrays.py:loader       # says both, and that the array could be read lazily
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,7 @@ def loader() -> Any:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from examples import duel
 
     duel.run(LargeMemoryDataset(SIZE), __doc__)

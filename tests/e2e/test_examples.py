@@ -95,6 +95,37 @@ def test_threads_of_opencv_are_diagnosed() -> None:
     assert [(each.code, each.where) for each in found] == [("STK307", "cv2")] * (cv2.getNumThreads() > 1)
 
 
+@pytest.mark.usefixtures("warm_scripts")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("large_arrays.py", "1 batches with stoker's loader, 1 workers under fork\n"),
+        ("lambda_transform.py", "10 batches with stoker's loader, 1 workers under fork\n"),
+        (
+            "opencv_workers.py",
+            "10 batches with stoker's loader, 1 workers under fork\nOpenCV threads in a worker: 1\n",
+        ),
+    ],
+)
+def test_they_run_from_any_folder(
+    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EXAMPLE_SIZE", "2")
+    script = str(warm.ROOT / "examples" / name)
+    done = warm.run([script, "--engine", "stoker", "--num-workers", "1"], timeout=BOUND_S, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, said), done.stderr
+
+
+@pytest.mark.usefixtures("warm_scripts")
+def test_a_rank_that_nobody_launched_is_told_who_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    done = warm.run([str(warm.ROOT / "examples/ddp_torchrun.py")], timeout=BOUND_S, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "start it with torchrun" in done.stderr
+
+
 BOUND_S = 100
 """How long a script may take; it only bounds a failure."""
 
