@@ -83,7 +83,7 @@ def test_no_growth_no_remark() -> None:
 def test_a_run_that_was_read_once() -> None:
     (chart,) = made(loader(memory=read(2, 1)))
     assert isinstance(chart, Chart)
-    assert "growth is not known" in chart.summary
+    assert "by 1 MiB of its own since its first batches" in chart.summary
     assert "vconcat" not in chart.spec
 
 

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from stoker._metrics.growth import Reading, as_columns
-from stoker._metrics.record import Event, LoaderRecord
+from stoker._metrics.record import Blame, Event, LoaderRecord, Period
 from stoker.report import screen
+from stoker.report.page.section import Remark
 from stoker.report.page.sections.occupied import occupied
 from stoker.report.page.stretch import around_worst, numbered
 from stoker.report.page.terms import took
 from stoker.report.recalled import recall
 from stoker.report.steps import batches
 from stoker.report.verdict import judge
-from tests.unit.records import MS, SECOND, loader, machine, run, steps
+from tests.unit.records import MS, SECOND, loader, machine, run, steps, worker
 from tests.unit.test_report_sections import WAITS_S, charts, full, made
 
 MIB = 1 << 20
@@ -150,3 +151,57 @@ def test_a_run_that_was_killed_at_its_first_batch_has_no_step_of_no_time() -> No
 
 def _prose(section: Any) -> str:
     return " ".join(getattr(each, "text", "") for each in section.parts)
+
+
+def test_growth_is_told_where_each_worker_was_read_once() -> None:
+    found = [Reading(SECOND, place, 100 + place, 400 * MIB, 350 * MIB) for place in range(2)]
+    grown = [worker(place, private_bytes=350 * MIB, private_growth_bytes=300 * MIB) for place in range(2)]
+    record = run(loader(WAITS_S, memory=as_columns(found), workers=grown))
+    section = made("memory", record)
+    assert "Most grew worker 0: by 300 MiB of its own since its first batches" in charts(section)[0].summary
+    assert "+" not in charts(section)[0].table.rows[-1][-1]
+    remark = next(each for each in section.parts if isinstance(each, Remark))
+    assert remark.code == "STK601"
+    assert (
+        "2 workers of Images took 600 MiB more since their first batches; worker 0 alone 300 MiB"
+        in remark.evidence
+    )
+    quiet = loader(WAITS_S, memory=as_columns(found), workers=[worker(0, private_growth_bytes=0)])
+    assert "None of them took as much as 1 MiB more" in charts(made("memory", run(quiet)))[0].summary
+    unknown = loader(WAITS_S, memory=as_columns(found), workers=[worker(0, private_growth_bytes=None)])
+    assert "growth is not known" in charts(made("memory", run(unknown)))[0].summary
+
+
+def test_no_gain_is_larger_than_the_wait_it_is_made_of() -> None:
+    waits_s = {("fetch", 0, "io"): 1.0, ("record", -1, "parent"): 0.5}
+    verdict = judge(run(loader(waits_s, executor="inline", num_workers=0, workers=[]))).loaders[0]
+    gains = [each.gain.share for each in verdict.findings if each.gain is not None and each.gain.share]
+    assert gains
+    assert verdict.causes.stall == pytest.approx(0.4)
+    assert max(gains) <= 0.4
+
+
+def test_runs_side_by_side_tell_recording_apart_and_parts_add_up() -> None:
+    waits_s = {**WAITS_S, ("record", -1, "parent"): 0.4, ("open", -1, "parent"): 0.2}
+    table = charts(made("compare", run(loader(waits_s)), run(loader(waits_s), id="5-1")))[0].table
+    rows = {row[0]: row[1] for row in table.rows}
+    assert rows["… recording"] == "4 ms"
+    assert rows["… parent"] == "2 ms"
+    assert rows["waiting, per batch"] == "15 ms"
+
+
+def test_what_rounding_leaves_over_is_no_part_of_a_step() -> None:
+    record = loader(WAITS_S)
+    record.totals.wait_ns += 1
+    record.blame.append(Blame("other", -1, "unknown", 1))
+    table = charts(made("breakdown", run(record)))[0].table
+    assert "unknown" not in [row[0] for row in table.rows]
+
+
+def test_the_worst_stretch_of_a_run_is_not_a_batch_by_itself() -> None:
+    periods = [Period(place * SECOND, (place + 1) * SECOND, 10, 300 * MS, 700 * MS, {}) for place in range(4)]
+    periods.append(Period(4 * SECOND, 4 * SECOND + MS, 1, MS, 0, {}))
+    course = next(
+        each for each in charts(made("breakdown", run(full(periods=periods)))) if "course" in each.id
+    )
+    assert "30 % of that time" in course.summary

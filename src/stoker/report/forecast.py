@@ -34,6 +34,9 @@ class Pace:
     cpu_s: float
     step_s: float
     wait_s: float
+    """That costs time, and is not for the record."""
+    whole_s: float
+    """All of it, recording included: what a gain is a share of, as the wait is."""
     cpus: float | None
     """That are there for workers."""
 
@@ -73,6 +76,7 @@ def pace(loader: LoaderRecord, machine: Machine, causes: Causes) -> Pace | None:
         cpu_s=busy_ns * cpu_share / scale,
         step_s=totals.step_ns / scale,
         wait_s=causes.exposed_ns / scale,
+        whole_s=(causes.wait_ns + totals.step_ns) / scale,
         cpus=cpus,
     )
 
@@ -96,7 +100,6 @@ def most_workers(machine: Machine, *, waiting: bool) -> int | None:
 
 def gain_of_workers(now: Pace, workers: int, share: float) -> Gain:
     """What so many workers would save; ``share`` of the wait is what their number can change."""
-    whole_s = now.wait_s + now.step_s
     open_s = now.wait_s * share
     short_s = now.bound_s(now.workers) - now.step_s
     if short_s < _EXPLAINED * open_s:
@@ -104,7 +107,7 @@ def gain_of_workers(now: Pace, workers: int, share: float) -> Gain:
             None, "the workers are not busy all the time, so what more of them would do cannot be computed"
         )
     left_s = max(0.0, now.bound_s(workers) - now.step_s) * min(1.0, open_s / short_s)
-    saved = max(0.0, open_s - left_s) / whole_s
+    saved = max(0.0, open_s - left_s) / now.whole_s
     how = (
         f"{duration(now.batch_s)} per batch over {counted(workers, 'worker')} is one every {duration(now.bound_s(workers))}, "
         f"and a step takes {duration(now.step_s)}"

@@ -26,6 +26,8 @@ from stoker.report.table import RECORDING, cause_of
 from stoker.report.verdict import LoaderVerdict
 
 _MOST_LOADERS = 4
+_LEAST_NS = 1000
+"""What rounding leaves over is less."""
 _LEAST_SHARE = 0.001
 """A part below this is not drawn; the table has it."""
 
@@ -69,7 +71,7 @@ def _divided(verdict: LoaderVerdict) -> dict[str, int]:
     for part in verdict.causes.parts:
         name = plain(cause_of(part))
         sums[name] = sums.get(name, 0) + part.ns
-    return {name: sums[name] for name in sorted(sums, key=order) if sums[name] > 0}
+    return {name: sums[name] for name in sorted(sums, key=order) if sums[name] >= _LEAST_NS}
 
 
 def _chart(bars: Sequence[Bar]) -> Chart:

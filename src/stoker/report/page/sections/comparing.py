@@ -21,6 +21,7 @@ from stoker.errors import RecordError
 from stoker.report.page.material import Run
 from stoker.report.page.terms import cut, loaders, number, percent, plain, took
 from stoker.report.steps import batches
+from stoker.report.table import cause_of
 from stoker.report.verdict import LoaderVerdict
 
 _LEAST_PIECES = 4
@@ -135,15 +136,16 @@ def _causes(sides: Sequence[Side]) -> list[str]:
     for each in sides:
         whole_ns = max(1, each.verdict.causes.wait_ns + each.verdict.causes.step_ns)
         for part in each.verdict.causes.parts:
-            share = _waited_ns(each, part.cause) * each.verdict.steps / whole_ns
-            sums[part.cause] = max(sums.get(part.cause, 0.0), share)
+            cause = cause_of(part)
+            share = _waited_ns(each, cause) * each.verdict.steps / whole_ns
+            sums[cause] = max(sums.get(cause, 0.0), share)
     return sorted(
         (cause for cause, share in sums.items() if share >= _LEAST_CAUSE), key=lambda cause: -sums[cause]
     )
 
 
 def _waited_ns(side: Side, cause: str) -> float:
-    return sum(each.ns for each in side.verdict.causes.parts if each.cause == cause) / side.verdict.steps
+    return sum(each.ns for each in side.verdict.causes.parts if cause_of(each) == cause) / side.verdict.steps
 
 
 def _cpu_ns(side: Side) -> float | None:

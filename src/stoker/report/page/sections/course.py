@@ -87,7 +87,10 @@ def _row(period: Period) -> tuple[str, ...]:
 
 
 def _summary(loader: LoaderRecord, stretches: Sequence[Period]) -> str:
-    worst = max(stretches, key=_waited)
+    # A batch by itself at an epoch's end is all waiting, and says nothing.
+    usual_ns = sum(each.ended_ns - each.began_ns for each in stretches) / len(stretches)
+    long = [each for each in stretches if 2 * (each.ended_ns - each.began_ns) >= usual_ns]
+    worst = max(long, key=_waited)
     return (
         f"When {title(loader)} was waited for: most between {worst.began_ns / 1e9:.2f} s and {worst.ended_ns / 1e9:.2f} s, "
         f"{percent(_waited(worst))} of that time. Gaps are between epochs."

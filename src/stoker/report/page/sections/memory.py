@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from stoker._core.finding import counted, size
-from stoker._metrics.record import LoaderRecord
+from stoker._metrics.record import LoaderRecord, WorkerRecord
 from stoker.report.page.material import Material, Run
 from stoker.report.page.section import Beside, Chart, Part, Prose, Remark, Section, Table
 from stoker.report.page.sections.memory_chart import spec
@@ -53,14 +53,15 @@ def _of_run(run: Run, number: int) -> tuple[Part, ...]:
 
 def _over_time(run: Run, loader: LoaderRecord, seen: Occupied, number: int) -> tuple[Part, ...]:
     table = _table(seen)
-    summary = _summary(seen, sum(1 for each in loader.workers if each.worker >= 0))
+    summary = _summary(seen, loader)
     title = "Memory over time" if seen.moments > 1 else "Memory, read once"
     chart = Chart(f"memory-{number}", title, summary, spec(seen), table)
     remark = _remark(run, loader, seen)
     return (chart,) if remark is None else (chart, remark)
 
 
-def _summary(seen: Occupied, known: int) -> str:
+def _summary(seen: Occupied, loader: LoaderRecord) -> str:
+    known = sum(1 for each in loader.workers if each.worker >= 0)
     workers = [each for each in seen.processes if each.worker != PARENT]
     parent = next((each for each in seen.processes if each.worker == PARENT), None)
     told = []
@@ -76,7 +77,7 @@ def _summary(seen: Occupied, known: int) -> str:
         told.append(f"The training process occupies {size(parent.last.pss_bytes)}.")
     grown = seen.most_grown
     if grown is None or grown.seconds <= 0:
-        told.append("There is one reading of each process: growth is not known.")
+        told.append(_since_first_batches(loader))
     elif grown.growth_bytes < 1 << 20:
         told.append(f"None of them grew by as much as 1 MiB in {took(grown.seconds * 1e9)}.")
     else:
@@ -86,6 +87,23 @@ def _summary(seen: Occupied, known: int) -> str:
             f"{took(grown.seconds * 1e9)}{_trend(grown)}."
         )
     return " ".join(told)
+
+
+def _since_first_batches(loader: LoaderRecord) -> str:
+    """Where each process was read once: what workers know of their growth by themselves."""
+    worst = max((each for each in loader.workers if each.worker >= 0), key=_grown_bytes, default=None)
+    if worst is None or _grown_bytes(worst) < 0:
+        return "There is one reading of each process: growth is not known."
+    if _grown_bytes(worst) < 1 << 20:
+        return "None of them took as much as 1 MiB more since its first batches."
+    return (
+        f"Most grew worker {worst.worker}: by {size(_grown_bytes(worst))} of its own since its first batches."
+    )
+
+
+def _grown_bytes(worker: WorkerRecord) -> int:
+    """−1: not known."""
+    return -1 if worker.private_growth_bytes is None else worker.private_growth_bytes
 
 
 def _weighed(count: int, known: int) -> str:
@@ -102,20 +120,44 @@ def _remark(run: Run, loader: LoaderRecord, seen: Occupied) -> Remark | None:
     """Growth that is large, with what it usually is."""
     workers = [each for each in seen.processes if each.worker != PARENT]
     worst = max(workers, key=lambda each: each.growth_bytes, default=None)
-    if worst is None or worst.growth_bytes < max(
-        _LEAST_GROWTH_BYTES, _LEAST_GROWTH * worst.first.private_bytes
-    ):
+    if worst is None:
+        return None
+    if all(each.count == 1 for each in workers):
+        return _remark_at_once(run, loader)
+    if not _is_much(worst.growth_bytes, worst.first.private_bytes):
         return None
     whole = sum(max(0, each.growth_bytes) for each in workers)
-    room = run.record.machine.available_bytes or run.record.machine.memory_bytes
-    share = whole / room if room else 0.0
-    severity = "high" if share >= _WORST else "moderate" if share >= _MUCH or whole >= _MUCH_BYTES else "low"
     evidence = (
         f"{counted(len(workers), 'worker')} of {loader.dataset} took {size(whole)} more between their first reading and "
         f"their last, {took(worst.seconds * 1e9)} later; worker {worst.worker} alone {size(worst.growth_bytes)}."
     )
     if worst.still_grows and worst.seconds >= _LEAST_SECONDS:
         evidence += f" At this pace it is {size(whole / worst.seconds * 3600)} in an hour."
+    return _called_out(run, whole, evidence)
+
+
+def _remark_at_once(run: Run, loader: LoaderRecord) -> Remark | None:
+    """Of a run so short that each worker was read once."""
+    known = [each for each in loader.workers if each.worker >= 0 and _grown_bytes(each) >= 0]
+    worst = max(known, key=_grown_bytes, default=None)
+    if worst is None or not _is_much(_grown_bytes(worst), (worst.private_bytes or 0) - _grown_bytes(worst)):
+        return None
+    whole = sum(map(_grown_bytes, known))
+    evidence = (
+        f"{counted(len(known), 'worker')} of {loader.dataset} took {size(whole)} more since their first batches; "
+        f"worker {worst.worker} alone {size(_grown_bytes(worst))}."
+    )
+    return _called_out(run, whole, evidence)
+
+
+def _is_much(growth_bytes: int, first_bytes: int) -> bool:
+    return growth_bytes >= max(_LEAST_GROWTH_BYTES, _LEAST_GROWTH * first_bytes)
+
+
+def _called_out(run: Run, whole: int, evidence: str) -> Remark:
+    room = run.record.machine.available_bytes or run.record.machine.memory_bytes
+    share = whole / room if room else 0.0
+    severity = "high" if share >= _WORST else "moderate" if share >= _MUCH or whole >= _MUCH_BYTES else "low"
     if room and share >= 0.01:
         evidence += f" That is {share:.0%} of the {size(room)} that could be taken when the run began."
     return Remark(
@@ -144,11 +186,12 @@ def _table(seen: Occupied) -> Table:
     workers = [each for each in seen.processes if each.worker != PARENT]
     if len(workers) > 1:
         first, last = [each.first for each in workers], [each.last for each in workers]
+        again, grown = any(each.count > 1 for each in workers), sum(each.growth_bytes for each in workers)
         rows.append(
             (
                 "all workers", "", str(sum(len(each.every) for each in workers)), size(sum(each.pss_bytes for each in first)),
                 size(sum(each.pss_bytes for each in last)), size(sum(each.private_bytes for each in first)),
-                size(sum(each.private_bytes for each in last)), _signed(sum(each.growth_bytes for each in workers)),
+                size(sum(each.private_bytes for each in last)), _signed(grown) if again else "",
             )
         )  # fmt: skip
     caption = "First and last reading of each process"
