@@ -37,8 +37,10 @@ docs: setup  ## the documentation as a site (site/), warnings are errors; the pa
 browser:  ## install Chromium for the tests of the report, where it is missing
 	@.ci/browser
 
+# Without bytecode of their own every process compiles stoker again, and every run the tests: no shell's setting may ask for that here.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: setup browser  ## all tests: those marked serial alone, then all others two at a time
-	$(BIN)/python -m pytest -q -m serial || test $$? -eq 5  # 5: no test is marked serial
+	grep -rlF mark.serial --include='test_*.py' tests | xargs -r $(BIN)/python -m pytest -q -m serial
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial'
 
 package: setup  ## the wheel, installed with its dependencies into an empty environment and used there; types as users see them

@@ -18,6 +18,10 @@ from multiprocessing import set_forkserver_preload
 import pytest
 from hypothesis import HealthCheck, settings
 
+# numpy's OpenBLAS stops its threads before every fork and starts them again behind it; new ones spin for some milliseconds before
+# they sleep, which was a quarter of all that the tests computed. They still start, but sleep at once. Read when numpy is imported.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
 pytest.register_assert_rewrite("stoker.testing")
 
 from stoker.testing import holdings, leaks_since  # noqa: E402
@@ -34,7 +38,7 @@ set_forkserver_preload(["stoker._worker.preload"])
 # What the tests tune is of no use to whoever runs them, and what that person has tuned must not change the tests.
 os.environ["STOKER_PROFILES"] = "off"
 
-# A shell gives what it runs in the background SIGINT ignored, and every process below inherits that: the tests of Ctrl-C would wait.
+# A shell gives what it runs in the background SIGINT ignored, and every process below inherits that: tests of Ctrl-C would wait.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
