@@ -10,6 +10,7 @@ live through the import of torch, and its parent is the incubator. What a test h
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -135,6 +136,9 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
 
     import stoker.loader  # noqa: F401
 
+    # The end of a script collects several times: over all that was imported it takes half a second, and a copy of every page.
+    gc.collect()
+    gc.freeze()
     running: dict[int, tuple[int, int]] = {}
     events = select.poll()
     events.register(control, select.POLLIN)
@@ -202,8 +206,13 @@ def _become(request: dict[str, Any]) -> tuple[types.ModuleType, Any]:
     return main, compile(path.read_text(), script, "exec")
 
 
+def _run(request: dict[str, Any]) -> None:
+    """The script's life. Nothing of the incubator may hold its module: what is frozen is only let go when modules are emptied."""
+    main, code = _become(request)
+    exec(code, main.__dict__)
+
+
 if __name__ == "__main__":
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
     if request is not None:
-        main, code = _become(request)
-        exec(code, main.__dict__)
+        _run(request)
