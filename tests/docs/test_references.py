@@ -13,7 +13,9 @@ from markdown.extensions.toc import slugify
 
 import stoker
 from stoker._doctor.catalogue import catalogue
+from stoker._metrics.record import CAUSES, STAGES
 from stoker.cli.main import main
+from stoker.report.table import RECORDING
 from tests.docs.blocks import ROOT, pages, prose_of, text_of
 
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^()\s]+)\)")
@@ -145,6 +147,17 @@ def test_methods_of_the_loader_are_there() -> None:
     }
     assert len(named) > 10
     assert [each for each in sorted(named) if not hasattr(loader, each[1])] == []
+
+
+def test_every_cause_and_stage_is_explained() -> None:
+    """Words that a screen shows are in the glossary, and what to do about a cause is in the guide."""
+    glossary, guide = prose_of("docs/glossary.md"), prose_of("docs/starving.md")
+    causes = {each.replace("_", "-") for each in (*CAUSES, RECORDING)}
+    (told,) = re.findall(r"^- \*\*cause\*\*: .*", glossary, re.MULTILINE)
+    assert causes - set(SPAN.findall(told)) == set()
+    (told,) = re.findall(r"^- \*\*stage\*\*: .*", glossary, re.MULTILINE)
+    assert set(STAGES) - set(SPAN.findall(told)) == set()
+    assert causes - set(re.findall(r"^\| `([a-z-]+)`", guide, re.MULTILINE)) == set()
 
 
 def exists(name: str) -> bool:
