@@ -202,6 +202,22 @@ def test_errors_and_deaths_are_events() -> None:
 
 
 @pytest.mark.usefixtures("measured")
+def test_a_wait_that_no_batch_came_of_counts_once() -> None:
+    with pytest.raises(RuntimeError, match="DataLoader worker"):
+        list(DataLoader(Mortal(), batch_size=4, num_workers=1, collate_fn=list))
+    iterator = iter(DataLoader(Fragile(), batch_size=4, num_workers=1))
+    next(iterator)
+    with pytest.raises(ValueError, match="row five"):
+        next(iterator)
+    mortal, fragile = records()
+    lost = [each.ns for each in mortal.blame if (each.stage, each.cause) == ("fetch", "unknown")]
+    assert len(lost) == 1
+    for record in (mortal, fragile):
+        totals = record.totals
+        assert totals.wait_ns + totals.step_ns <= totals.wall_ns * 1.01
+
+
+@pytest.mark.usefixtures("measured")
 def test_loaders_in_workers_leave_no_record_and_those_in_the_parent_one_for_their_line() -> None:
     list(DataLoader(Outer(), num_workers=1))
     assert [each.dataset for each in records()] == [f"{__name__}.Outer"]

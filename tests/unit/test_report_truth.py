@@ -9,6 +9,7 @@ import pytest
 from stoker._metrics.growth import Reading, as_columns
 from stoker._metrics.record import Blame, Event, LoaderRecord, Period
 from stoker.report import screen
+from stoker.report.page import making
 from stoker.report.page.section import Remark
 from stoker.report.page.sections.occupied import occupied
 from stoker.report.page.stretch import around_worst, numbered
@@ -17,7 +18,7 @@ from stoker.report.recalled import recall
 from stoker.report.steps import batches
 from stoker.report.verdict import judge
 from tests.unit.records import MS, SECOND, loader, machine, run, steps, worker
-from tests.unit.test_report_sections import WAITS_S, charts, full, made
+from tests.unit.test_report_sections import WAITS_S, charts, check, full, made, material
 
 MIB = 1 << 20
 
@@ -205,3 +206,19 @@ def test_the_worst_stretch_of_a_run_is_not_a_batch_by_itself() -> None:
         each for each in charts(made("breakdown", run(full(periods=periods)))) if "course" in each.id
     )
     assert "30 % of that time" in course.summary
+
+
+@pytest.mark.parametrize("waits_s", [{("fetch", -1, "unknown"): 4.9}, {("start", -1, "start_up"): 4.9}])
+def test_a_loader_that_never_delivered_is_said_to_be_one(waits_s: dict[tuple[str, int, str], float]) -> None:
+    totals = {"steps": 0, "batches": 0, "rows": 0, "ready": 0, "first_batch_ns": None}
+    record = run(loader(waits_s, step_s=0, totals=totals), exit="SIGINT")
+    verdict = judge(record)
+    assert (
+        verdict.headline
+        == "The training loop waited 4.9 s for loader of Images (train.py:31), and no batch came."
+    )
+    assert [each.code for each in verdict.loaders[0].findings] == ["no-batch"]
+    text = screen.render(verdict)
+    assert "/proc" not in text
+    assert "0 batches" not in text
+    check(making.report(material(record)))

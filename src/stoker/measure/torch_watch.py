@@ -47,9 +47,11 @@ class Watch:
         page = self._account.recorder.page
         if page is not None:
             page.words[ASKED_NS] = 0
-        if isinstance(error, StopIteration):
-            self._account.recorder.stopped(self._asked_ns, _clock(), self._tape.given_ns)
-        else:
+        ended = isinstance(error, StopIteration)
+        given_ns = self._tape.given_ns
+        if self._asked_ns > given_ns:  # else the error was given in place of a batch
+            self._account.recorder.stopped(self._asked_ns, _clock(), given_ns, ended=ended)
+        if not ended:
             self._account.event("worker_died" if self._has_dead() else "error", _in_short(error))
 
     def _waits(self, since_ns: int) -> None:

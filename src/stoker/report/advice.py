@@ -11,7 +11,7 @@ from stoker._metrics.causes import Causes
 from stoker._metrics.record import LoaderRecord, Machine
 from stoker.report.case import Case, more_workers
 from stoker.report.cpu_advice import bandwidth, compute, gil, starved
-from stoker.report.finding import Finding, Gain, counted
+from stoker.report.finding import Finding, Gain, counted, duration
 from stoker.report.loader_advice import head_of_line, parent, slow_worker, start_up, switch
 
 
@@ -20,6 +20,8 @@ def findings(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[Fi
     case = Case(loader, machine, causes)
     if causes.severity == "none" or causes.cause is None:
         return tuple(_fine(case))
+    if not loader.totals.steps and not loader.totals.worker_deaths:
+        return (_no_batch(case),)
     found_all = _BY_CAUSE[causes.cause](case)
     if causes.cause in ("io", "compute", "head_of_line") and causes.told("slow_worker") is not None:
         found_all.insert(0, slow_worker(case))
@@ -58,6 +60,16 @@ def _fine(case: Case) -> list[Finding]:
             ),
         )
     return found
+
+
+def _no_batch(case: Case) -> Finding:
+    """For a loader that was waited for in vain: nothing can be said of its pace."""
+    return case.finding(
+        "no-batch",
+        f"{duration(case.causes.wait_ns / 1e9)} of waiting, and not one batch",
+        "Find out where its first samples hang or what they wait for: stoker doctor tries them one by one, with the Python stack "
+        "of one that hangs.",
+    )
 
 
 def _io(case: Case) -> list[Finding]:

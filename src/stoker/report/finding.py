@@ -22,6 +22,7 @@ CODES = {
     "memory-bandwidth": "workers wait for memory",
     "cpu-quota": "the cgroup's quota is used up",
     "cpu-neighbours": "other processes have the CPUs",
+    "no-batch": "not one batch came",
     "dying-workers": "workers died while they were waited for",
     "slow-worker": "one worker takes much longer than the others",
     "slow-samples": "few samples take much longer than the others",

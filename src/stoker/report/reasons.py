@@ -57,6 +57,8 @@ def sentence(loader: LoaderRecord, causes: Causes) -> str:
     """The verdict in one sentence: which loader, how much, which cause."""
     if causes.stall is None:
         return f"{title(loader)} was asked for nothing that took time."
+    if not loader.totals.steps and not loader.totals.worker_deaths:
+        return f"The training loop waited {duration(causes.wait_ns / 1e9)} for {title(loader)}, and no batch came."
     if causes.severity == "none":
         text = f"Data is not the problem: the training loop waits {causes.stall:.1%} of the time for {title(loader)}"
         return f"{text}, but shares Python's lock with it." if causes.told("gil_held") else f"{text}."
@@ -116,6 +118,8 @@ def why(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[str, ..
 
 def evidence(loader: LoaderRecord, causes: Causes) -> tuple[str, ...]:
     """Measured lines, those that settled the cause first, and what was missing."""
+    if not loader.totals.steps:
+        return ()
     about = _ABOUT.get(causes.cause or "", ())
     told = [each for each in causes.evidence if each.code in about]
     lines = [_first_upper(each.text) for each in sorted(told, key=lambda each: about.index(each.code))]

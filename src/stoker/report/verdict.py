@@ -84,7 +84,7 @@ def judge(record: RunRecord, *, price_per_hour: float | None = None, watts: floa
         else "No DataLoader handed out a batch: there is nothing to say about data."
     )
     notes = _notes(record)
-    if found and found[0].steps < _FEW_STEPS:
+    if found and 0 < found[0].steps < _FEW_STEPS:
         notes.append(f"That is of {counted(found[0].steps, 'batch', 'batches')}: too few to count on.")
     return Verdict(headline, tuple(found), _cost(found, price_per_hour, watts), tuple(notes))
 
