@@ -21,6 +21,9 @@ _ROOT_PAGES = {
 }
 """By their names in the repository: what they are called in the site. The README's place is taken by the site's own front page."""
 
+_BEHIND = ("adr/", "architecture.md", "changelog.md", "examples.md")
+"""Pages that have all words and are seldom what somebody searches for: guides and findings come first."""
+
 _TO_DOCS = re.compile(r"(\]\()docs/")
 _TO_ROOT = re.compile(rf"(\]\((?:\.\./)+)({'|'.join(map(re.escape, _ROOT_PAGES))})")
 _FOR_TESTS = re.compile(r"^<!-- setup\n.*?^-->\n", re.MULTILINE | re.DOTALL)
@@ -47,6 +50,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """``../ARCHITECTURE.md``, which is right in the repository, becomes ``architecture.md``; what is for the tests alone goes."""
+    if page.file.src_uri.startswith(_BEHIND):
+        page.meta.setdefault("search", {"boost": 0.01})
     markdown = _FOR_TESTS.sub("", markdown)
     up = "../" * page.file.src_uri.count("/")
     return _TO_ROOT.sub(lambda found: f"]({up}{_ROOT_PAGES[found[2]]}", markdown)
