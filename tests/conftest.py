@@ -22,6 +22,9 @@ from hypothesis import HealthCheck, settings
 # they sleep, which was a quarter of all that the tests computed. They still start, but sleep at once. Read when numpy is imported.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
+# Two test processes share the cores: a thread of OpenMP that spins while it waits takes them from the one that it waits for.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 pytest.register_assert_rewrite("stoker.testing")
 
 from stoker.testing import holdings, leaks_since  # noqa: E402

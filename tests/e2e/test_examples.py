@@ -133,17 +133,18 @@ BOUND_S = 100
 def started(
     folder: Path, name: str, *arguments: str, launcher: tuple[str, ...] = ()
 ) -> subprocess.Popen[str]:
-    """An example that was copied into a folder, where nothing else is, and is run there."""
+    """An example, copied into a folder where nothing else is, and run there: in a warm interpreter, or by a launcher."""
     shutil.copy(warm.ROOT / "examples" / name, folder)
-    return subprocess.Popen(
-        [sys.executable, *launcher, name, *arguments],
-        cwd=folder,
-        env=warm.environment(STOKER_PROFILES="off"),
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    options: dict[str, Any] = {
+        "cwd": folder,
+        "env": warm.environment(STOKER_PROFILES="off"),
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "start_new_session": True,
+    }
+    if not launcher:
+        return warm.Popen([name, *arguments], **options)
+    return subprocess.Popen([sys.executable, *launcher, name, *arguments], text=True, **options)
 
 
 def ended(process: subprocess.Popen[str], code: int = 0) -> str:
@@ -162,6 +163,7 @@ def percents(said: str) -> list[float]:
     return [float(each) for each in re.findall(r"([\d.]+)%", said)]
 
 
+@pytest.mark.usefixtures("warm_scripts")
 def test_image_classification(tmp_path: Path) -> None:
     said = ended(started(tmp_path, "image_classification.py", "--pictures", "320", "--epochs", "3"))
     before, *epochs = percents(said)
@@ -171,6 +173,7 @@ def test_image_classification(tmp_path: Path) -> None:
     assert "check: 8 batches" in said
 
 
+@pytest.mark.usefixtures("warm_scripts")
 def test_ragged_text(tmp_path: Path) -> None:
     said = ended(started(tmp_path, "ragged_text.py", "--texts", "900", "--epochs", "2"))
     shuffled, like_to_like, *epochs = percents(said)
@@ -179,6 +182,7 @@ def test_ragged_text(tmp_path: Path) -> None:
     assert said.count("of 900 texts") == 2
 
 
+@pytest.mark.usefixtures("warm_scripts")
 def test_iterable_shards(tmp_path: Path) -> None:
     said = ended(started(tmp_path, "iterable_shards.py", "--shards", "4", "--lines", "50"))
     assert "not shared out: 484 lines, 242 of 242 different ones, each 2 times" in said
@@ -196,6 +200,7 @@ def test_ddp_torchrun(tmp_path: Path) -> None:
     assert said.count("weights and gradients are the same on all ranks") == 4
 
 
+@pytest.mark.usefixtures("warm_scripts")
 def test_resume_after_kill(tmp_path: Path) -> None:
     """All three at once: the one that is killed and goes on, and one that never was stopped."""
     few = ("--samples", "320", "--epochs", "2")

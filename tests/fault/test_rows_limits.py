@@ -40,7 +40,7 @@ LARGE_BATCHES = """
             for number, batch in enumerate(kept):
                 images = batch["images"] if collate_fn else batch
                 assert images.shape == (8, 3 << 20)
-                assert (images == torch.arange(8 * number, 8 * number + 8)[:, None]).all()
+                assert (images == torch.arange(8 * number, 8 * number + 8, dtype=torch.uint8)[:, None]).all()
             print(len(kept))
 """
 
