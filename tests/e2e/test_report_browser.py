@@ -220,6 +220,22 @@ def test_a_page_is_whole_on_a_desk_in_both_themes(made: Page, two: Page) -> None
     assert made.locator(".chart").count() == 5
 
 
+def test_legends_are_whole_in_the_hand(browser: Browser, tmp_path: Path) -> None:
+    """They begin right of the names, so that there is less room for them than for the chart."""
+    causes = ("io", "compute", "starved", "start_up")
+    waits = {("fetch", place, cause): 0.2 for place in (0, 1) for cause in causes} | {
+        ("open", -1, "parent"): 0.3
+    }
+    record = records.run(records.loader(waits, steps=records.steps(60)))
+    path = tmp_path / "legends.html"
+    path.write_text(html.render(making.report(Material((run("legends", record),)))))
+    cut = """() => [...document.querySelectorAll('.chart svg')].flatMap((svg) => [...svg.querySelectorAll('.role-legend text')]
+        .filter((text) => text.getBoundingClientRect().right > svg.getBoundingClientRect().right + 1)
+        .map((text) => `${svg.closest('.chart').id}: ${text.textContent}`))"""
+    with visit(browser, path, width=WIDTHS[0]) as page:
+        assert page.evaluate(cut) == []
+
+
 def test_hovering_a_mark_tells_its_values(made: Page) -> None:
     bars = made.locator("#bars [class*='role-mark'] path")
     told = []

@@ -222,3 +222,15 @@ def test_a_loader_that_never_delivered_is_said_to_be_one(waits_s: dict[tuple[str
     assert "/proc" not in text
     assert "0 batches" not in text
     check(making.report(material(record)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "middle", "severity"),
+    [(True, 0.98, "high"), (True, 0.1, "moderate"), (True, None, "low"), (False, 0.98, "none")],
+)
+def test_a_tuning_that_says_what_to_change_is_not_headed_nothing_to_change(
+    changed: bool, middle: float | None, severity: str
+) -> None:
+    tuning = {"verdict": "Take 8 workers.", "changed": changed, "gain": {"middle": middle}}
+    report = making.report(material(tunings=(tuning,)))
+    assert report.severity == severity

@@ -10,10 +10,17 @@ const names = (spec) => {
   return [...domains.filter(Array.isArray).flat().map(String), ...Object.entries(spec).flatMap(([key, each]) => (key === "data" ? [] : names(each)))];
 };
 
+// Names at the left take their room from the legends above, which begin where the bars do.
+const margin = (spec, width) => {
+  const fields = [spec, ...(spec.layer ?? [])].map((each) => each.encoding?.y).filter((each) => each?.type === "nominal").map((each) => each.field);
+  const texts = fields.flatMap((field) => (spec.data?.values ?? []).map((each) => String(each[field] ?? "")));
+  return Math.min(0.45 * width, 6.4 * Math.max(0, ...texts.map((each) => each.length)));
+};
+
 // What depends on the width that there is: legends in fewer columns, shorter labels and fewer ticks on a phone.
 const fitted = (spec, width) => {
   const longest = Math.max(0, ...names(spec).map((each) => each.length)) || 16;
-  const columns = Math.max(1, Math.floor((width - 40) / (6.4 * Math.min(longest, 36) + 24)));
+  const columns = Math.max(1, Math.floor((width - 40 - margin(spec, width)) / (6.4 * Math.min(longest, 36) + 24)));
   return {
     ...config,
     axisX: { labelSeparation: 8, ...(width < NARROW ? { titleAnchor: "end" } : {}) },

@@ -83,6 +83,7 @@ def _severity(material: Material) -> str:
     """The worst of what is said."""
     found = [run.verdict.loaders[0].causes.severity for run in material.runs if run.verdict.loaders]
     found += [str(each.get("worst")) for each in material.diagnoses]
+    found += map(verdict.of_tuning, material.tunings)
     if material.traces is not None:
         found.append(material.traces.severity)
     return max((each for each in found if each in SEVERITIES), key=SEVERITIES.index, default="none")

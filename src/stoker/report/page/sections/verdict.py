@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from stoker._metrics.record import LoaderRecord
+from stoker._metrics.thresholds import HIGH, MODERATE
 from stoker.report import reasons
 from stoker.report.page.material import Material, Run
 from stoker.report.page.section import Beside, Part, Prose, Remark, Section, Table
@@ -110,19 +111,31 @@ def _column(loader: LoaderRecord, verdict: LoaderVerdict) -> dict[str, str]:
 def _tuning(tuning: dict[str, Any]) -> Remark:
     """What the tuner recommends."""
     why, warnings = _sentences(tuning.get("why")), _sentences(tuning.get("warnings"))
-    gain = tuning.get("gain")
-    share = gain.get("middle") if isinstance(gain, dict) else None
+    share = _gain(tuning)
     return Remark(
         code="tuning",
-        severity="low" if tuning.get("changed") else "none",
+        severity=of_tuning(tuning),
         title=cut(str(tuning.get("verdict") or f"A tuning of {tuning.get('target')}"), 400),
         evidence=why,
         advice=warnings,
         edit=_edit(tuning.get("edit")),
-        gain=f"about −{share:.0%} of the step's time"
-        if isinstance(share, int | float) and 0 < share <= 1
-        else None,
+        gain=f"about −{share:.0%} of the step's time" if share is not None else None,
     )
+
+
+def of_tuning(tuning: dict[str, Any]) -> str:
+    """How bad it is to leave things as they were: what a change gains was waiting."""
+    if not tuning.get("changed"):
+        return "none"
+    share = _gain(tuning) or 0.0
+    return "low" if share < MODERATE else "moderate" if share < HIGH else "high"
+
+
+def _gain(tuning: dict[str, Any]) -> float | None:
+    """Of the step's time; None: not told, or there is none."""
+    gain = tuning.get("gain")
+    share = gain.get("middle") if isinstance(gain, dict) else None
+    return float(share) if isinstance(share, int | float) and 0 < share <= 1 else None
 
 
 def _sentences(value: Any) -> str:
