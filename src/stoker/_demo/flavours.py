@@ -97,7 +97,7 @@ class Decoding:
         try:
             import PIL.Image  # noqa: F401
         except ImportError:
-            raise FlavourMissing("Pillow is not installed: pip install pillow, or stoker[demo]") from None
+            raise FlavourMissing("Pillow is not installed: pip install pillow") from None
         self._length = length
         self._files = [_jpeg(_FIRST_SIDE, seed=0)]
         took_s = trial(lambda: self[0])

@@ -86,7 +86,8 @@ def _facts(check: Check) -> list[str]:
         rows.append(("looks at", "; ".join(FACTS[name] for name in check.needs)))
     rows.append(("stoker's loader", f"prevents it. {check.prevented}" if check.prevented else "has it, too"))
     if check.rows:
-        rows.append(("known failures", f'{", ".join(map(str, check.rows))} (`grep -rn "Row N" tests/fault`)'))
+        which = f"row{'s' * (len(check.rows) > 1)} {', '.join(map(str, check.rows))}"
+        rows.append(("tested", f"in `tests/fault`, as {which} of the failures that the project began with"))
     return ["| | |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows)]
 
 

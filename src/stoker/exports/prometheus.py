@@ -1,4 +1,4 @@
-"""Every live loader of this process as Prometheus metrics, through prometheus_client. ``pip install 'stoker[prometheus]'``.
+"""Every live loader of this process as Prometheus metrics, through prometheus_client. ``pip install prometheus-client``.
 
     from stoker.exports import prometheus
     prometheus.serve(9464)
@@ -28,7 +28,7 @@ try:
     from prometheus_client.registry import Collector as _Base
 except ImportError as error:
     raise ImportError(
-        "stoker.exports.prometheus needs prometheus_client: pip install 'stoker[prometheus]'"
+        "stoker.exports.prometheus needs prometheus_client: pip install prometheus-client"
     ) from error
 
 _WEIGH_S = 15.0

@@ -1,4 +1,4 @@
-"""What a loader did since it was last asked, as TensorBoard scalars. ``pip install 'stoker[tensorboard]'``.
+"""What a loader did since it was last asked, as TensorBoard scalars. ``pip install tensorboard``.
 
     from stoker.exports import tensorboard
     for step, batch in enumerate(loader):
@@ -32,7 +32,7 @@ def log(writer: Any, loader: DataLoader[Any], step: int, *, prefix: str = "stoke
     add = getattr(writer, "add_scalar", None)
     if add is None:
         raise TypeError(
-            f"log() writes to torch.utils.tensorboard's SummaryWriter (pip install 'stoker[tensorboard]'), or to anything with "
+            f"log() writes to torch.utils.tensorboard's SummaryWriter (pip install tensorboard), or to anything with "
             f"add_scalar, and not to a {type(writer).__name__}"
         )
     recorder = loader._observer()
