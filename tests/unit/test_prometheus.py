@@ -157,7 +157,7 @@ def test_it_is_served_until_it_is_closed_and_forked_children_let_go_of_the_port(
 def test_without_the_client_the_way_to_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.delitem(sys.modules, "stoker.exports.prometheus")
-    with pytest.raises(ImportError, match=r"pip install 'pip install prometheus-client'"):
+    with pytest.raises(ImportError, match=r"pip install prometheus-client"):
         importlib.import_module("stoker.exports.prometheus")
 
 
