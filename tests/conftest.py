@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # numpy's OpenBLAS stops its threads before every fork and starts them again behind it; new ones spin for some milliseconds before
-# they sleep, which was a quarter of all that the tests computed. They still start, but sleep at once. Read when numpy is imported.
+# they sleep: a quarter of the CPU time of two files that fork a lot. They still start, but sleep at once. Read by numpy's import.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 # Two test processes share the cores: a thread of OpenMP that spins while it waits takes them from the one that it waits for.
