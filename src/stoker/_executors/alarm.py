@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from types import FrameType
@@ -39,14 +40,12 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     One function and no context manager: an alarm at the door of ``__exit__`` would keep its end from being reached.
     """
     armed = True
-    patience = int(_AGAIN_S / _SOON_S)
+    patient_until_s = time.monotonic() + seconds + _AGAIN_S  # by the clock: a timer of a millisecond may take ten
 
     def ring(number: int, frame: FrameType | None) -> None:
-        nonlocal patience
         if not armed:  # the signal may be handled only after the work has ended
             return
-        if patience > 0 and _cleaning_up(frame):
-            patience -= 1
+        if time.monotonic() < patient_until_s and _cleaning_up(frame):
             signal.setitimer(signal.ITIMER_REAL, _SOON_S, max(seconds, _AGAIN_S))
             return
         raise TimeUp
