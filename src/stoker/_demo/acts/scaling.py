@@ -22,6 +22,8 @@ _ROW_S = {"sleep": 2e-3, "jpeg": 2e-3, "python": 2e-3, "stragglers": 0.5e-3}
 _MOST_COUNTS = 6
 _ROUNDS = (1, 3)
 """Quick, and whole."""
+_AGAIN = 2
+"""So often a point is measured again because others disturbed it: some are disturbed whenever they are measured."""
 _WINDOW_S = (0.12, 0.6)
 """Shortest and longest count."""
 _SETTLE_S = (0.15, 0.25)
@@ -102,7 +104,7 @@ def counts(cpus: int, *, quick: bool, available_bytes: int | None = None) -> lis
 
 
 def _rounds(stage: Stage, made: dict[str, Any], found: dict[str, dict[str, Any]], counted: list[int]) -> int:
-    """Measure until every point has its good rounds, or the budget is spent; how many all points have."""
+    """Measure until every point has its good rounds, or was tried often enough, or the budget is spent; how many all have."""
     from stoker._demo import flavours
 
     began = time.monotonic()
@@ -110,7 +112,7 @@ def _rounds(stage: Stage, made: dict[str, Any], found: dict[str, dict[str, Any]]
     turns = {(workers, name): 0 for workers in counted for name in made}
     good = dict.fromkeys(turns, 0)
     overhead_s = 0.1 + settle_s
-    while due := [turn for turn in turns if good[turn] < wanted]:
+    while due := [turn for turn in turns if good[turn] < wanted and turns[turn] < wanted + _AGAIN]:
         # Whoever was disturbed is measured again before the others get another round.
         workers, name = min(due, key=lambda turn: (good[turn], turns[turn]))
         spent_s = time.monotonic() - began
