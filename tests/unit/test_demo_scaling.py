@@ -84,6 +84,12 @@ def test_nothing_is_concluded_from_luck() -> None:
     assert gains.compared(point) == "1.4×"
     point["stoker"]["rates"] = [0.7, 0.7]
     assert gains.compared(point) == "0.7×"
+    point["stoker"]["rates"] = [0.8, 0.8]
+    assert gains.compared(point) == "alike", "of two rounds"
+    point["stoker"]["rates"] = [1.4]
+    assert gains.compared(point) == "alike", "of one"
+    point["stoker"]["rates"] = [1.6]
+    assert gains.compared(point) == "1.6×"
 
 
 def test_rounds_that_others_disturbed_are_set_aside() -> None:

@@ -14,8 +14,8 @@ TORCH, STOKER = "torch", "stoker"
 LOADERS = (TORCH, STOKER)
 GOES_ON = 1.3
 """A curve that still gains so much behind the number of CPUs goes on; below, it has stopped."""
-_ALIKE = 0.1
-"""Two rates that differ by less are alike, whatever single rounds say."""
+_ALIKE = (0.5, 0.3, 0.1)
+"""Two rates that differ by less are alike: of one round, of two, of more. A CPU's own pace changes, and nobody tells."""
 _SAME = "alike"
 DISTURBED = 0.15
 """A share of the CPUs for others from which on a round is set aside, if there is a better one."""
@@ -74,7 +74,8 @@ def goes_on(flavour: dict[str, Any], cpus: int) -> bool | None:
 def compared(point: dict[str, Any]) -> str:
     """stoker's rate as many times torch's, unless there is no telling them apart: a little more or less, or both in turns."""
     found = pairs(point)
-    if abs(median(found) - 1) < _ALIKE or min(found) < 1 < max(found):
+    least = 1 + _ALIKE[min(len(found), len(_ALIKE)) - 1]
+    if 1 / least < median(found) < least or min(found) < 1 < max(found):
         return _SAME
     return f"{median(found):.1f}×"
 

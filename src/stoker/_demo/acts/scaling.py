@@ -16,7 +16,7 @@ from stoker._metrics.room import Gauge
 from stoker.report.page.section import Section
 
 TITLE = "Scaling"
-SECONDS = (10.0, 66.0)
+SECONDS = (10.0, 78.0)
 
 _ROW_S = {"sleep": 2e-3, "jpeg": 2e-3, "python": 2e-3, "stragglers": 0.5e-3}
 _MOST_COUNTS = 6
