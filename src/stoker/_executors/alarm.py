@@ -40,7 +40,8 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     One function and no context manager: an alarm at the door of ``__exit__`` would keep its end from being reached.
     """
     armed = True
-    patient_until_s = time.monotonic() + seconds + _AGAIN_S  # by the clock: a timer of a millisecond may take ten
+    # By the clock: a timer of a millisecond may take ten.
+    patient_until_s = time.monotonic() + seconds + _AGAIN_S
 
     def ring(number: int, frame: FrameType | None) -> None:
         if not armed:  # the signal may be handled only after the work has ended
