@@ -54,15 +54,8 @@ class Sleeping:
         return torch.full((16,), float(index))
 
 
-class Straggling:
+class Straggling(Sleeping):
     """Rows that wait a little, but for one in 61, which takes 100 times as long. ``row_s`` is that of the others."""
-
-    def __init__(self, row_s: float, length: int = ENDLESS) -> None:
-        self.row_s = row_s
-        self._length = length
-
-    def __len__(self) -> int:
-        return self._length
 
     def __getitem__(self, index: int) -> torch.Tensor:
         slow = index % STRAGGLER_EVERY == STRAGGLER_EVERY - 1
