@@ -60,6 +60,20 @@ def test_the_screen_has_a_table_and_says_who_is_faster() -> None:
     )
 
 
+def test_one_slow_point_does_not_bend_a_curve() -> None:
+    """Computing, where the point with as many workers as CPUs was disturbed by what nobody sees."""
+    slow = {"jpeg": {"torch": [1.0, 1.2, 1.9, 1.9], "stoker": [1.0, 1.3, 2.0, 1.9]}}
+    assert gains.bend(demos.scaling(slow, counts=(0, 2, 4, 8))) == "Past 2 CPUs jpeg gains no more."
+    assert (
+        gains.bend(demos.scaling(slow, counts=(0, 2, 4, 8), cpus=8))
+        == "More workers than 8 CPUs were not tried."
+    )
+    assert (
+        gains.bend(demos.scaling(slow, counts=(0, 2, 4, 8), cpus=16))
+        == "More workers than 16 CPUs were not tried."
+    )
+
+
 def test_it_says_so_where_torch_is_faster() -> None:
     slower = {"sleep": {"torch": [1.0, 2.0, 8.0], "stoker": [1.0, 2.0, 4.0]}}
     assert gains.lines(demos.scaling(slower))[-1] == "stoker to torch: 0.5× sleep."

@@ -63,12 +63,16 @@ def ratio(point: dict[str, Any]) -> float:
 
 
 def goes_on(flavour: dict[str, Any], cpus: int) -> bool | None:
-    """Whether workers beyond the number of CPUs still gain, in the mean of both loaders; None: not measured."""
-    points = {each["workers"]: each for each in flavour["points"]}
-    last = flavour["points"][-1]
-    if cpus not in points or last["workers"] <= cpus:
+    """Whether workers beyond the number of CPUs still gain, in the mean of both loaders; None: not measured.
+
+    The last point is held against the best before it, from as many workers as CPUs on: one that was slow by chance would prove it.
+    """
+    points = [each for each in flavour["points"] if each["workers"] >= cpus]
+    if len(points) < 2 or points[0]["workers"] != cpus:
         return None
-    return fmean(gain(flavour, last, kind) / gain(flavour, points[cpus], kind) for kind in LOADERS) >= GOES_ON
+    *before, last = points
+    best = {kind: max(gain(flavour, each, kind) for each in before) for kind in LOADERS}
+    return fmean(gain(flavour, last, kind) / best[kind] for kind in LOADERS) >= GOES_ON
 
 
 def compared(point: dict[str, Any]) -> str:
