@@ -82,7 +82,7 @@ def caption(figures: dict[str, Any]) -> str:
     memory_gib = (machine["memory_bytes"] or 0) / (1 << 30)
     with_torch = f"torch {versions['torch']}, Python {versions['python']}, {versions['system']}"
     others = figures.get("others") or 0.0
-    busy = f"; other processes used {others:.0%} of the CPUs" if others >= _BUSY else ""
+    busy = f"; others had {others:.0%} of the CPUs" if others >= _BUSY else ""
     return f"stoker demo on {machine['usable']} CPUs, {memory_gib:.0f} GiB, {with_torch}; {day}{busy}"
 
 
