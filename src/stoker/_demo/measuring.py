@@ -59,6 +59,18 @@ def loader_of(kind: str, dataset: Any, workers: int, **more: Any) -> Iterator[An
         close(loader)
 
 
+def started(loader: Any) -> Iterator[Any]:
+    """``iter(loader)``, with Ctrl-C held back until it has returned.
+
+    torch's iterator prints a traceback from ``__del__`` when its constructor is interrupted.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return iter(loader)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def close(loader: Any) -> None:
     """End the workers of a loader, of either kind."""
     if isinstance(loader, stoker.DataLoader):
@@ -82,7 +94,7 @@ def stretch(kind: str, dataset: Any, workers: int, seconds: float, settle_s: flo
     """
     with loader_of(kind, dataset, workers) as loader:
         began = time.perf_counter()
-        batches = iter(loader)
+        batches = started(loader)
         next(batches)
         first_s = time.perf_counter() - began
         _settle(batches, 6 * workers, settle_s, settle_s + seconds)

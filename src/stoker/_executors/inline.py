@@ -17,6 +17,7 @@ from stoker._core.types import Receipt, Spans, Task
 from stoker._executors import alarm
 from stoker._executors.base import HEAP, Arrival, Sighting, Start, Weight
 from stoker._executors.making import carry_out
+from stoker._metrics.code_location import is_stoker
 from stoker._worker import trim
 from stoker._worker.maker import Maker, Watch
 from stoker._worker.meter import Meter
@@ -24,7 +25,6 @@ from stoker._worker.spec import Resume, WorkerSpec
 from stoker._worker.status import COLLATING, EPOCH, NO_ROW, PHASE, ROW, WORDS
 from stoker.errors import WorkerTimeout
 
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _FRAMES = 16
 
 
@@ -116,7 +116,7 @@ class InlineExecutor:
     def _timed_out(self, task: Task, up: alarm.TimeUp, timeout_s: float) -> WorkerTimeout:
         """What torch would say with workers. The stack of the code that took too long is in the text, as for a worker."""
         frames = traceback.extract_tb(up.__traceback__)[:-1]  # the last one is the alarm's own
-        users = next((at for at, frame in enumerate(frames) if not frame.filename.startswith(_PACKAGE)), 0)
+        users = next((at for at, frame in enumerate(frames) if not is_stoker(frame.filename)), 0)
         stack = [
             f'File "{frame.filename}", line {frame.lineno} in {frame.name}'
             for frame in reversed(frames[max(users, len(frames) - _FRAMES) :])
@@ -173,6 +173,4 @@ def _withdrawn(task: Task) -> Arrival:
 def _cut_a_generator(up: alarm.TimeUp) -> bool:
     """Whether the alarm went through a generator of the user's."""
     codes = [frame.f_code for frame, _ in traceback.walk_tb(up.__traceback__)]
-    return any(
-        code.co_flags & inspect.CO_GENERATOR for code in codes if not code.co_filename.startswith(_PACKAGE)
-    )
+    return any(code.co_flags & inspect.CO_GENERATOR for code in codes if not is_stoker(code.co_filename))

@@ -7,7 +7,6 @@ for OpenCV's, of which every thread has its own.
 from __future__ import annotations
 
 import errno
-import os
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from stoker._core import messages as m
 from stoker._core.types import Receipt, Spans, Task
 from stoker._executors.base import HEAP, Arrival, Sighting, Start, Weight
 from stoker._executors.making import carry_out
+from stoker._metrics.code_location import is_stoker
 from stoker._worker import collate, context, trim
 from stoker._worker.maker import Maker, Watch
 from stoker._worker.meter import Meter
@@ -48,7 +48,6 @@ from stoker._worker.status import (
 from stoker.errors import coded
 
 CLOSE_S = 1.5
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 class ThreadHandle:
@@ -180,7 +179,7 @@ class ThreadExecutor:
             return ["(its thread has ended)"]
         users: list[str] = []
         for each in reversed(traceback.extract_stack(frame)):
-            if users and each.filename.startswith(_PACKAGE):  # from here on down it is always the same
+            if users and is_stoker(each.filename):  # from here on down it is always the same
                 break
             users.append(f'File "{each.filename}", line {each.lineno} in {each.name}')
         return users

@@ -7,11 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
-_OURS = tuple(
-    os.path.join(os.path.dirname(os.path.abspath(path)), "")
-    for path in (os.path.dirname(__file__), np.__file__)
-)
-_STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
+from stoker._metrics.code_location import is_standard, is_stoker
+
+_NUMPY = os.path.join(os.path.dirname(os.path.abspath(np.__file__)), "")
 
 
 class Idle(Protocol):
@@ -30,7 +28,7 @@ def is_ours(error: BaseException) -> bool:
     trace = error.__traceback__
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
-        if not path.startswith(_OURS) and (not path.startswith(_STANDARD) or "-packages" in path):
+        if not (is_stoker(path) or is_standard(path) or path.startswith(_NUMPY)):
             return False
         trace = trace.tb_next
     return True

@@ -6,9 +6,8 @@ import os
 import sys
 from types import FrameType
 
-_STOKER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-_STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
-_PACKAGES = f"-packages{os.sep}"
+from stoker._metrics.code_location import is_installed, is_library, is_stoker
+
 _TORCH = f"{os.sep}torch{os.sep}"
 _MOST_FRAMES = 64
 
@@ -23,7 +22,7 @@ def site(depth: int = 1) -> str | None:
     if found is None:
         return None
     path, line = found
-    return f"{os.path.basename(path) if _PACKAGES in path else _short(path)}:{line}"
+    return f"{os.path.basename(path) if is_installed(path) else _short(path)}:{line}"
 
 
 def place(depth: int = 1) -> tuple[str, int] | None:
@@ -34,11 +33,9 @@ def place(depth: int = 1) -> tuple[str, int] | None:
         if frame is None:
             break
         path = frame.f_code.co_filename
-        if path.startswith((_STOKER, "<frozen")):
-            pass
-        elif _PACKAGES not in path and not path.startswith(_STANDARD):
+        if not is_library(path):
             return path, frame.f_lineno
-        elif library is None and _PACKAGES in path and _TORCH not in path:
+        if library is None and is_installed(path) and not is_stoker(path) and _TORCH not in path:
             library = path, frame.f_lineno
         frame = frame.f_back
     return library

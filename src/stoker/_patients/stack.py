@@ -9,16 +9,14 @@ import signal
 from collections.abc import Iterable
 from contextlib import suppress
 
-import stoker
-from stoker._patients.target import is_library
+from stoker._metrics.code_location import PACKAGE, is_library, is_stoker
 from stoker._worker import stacks
 
 _FRAME = re.compile(r'\s+File "(.+)", line (\d+|\?\?\?) in (.+)')
 _FRAMES = 8
 _PATIENCE_S = 0.5
 _STEP_S = 0.01
-_OURS = os.path.join(os.path.dirname(os.path.abspath(stoker.__file__)), "")
-_TOOLS = tuple(os.path.join(_OURS, each, "") for each in ("_doctor", "_patients", "_tune"))
+_TOOLS = tuple(os.path.join(PACKAGE, each, "") for each in ("_doctor", "_patients", "_tune"))
 
 
 def forget(page_fd: int) -> None:
@@ -87,7 +85,7 @@ def _is_users(frame: tuple[str, str, str]) -> bool:
 
 
 def _shown(frames: list[tuple[str, str, str]]) -> str:
-    kept = [each for each in frames if not each[0].startswith((_OURS, "<frozen"))]
+    kept = [each for each in frames if not is_stoker(each[0]) and not each[0].startswith("<frozen")]
     while kept and not _is_users(kept[0]) and any(map(_is_users, kept)):
         kept.pop(0)
     return "\n".join(f'  File "{path}", line {line}, in {name}' for path, line, name in kept[-_FRAMES:])

@@ -13,15 +13,13 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-import stoker
+from stoker._metrics.code_location import PACKAGE, is_library
 from stoker._metrics.site import place
 from stoker._patients.subject import ARGUMENTS, ASSUMED_BATCH, ASSUMED_WORKERS, Subject
 from stoker.errors import TargetError
 
 _FRAMES = 6
-_OURS = os.path.join(os.path.dirname(os.path.abspath(stoker.__file__)), "")
-_TOOLS = tuple(os.path.join(_OURS, each, "") for each in ("_doctor", "_patients", "_tune"))
-_STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
+_TOOLS = tuple(os.path.join(PACKAGE, each, "") for each in ("_doctor", "_patients", "_tune"))
 
 
 def load(text: str, *, batch_size: int | None = None, num_workers: int | None = None) -> Subject:
@@ -266,8 +264,3 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except Exception as trouble:
         return f"(its text cannot be had: __str__ raised {type(trouble).__name__})"
-
-
-def is_library(path: str) -> bool:
-    """Whether a file is installed, comes with Python, or is ours."""
-    return path.startswith((_OURS, _STANDARD, "<frozen")) or f"-packages{os.sep}" in path

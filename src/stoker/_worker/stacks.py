@@ -15,6 +15,9 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
+from stoker._metrics.code_location import PACKAGE
+
+_WORKER = os.path.join(PACKAGE, "_worker", "")
 _REGION_BYTES = 1 << 20
 _ENOUGH_BYTES = _REGION_BYTES // 2
 _FRAMES = 16
@@ -133,7 +136,7 @@ def _cut(frames: list[str]) -> list[str]:
 
 def _is_ours(line: str, file: str = "") -> bool:
     """Whether this frame is the worker's own code: from there on down the stack is always the same."""
-    return f"stoker{os.sep}_worker{os.sep}{file}" in line
+    return os.path.join(_WORKER, file) in line
 
 
 def _left(status_fd: int, worker: int) -> bytes:

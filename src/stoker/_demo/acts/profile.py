@@ -92,7 +92,7 @@ def _waiting(record: dict[str, Any]) -> float:
 
 def _recorded(kind: str, dataset: Any, steps: int, folder: Path, tell: Any) -> RunRecord:
     """One run, recorded in a folder of its own."""
-    from stoker._demo.measuring import TORCH, loader_of
+    from stoker._demo.measuring import TORCH, loader_of, started
     from stoker.measure import torch_loader
 
     folder.mkdir()
@@ -103,7 +103,7 @@ def _recorded(kind: str, dataset: Any, steps: int, folder: Path, tell: Any) -> R
             torch_loader.install()
         try:
             with loader_of(kind, dataset, _WORKERS) as loader:
-                for number, _ in enumerate(loader):
+                for number, _ in enumerate(started(loader)):
                     time.sleep(_STEP_S)
                     if number % 20 == 0:
                         tell(number / steps)

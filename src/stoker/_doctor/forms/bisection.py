@@ -12,7 +12,7 @@ from stoker._doctor.bisection.procedure import Trial
 from stoker._doctor.catalogue import check_of
 from stoker._doctor.facts.trial import Outcome
 from stoker._doctor.forms.data import plain
-from stoker._patients.target import is_library
+from stoker._metrics.code_location import is_library
 from stoker._screen import COLOURS, MARGIN, WIDEST, Line, section
 
 _VERSION = 1

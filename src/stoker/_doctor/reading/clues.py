@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from stoker._doctor.reading.logs import Log
+from stoker._metrics.code_location import is_stoker
 
 _NEAR_CHARS = 6000
 _CLUES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -41,7 +42,7 @@ _FRAME = re.compile(
 )
 _LIBRARY = re.compile(
     r"site-packages|dist-packages|[\\/]lib[\\/]python\d|[\\/]Lib[\\/](?:multiprocessing|threading|runpy|importlib)|^<frozen|^<string>"
-    r"|[\\/]stoker[\\/]|\.pyx$|python\d?\.\d+\.zip|[\\/]torch[\\/](?:utils|nn|_|multiprocessing)|[\\/]multiprocessing[\\/]"
+    r"|[\\/]stoker[\\/]_\w+[\\/]|\.pyx$|python\d?\.\d+\.zip|[\\/]torch[\\/](?:utils|nn|_|multiprocessing)|[\\/]multiprocessing[\\/]"
 )
 _WINDOWS = re.compile(r'File "[A-Za-z]:\\|\[WinError \d|popen_spawn_win32|\.dll\b')
 _MAC = re.compile(r'File "/(?:Users|opt/homebrew|Library)/|\.dylib\b|objc\[\d+\]')
@@ -70,7 +71,7 @@ def gather(log: Log, place: int) -> dict[str, str]:
 
 def user_frame(text: str, place: int) -> str:
     """The innermost frame in the user's own files: of the traceback below ``place`` if there is one, else of the one above."""
-    own = [match for match in _FRAME.finditer(text) if not _LIBRARY.search(match[1] or match["file"] or "")]
+    own = [match for match in _FRAME.finditer(text) if not _is_library(match[1] or match["file"] or "")]
     below = [match for match in own if match.start() > place]
     if not own:
         return ""
@@ -80,6 +81,11 @@ def user_frame(text: str, place: int) -> str:
     where = f"{frame[1] or frame['file']}:{frame[2] or frame['at']}"
     name = (frame[3] or frame["name"] or "").strip()
     return f"{where} in {name}" if name else where
+
+
+def _is_library(path: str) -> bool:
+    """By the place of the file; a log from another machine goes by the shape of the path, private packages of ours included."""
+    return is_stoker(path) or _LIBRARY.search(path) is not None
 
 
 def foreign(text: str) -> str:

@@ -9,9 +9,9 @@ import types
 from typing import Any
 
 from stoker._core.tuning.setting import Setting
+from stoker._metrics.code_location import is_library
 from stoker._metrics.identity import dataset_key
 from stoker._patients.subject import Subject
-from stoker._patients.target import is_library
 from stoker._tune.facts.target import Target
 
 _KEYS = (
