@@ -31,7 +31,7 @@ format: setup  ## let ruff rewrite what it can
 	$(BIN)/ruff format $(CODE)
 
 docs: setup  ## the documentation as a site (site/), warnings are errors; the pages of checks are written from their files first
-	$(BIN)/python -m stoker._doctor.pages
+	$(BIN)/python -m stoker._tools.doctor.pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 browser:  ## install Chromium for the tests of the report, where it is missing

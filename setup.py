@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-PAGE = Path("stoker", "report", "page")
+RENDER = Path("stoker", "_tools", "render")
 
 
 class WithCharts(build_py):
@@ -15,13 +15,13 @@ class WithCharts(build_py):
     def run(self) -> None:
         super().run()
         if not self.editable_mode:
-            library = runpy.run_path(str(Path("src") / PAGE / "library.py"))
-            target = Path(self.build_lib) / PAGE / "vega.js"
+            library = runpy.run_path(str(Path("src") / RENDER / "chart_library.py"))
+            target = Path(self.build_lib) / RENDER / "vega.js"
             target.write_text(library["bundle"](), encoding="utf-8")
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         """With it, for those who remove what was installed."""
-        return [*super().get_outputs(include_bytecode), str(Path(self.build_lib) / PAGE / "vega.js")]
+        return [*super().get_outputs(include_bytecode), str(Path(self.build_lib) / RENDER / "vega.js")]
 
 
 setup(cmdclass={"build_py": WithCharts})

@@ -28,10 +28,10 @@ from benchmarks import surroundings
 from benchmarks.machine import LoadMark, cores
 from benchmarks.workloads import ROWS, Workload, loop, workloads
 from stoker import DataLoader
-from stoker._metrics import journal
-from stoker._metrics.causes import settle
-from stoker._metrics.contention import foreign_cpus
-from stoker._metrics.record import RunRecord
+from stoker._record import journal
+from stoker._record.causes.causes import settle
+from stoker._record.causes.contention import foreign_cpus
+from stoker._record.schema import RunRecord
 
 _PATIENCE_S = 30
 _CALM_S = 20.0
@@ -182,13 +182,13 @@ def _measured_torch(workload: Workload, target: Path) -> int:
     """The loop over torch's DataLoader, measured as ``stoker profile`` measures it."""
     from torch.utils.data import DataLoader as TorchLoader
 
-    from stoker.measure import torch_loader
+    from stoker._tools.profile.torch_loader import install
 
     os.environ["STOKER_RECORD"] = str(target)
-    torch_loader.install()
+    install.install()
     loader: Any = TorchLoader(workload.dataset, batch_size=ROWS, **workload.arguments)
     waited_ns = loop(workload, loader)
-    torch_loader.uninstall()
+    install.uninstall()
     return waited_ns
 
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 
-from stoker._doctor.explain import explain, explain_log
-from stoker._doctor.reading import logs
+from stoker._tools.doctor.explain import explain, explain_log
+from stoker._tools.doctor.reading import logs
 
 _FAILURE = "RuntimeError: DataLoader worker (pid 4024) is killed by signal: Killed. \n"
 _NASTY = {

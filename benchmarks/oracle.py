@@ -21,11 +21,11 @@ from torch.utils.data import DataLoader, Dataset
 
 import stoker
 from benchmarks.machine import cores
-from stoker._core.tuning.oracle import error_of
-from stoker._core.tuning.replay import replay_setting
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.work import Demand, Work
-from stoker._tune.instruments.made import made
+from stoker._runtime.simulation.predictions import error_of
+from stoker._runtime.simulation.replay import replay_setting
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand, Work
+from stoker._tools.tune.instruments.own_record import made
 
 _ROWS = 16
 _PERIOD = 64

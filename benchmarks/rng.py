@@ -9,9 +9,9 @@ import statistics
 import time
 from typing import Any
 
-from stoker._core.grid import row_ranges
-from stoker._worker.maker import Maker
-from stoker._worker.spec import Order, RngMode, WorkerSpec
+from stoker._runtime.protocol.worker_spec import Order, RngMode, WorkerSpec
+from stoker._runtime.scheduler.row_ranges import row_ranges
+from stoker._runtime.worker.batch_maker import Maker
 
 ROWS = 64
 _PAIRS = 1500

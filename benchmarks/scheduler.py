@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from stoker._core import messages as m
-from stoker._core.grid import row_ranges
-from stoker._core.policy import Policy
-from stoker._core.scheduler import Scheduler
-from stoker._core.slots import SlotTable
-from stoker._core.types import Receipt, Spans, Task, Ticket
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.policy import Policy
+from stoker._runtime.scheduler.row_ranges import row_ranges
+from stoker._runtime.scheduler.scheduler import Scheduler
+from stoker._runtime.scheduler.slots import SlotTable
+from stoker._runtime.scheduler.types import Receipt, Spans, Task, Ticket
 
 WORKERS = 4
 ROWS = 64

@@ -34,7 +34,7 @@ def index_us(repeats: int = 3) -> float:
 
 def access_us(count: int = 20_000, repeats: int = 5) -> float:
     """CPU µs for one element at a random position."""
-    from stoker._plan.permutation import Permutation
+    from stoker._runtime.plan.permutation import Permutation
 
     order = Permutation(SAMPLES, 0)
     runs_ns = []

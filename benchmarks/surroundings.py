@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.machine import cores
 from benchmarks.workloads import burn
-from stoker._metrics import cgroups
+from stoker._host import cgroups
 
 _PERIOD_US = 100_000
 _QUOTA_US = 33_000

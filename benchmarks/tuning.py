@@ -21,9 +21,9 @@ from typing import Any
 import stoker
 from benchmarks.machine import cores
 from benchmarks.tuning_reference import Course, Times, compute_grid, ratio, waiting_grid
-from stoker._core.tuning.point import Interval
-from stoker._core.tuning.setting import Setting
-from stoker._tune.result import Tuning
+from stoker._runtime.simulation.point import Interval
+from stoker._runtime.simulation.setting import Setting
+from stoker._tools.tune.result import Tuning
 
 _TARGETS = "benchmarks.tuning_targets"
 _GOOD, _FAIR = 1.05, 1.10

@@ -15,11 +15,11 @@ from statistics import median
 from typing import Any
 
 from benchmarks.machine import cores
-from stoker._core.tuning.block import Block
-from stoker._core.tuning.point import Interval
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.statistics import interval, spread
-from stoker._tune.visit import Lost, Visit
+from stoker._runtime.simulation.point import Interval
+from stoker._runtime.simulation.setting import Setting
+from stoker._tools.tune.model.block import Block
+from stoker._tools.tune.model.statistics import interval, spread
+from stoker._tools.tune.session import Lost, Visit
 
 BLOCK_S = 0.4
 LEAST = 4

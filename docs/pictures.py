@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stoker._demo import curves, programme, record
-from stoker._demo.acts import killed, memory
-from stoker.cli.asking import Lines
-from stoker.report.page import theme
-from stoker.report.page.section import Beside, Chart, Section
+from stoker._tools.demo import curves, record, runner
+from stoker._tools.demo.acts import killed, memory
+from stoker._tools.render import theme
+from stoker._tools.render.section import Beside, Chart, Section
+from stoker.cli.tune_options import Lines
 
 FOLDER = Path(__file__).parent / "pictures"
 FIGURES = FOLDER / "demo.json"
@@ -39,8 +39,8 @@ def main() -> None:
     source.add_argument("--record", type=Path, metavar="FILE", help="take what a demo wrote")
     options = parser.parse_args()
     if options.measure:
-        acts = {name: each for name, each in programme.known().items() if name in ACTS}
-        keep(programme.perform(acts, quick=False, tell=Lines().tell))
+        acts = {name: each for name, each in runner.known().items() if name in ACTS}
+        keep(runner.perform(acts, quick=False, tell=Lines().tell))
     elif options.record is not None:
         keep(json.loads(options.record.read_text(encoding="utf-8")))
     figures = record.checked(json.loads(FIGURES.read_text(encoding="utf-8")))

@@ -7,17 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stoker._doctor.examination import doctor as doctor
-    from stoker._doctor.explain import explain as explain
-    from stoker._plan.elastic import ElasticDistributedSampler as ElasticDistributedSampler
-    from stoker._share.arrays import SharedArray as SharedArray
-    from stoker._share.dicts import SharedDict as SharedDict
-    from stoker._share.lists import SharedList as SharedList
-    from stoker._share.lists import SharedTuple as SharedTuple
-    from stoker._share.sets import SharedSet as SharedSet
-    from stoker._share.walk import share as share
-    from stoker._tune.tuning import tune as tune
-    from stoker._worker.keyed import generator as generator
+    from stoker._runtime.plan.elastic_sampler import ElasticDistributedSampler as ElasticDistributedSampler
+    from stoker._runtime.worker.rng.per_sample import generator as generator
+    from stoker._sharing.containers.arrays import SharedArray as SharedArray
+    from stoker._sharing.containers.dicts import SharedDict as SharedDict
+    from stoker._sharing.containers.lists import SharedList as SharedList
+    from stoker._sharing.containers.lists import SharedTuple as SharedTuple
+    from stoker._sharing.containers.sets import SharedSet as SharedSet
+    from stoker._sharing.share import share as share
+    from stoker._tools.doctor.examination import doctor as doctor
+    from stoker._tools.doctor.explain import explain as explain
+    from stoker._tools.tune.tuning import tune as tune
     from stoker.loader import DataLoader as DataLoader
 
 __version__ = "0.1.0"
@@ -39,17 +39,17 @@ __all__ = [
 
 _HOMES = {
     "DataLoader": "stoker.loader",
-    "ElasticDistributedSampler": "stoker._plan.elastic",
-    "SharedArray": "stoker._share.arrays",
-    "SharedDict": "stoker._share.dicts",
-    "SharedList": "stoker._share.lists",
-    "SharedSet": "stoker._share.sets",
-    "SharedTuple": "stoker._share.lists",
-    "doctor": "stoker._doctor.examination",
-    "explain": "stoker._doctor.explain",
-    "generator": "stoker._worker.keyed",
-    "share": "stoker._share.walk",
-    "tune": "stoker._tune.tuning",
+    "ElasticDistributedSampler": "stoker._runtime.plan.elastic_sampler",
+    "SharedArray": "stoker._sharing.containers.arrays",
+    "SharedDict": "stoker._sharing.containers.dicts",
+    "SharedList": "stoker._sharing.containers.lists",
+    "SharedSet": "stoker._sharing.containers.sets",
+    "SharedTuple": "stoker._sharing.containers.lists",
+    "doctor": "stoker._tools.doctor.examination",
+    "explain": "stoker._tools.doctor.explain",
+    "generator": "stoker._runtime.worker.rng.per_sample",
+    "share": "stoker._sharing.share",
+    "tune": "stoker._tools.tune.tuning",
 }
 
 

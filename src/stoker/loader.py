@@ -14,22 +14,22 @@ import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 
 from stoker import options as opts
-from stoker._core.resume import parse
-from stoker._core.roster import Roster
-from stoker._engine import figures
-from stoker._engine.ahead import Ahead
-from stoker._engine.autopilot import Autopilot, begun
-from stoker._engine.bookmark import Bookmark
-from stoker._engine.iterator import StokerIter
-from stoker._engine.ledger import Ledger
-from stoker._engine.opening import stream_count
-from stoker._engine.outset import Outset, outset
-from stoker._engine.pool import Pool
-from stoker._engine.recording import attach, quiet_recorder, recorder_of
-from stoker._engine.relay import Lap, Relay
-from stoker._metrics.cpus import cpus
-from stoker._metrics.recorder import Recorder
-from stoker._metrics.site import site
+from stoker._host.cpus import cpus
+from stoker._record.call_site import site
+from stoker._record.live_objects import Roster
+from stoker._record.recorder import Recorder
+from stoker._runtime.autoscale.controller import Autopilot, begun
+from stoker._runtime.autoscale.initial_workers import Outset, outset
+from stoker._runtime.checkpoint.epoch_start import stream_count
+from stoker._runtime.checkpoint.loader_state import Bookmark
+from stoker._runtime.checkpoint.state_format import parse
+from stoker._runtime.engine import memory_stats
+from stoker._runtime.engine.epoch_prefetch import Lap, Relay
+from stoker._runtime.engine.iterator import StokerIter
+from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.engine.pool import Pool
+from stoker._runtime.engine.prefetched_epoch import Ahead
+from stoker._runtime.engine.step_writer import attach, quiet_recorder, recorder_of
 from stoker.errors import coded
 
 T_co = TypeVar("T_co", covariant=True)
@@ -318,7 +318,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """
         recorder = self._observer()
         record = None if recorder is None else recorder.record().as_dict()
-        memory = figures.memory(self._pools())
+        memory = memory_stats.memory(self._pools())
         return {**self._accounts().stats(), "memory": memory, "record": record, "tuning": self._tuning()}
 
     def _tuning(self) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 from torch.utils.data.datapipes.iter import IterableWrapper
 
-from stoker.measure import torch_loader
+from stoker._tools.profile.torch_loader import install
 from tests.compat.compare import Arguments, assert_same, seed_everything, without_addresses
 from tests.compat.samples import (
     Augmented,
@@ -234,10 +234,10 @@ def said(error: Exception) -> Any:
 @pytest.mark.parametrize(("recipe", "workers"), CASES)
 def test_a_script_notices_nothing(recipe: str, workers: Arguments) -> None:
     expected, told = seen(RECIPES[recipe], **workers)
-    torch_loader.install()
+    install.install()
     try:
         measured, also_told = seen(RECIPES[recipe], **workers)
     finally:
-        torch_loader.uninstall()
+        install.uninstall()
     assert_same(expected, measured)
     assert told == also_told

@@ -20,7 +20,7 @@ import torch.utils.data
 from torch.utils.data import DataLoader as Known
 
 import stoker
-from stoker.measure import swap
+from stoker._tools.profile import swap
 from tests.compat.compare import assert_same
 from tests.compat.samples import Squares
 from tests.compat.test_subclasses import (

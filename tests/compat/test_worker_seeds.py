@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from stoker._worker import seeding
+from stoker._runtime.worker.rng import seeding
 from tests.compat.compare import BOTH, StokerLoader, TorchLoader, assert_same, seed_everything
 
 # The number of workers is the point here, not whether this machine has as many CPUs.

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import Dataset, get_worker_info
 
 import stoker
-from stoker._core.grid import row_ranges, share_ranges
+from stoker._runtime.scheduler.row_ranges import row_ranges, share_ranges
 
 _ENTRY = struct.Struct("<q")
 

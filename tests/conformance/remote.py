@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from stoker._core import messages as m
-from stoker._core.types import Receipt, Spans, Task
-from stoker._executors.base import HEAP, Arrival, Sighting, Start, Weight
-from stoker._executors.making import carry_out
-from stoker._transports import heap
-from stoker._worker import failure
-from stoker._worker.maker import Maker
-from stoker._worker.spec import Resume, WorkerSpec
+from stoker._runtime.executors.base import HEAP, Arrival, Sighting, Start, Weight
+from stoker._runtime.executors.in_process import carry_out
+from stoker._runtime.protocol import failures
+from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.types import Receipt, Spans, Task
+from stoker._runtime.worker.batch_maker import Maker
+from stoker.testing import heap_codec
 
 LEAVE = b"leave"
 CLOSE_S = 1.0
@@ -162,11 +162,11 @@ class RemoteExecutor:
     def _send(self, host: _Host, task: Task) -> None:
         host.owed += 1
         with contextlib.suppress(OSError):  # it is gone: the next wait says so
-            host.line.send_bytes(heap.dumps((tuple(task), task.ticket, task.part, self._start)))
+            host.line.send_bytes(heap_codec.dumps((tuple(task), task.ticket, task.part, self._start)))
 
     def _hear(self, worker: int, host: _Host) -> list[Arrival]:
         try:
-            kind, *body = heap.loads(host.line.recv_bytes())
+            kind, *body = heap_codec.loads(host.line.recv_bytes())
         except (EOFError, OSError):
             return [self._lost(worker, host)]
         if kind == "up":
@@ -175,7 +175,7 @@ class RemoteExecutor:
         epoch, (seq, attempt, part), payload = body
         if kind == "ended":
             return [Arrival(epoch, m.SourceEnded(seq, attempt, part, worker, None, None))]
-        receipt = Receipt(flags=HEAP, heap=payload if kind == "ready" else failure.unpack(payload))
+        receipt = Receipt(flags=HEAP, heap=payload if kind == "ready" else failures.unpack(payload))
         event = (m.BatchReady if kind == "ready" else m.BatchFailed)(
             seq, attempt, part, worker, None, None, receipt, Spans()
         )
@@ -202,9 +202,9 @@ def _serve(line: Connection, parents: Connection, spec: WorkerSpec, worker: int)
     parents.close()
     maker = Maker(spec, worker)
     with contextlib.suppress(EOFError, OSError):
-        line.send_bytes(heap.dumps(("up",)))
+        line.send_bytes(heap_codec.dumps(("up",)))
         while (message := line.recv_bytes()) != LEAVE:
-            fields, ticket, part, start = heap.loads(message)
+            fields, ticket, part, start = heap_codec.loads(message)
             task = Task(*fields)._replace(ticket=ticket, part=part)
             epoch, event = carry_out(maker, task, start, worker)
             key = (task.ticket.seq, task.attempt, task.part.number)
@@ -216,5 +216,5 @@ def _serve(line: Connection, parents: Connection, spec: WorkerSpec, worker: int)
             else:
                 assert isinstance(event, m.BatchFailed)
                 assert isinstance(event.receipt.heap, BaseException)
-                answer = ("failed", epoch, key, failure.pack(event.receipt.heap, worker))
-            line.send_bytes(heap.dumps(answer))
+                answer = ("failed", epoch, key, failures.pack(event.receipt.heap, worker))
+            line.send_bytes(heap_codec.dumps(answer))

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from torch.utils.data import IterableDataset, get_worker_info
 
 import stoker
-from stoker._core.tuning.window import Action, Bounds, Period, Window
-from stoker._engine.concord import Target
-from stoker._executors.hazards import HAZARDS
-from stoker._metrics import journal
+from stoker._record import journal
+from stoker._runtime.autoscale.rank_consensus import Target
+from stoker._runtime.autoscale.types import Action, Bounds, Period, Window
+from stoker._runtime.executors.process.start_method import HAZARDS
 from stoker.cli.main import main
 from stoker.options import Auto
 from tests.compat.compare import assert_same, seed_everything
@@ -56,7 +56,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Any:
             for count in counts
         ]
         monkeypatch.setattr(Scripted, "script", tuple(actions))
-        monkeypatch.setattr("stoker._engine.autopilot.Pilot", Scripted)
+        monkeypatch.setattr("stoker._runtime.autoscale.controller.Pilot", Scripted)
         return Scripted
 
     return fly
@@ -249,7 +249,7 @@ def test_local_ranks_have_what_the_leading_one_chose(
     pilot = scripted(3)
     seat = Seat(leads=leads, target=None if leads else Target(7, 4))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setattr("stoker._engine.autopilot._seat", lambda loader: seat)
+    monkeypatch.setattr("stoker._runtime.autoscale.controller._seat", lambda loader: seat)
     with auto(Mixture(ROWS, noise=False), persistent_workers=True) as loader:
         while not loader.stats()["tuning"]["actions"]:
             list(loader)
@@ -269,7 +269,9 @@ def test_no_worker_is_forked_beside_threads_that_do_not_survive_it(
     monkeypatch.setattr("torch.multiprocessing.get_context", lambda *_: multiprocessing.get_context("fork"))
     with auto(Mixture(ROWS, noise=False), persistent_workers=True) as loader:
         iterator = iter(loader)
-        monkeypatch.setattr("stoker._executors.hazards.live_hazards", lambda: HAZARDS[:1])
+        monkeypatch.setattr(
+            "stoker._runtime.executors.process.start_method.live_hazards", lambda: HAZARDS[:1]
+        )
         list(iterator)
         told = loader.stats()["tuning"]
         assert told["actions"] == []

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from stoker._executors.inline import InlineExecutor
-from stoker._executors.process import ProcessExecutor
-from stoker._executors.thread import ThreadExecutor
-from stoker._transports.arena import Arena
-from stoker._worker.spec import WorkerSpec
+from stoker._runtime.executors.inline import InlineExecutor
+from stoker._runtime.executors.process.executor import ProcessExecutor
+from stoker._runtime.executors.thread import ThreadExecutor
+from stoker._runtime.protocol.worker_spec import WorkerSpec
+from stoker._runtime.transport.arena import Arena
 from stoker.testing import ExecutorConformance
 from tests.conformance.remote import RemoteExecutor
 

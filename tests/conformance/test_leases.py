@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset, default_collate
 
 import stoker
-from stoker._core.policy import LEASE_CAP
+from stoker._runtime.scheduler.policy import LEASE_CAP
 from stoker.testing import holdings
 
 ROWS = 750

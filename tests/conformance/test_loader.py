@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import stoker
-from stoker._transports.arena import Arena
+from stoker._runtime.transport.arena import Arena
 from tests.compat.compare import assert_same, seed_everything
 from tests.conformance.datasets import Mixture
 from tests.conformance.remote import RemoteExecutor
@@ -59,7 +59,7 @@ def backing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         made.append(arena.backing)
         return arena
 
-    monkeypatch.setattr("stoker._engine.pool.Arena", make)
+    monkeypatch.setattr("stoker._runtime.engine.pool.Arena", make)
     return made
 
 
@@ -156,7 +156,8 @@ def test_an_executor_on_another_host_serves_the_loader(killed: bool, monkeypatch
     """The engine runs over any executor: here one without slots, whose workers can die."""
     expected = run(noise=True)
     monkeypatch.setattr(
-        "stoker._engine.pool._executor", lambda plan, arena: RemoteExecutor(plan.spec, bound=plan.bound)
+        "stoker._runtime.engine.pool._executor",
+        lambda plan, arena: RemoteExecutor(plan.spec, bound=plan.bound),
     )
     seed_everything(3)
     options: dict[str, Any] = {"num_workers": 2, "executor": "thread", "persistent_workers": True}

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import RandomSampler, get_worker_info
 
 import stoker
-from stoker._worker.status import PID
+from stoker._runtime.protocol.status_page import PID
 from tests.compat.compare import assert_same, seed_everything
 from tests.conformance.datasets import Mixture
 

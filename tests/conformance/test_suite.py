@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from stoker._core import messages as m
-from stoker._executors.base import Arrival
-from stoker._executors.inline import InlineExecutor
+from stoker._runtime.executors.base import Arrival
+from stoker._runtime.executors.inline import InlineExecutor
+from stoker._runtime.scheduler import messages as m
 from stoker.testing import ExecutorConformance, leak_guard
 
 

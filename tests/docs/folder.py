@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stoker._metrics import journal
-from stoker._metrics.record import RunRecord
+from stoker._record import journal
+from stoker._record.schema import RunRecord
 from tests.unit.profiled import Profiled
 from tests.unit.records import SECOND, loader, run, steps
 

@@ -20,7 +20,7 @@ import pytest
 
 from examples import duel
 from stoker import DataLoader
-from stoker._metrics import journal
+from stoker._record import journal
 from stoker.cli.main import main
 from tests import warm
 from tests.docs.blocks import ROOT, Block, blocks_of, pages
@@ -34,7 +34,7 @@ PAGES = [page for page in pages() if commands_of(page)]
 ALL = [command for page in PAGES for command in commands_of(page)]
 STOKER = """
 from stoker.cli.main import main
-from stoker.report.page import library
+from stoker._tools.report.page import library
 library.script = lambda: ""  # it takes seconds to bundle, and the browser's tests have it
 main(prog_name="stoker")
 """

@@ -12,10 +12,10 @@ import click
 from markdown.extensions.toc import slugify
 
 import stoker
-from stoker._doctor.catalogue import catalogue
-from stoker._metrics.record import CAUSES, STAGES
+from stoker._record.schema import CAUSES, STAGES
+from stoker._tools.doctor.catalogue import catalogue
+from stoker._tools.report.verdict.table import RECORDING
 from stoker.cli.main import main
-from stoker.report.table import RECORDING
 from tests.docs.blocks import ROOT, pages, prose_of, text_of
 
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^()\s]+)\)")

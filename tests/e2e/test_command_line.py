@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from stoker._metrics import journal
+from stoker._record import journal
 from tests.warm import environment
 
 BOUND_S = 60
@@ -213,7 +213,7 @@ def test_the_record_of_a_script_that_was_killed(tmp_path: Path) -> None:
     """Files in the folder count as they are, one that was cut off too; the record and the exit tell how it ended."""
     (tmp_path / "script.py").write_text(
         "import os, sys\nfrom pathlib import Path\n"
-        "from stoker._metrics import journal\nfrom tests.unit.records import loader, run\n"
+        "from stoker._record import journal\nfrom tests.unit.records import loader, run\n"
         "folder = Path(os.environ['STOKER_RECORD'])\n"
         "assert folder.stat().st_mode & 0o777 == 0o700\n"
         "journal.write(run(loader()), folder / '1-0.jsonl')\n"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker._demo import programme
-from stoker._demo.act import Stage
-from stoker._demo.acts import scaling
+from stoker._tools.demo import runner
+from stoker._tools.demo.act import Stage
+from stoker._tools.demo.acts import scaling
 from tests.warm import environment
 
 
@@ -47,7 +47,7 @@ def test_ctrl_c_leaves_what_was_measured_and_nobody_behind(tmp_path: Path) -> No
 
 def test_acts_measure_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scaling with one flavour and few workers, and a recorded run of both loaders, with next to no time."""
-    from stoker._demo import flavours
+    from stoker._tools.demo import flavours
 
     monkeypatch.setattr(flavours, "MAKERS", {"sleep": flavours.MAKERS["sleep"]})
     monkeypatch.setattr(scaling, "_WINDOW_S", (0.02, 0.02))
@@ -58,7 +58,7 @@ def test_acts_measure_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert scaling.lines(result)[0].startswith("2 workers to 0")
     assert all(each["torch"]["rates"] and each["stoker"]["rates"] for each in flavour["points"])
 
-    act = programme.act("profile")
+    act = runner.act("profile")
     result = act.run(replace(stage, budget_s=0.5))
     assert [each["label"] for each in result["runs"]] == ["torch", "stoker"]
     for each in result["runs"]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from stoker._demo import child
-from stoker._demo.act import Stage
-from stoker._demo.acts import doctor, killed, memory, tuner
+from stoker._tools.demo import child
+from stoker._tools.demo.act import Stage
+from stoker._tools.demo.acts import doctor, killed, memory, tuner
 
 
 def _stage(folder: Path) -> Stage:

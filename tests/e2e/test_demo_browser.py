@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from stoker._demo import page
-from stoker.report.page import html
+from stoker._tools.demo import page
+from stoker._tools.render import html
 from tests import browser as browsers
 from tests.e2e.test_report_browser import WIDTHS, check_both_themes, check_charts
 

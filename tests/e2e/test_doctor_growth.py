@@ -11,10 +11,10 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset
 
 import stoker
-from stoker._doctor.checks import stk601_copy_on_write, stk603_out_of_memory
-from stoker._doctor.facts.growth import Growth
-from stoker._doctor.probes import NotTold, growth
-from stoker._patients.subject import Subject
+from stoker._tools.doctor.checks.memory import stk601_copy_on_write, stk603_out_of_memory
+from stoker._tools.doctor.facts.growth import Growth
+from stoker._tools.doctor.probes import NotTold, growth
+from stoker._tools.sandbox.subject import Subject
 from tests.unit.doctor.test_checks_growth import TARGET
 
 

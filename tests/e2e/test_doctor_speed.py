@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from stoker._doctor.facts.speed import Speed
-from stoker._doctor.facts.worker import Worker
-from stoker._doctor.instruments import race
-from stoker._doctor.probes import speed, worker
-from stoker._patients.subject import Subject
+from stoker._tools.doctor.facts.speed import Speed
+from stoker._tools.doctor.facts.worker import Worker
+from stoker._tools.doctor.instruments import race
+from stoker._tools.doctor.probes import speed, worker
+from stoker._tools.sandbox.subject import Subject
 
 
 class Made(Dataset):

@@ -15,12 +15,12 @@ import torch
 from click.testing import CliRunner
 
 import stoker
-from stoker._metrics.record import RunRecord
+from stoker._record.schema import RunRecord
+from stoker._tools.report.profiler import ranks
+from stoker._tools.report.profiler.verdict import judge
+from stoker._tools.report.trace import trace
+from stoker._tools.report.trace.validation import violations
 from stoker.cli.main import main
-from stoker.report import trace
-from stoker.report.profiler import ranks
-from stoker.report.profiler.verdict import judge
-from stoker.report.trace_check import violations
 
 STEPS = 6
 

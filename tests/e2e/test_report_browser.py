@@ -15,11 +15,12 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, FloatRect, Page, TimeoutError, expect
 
 from stoker import DataLoader
-from stoker._metrics.record import RunRecord
-from stoker.report.page import html, making, theme
-from stoker.report.page.material import Material, Run
-from stoker.report.page.section import Beside, Chart, Code, Prose, Remark, Report, Section, Table
-from stoker.report.verdict import judge
+from stoker._record.schema import RunRecord
+from stoker._tools.render import html, theme
+from stoker._tools.render.section import Beside, Chart, Code, Prose, Remark, Report, Section, Table
+from stoker._tools.report.page import build
+from stoker._tools.report.page.material import Material, Run
+from stoker._tools.report.verdict.verdict import judge
 from tests import browser as browsers
 from tests.browser import visit
 from tests.unit import records
@@ -129,12 +130,12 @@ def made_up() -> Report:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``made``: all parts; ``real``: a run that was; ``two``: records beside each other, with their raw data as ``two.json``."""
     at = tmp_path_factory.mktemp("reports")
-    two = making.report(
+    two = build.report(
         Material((run("before.json", built_record(HOSTILE, 2.0)), run(HOSTILE, built_record("after", 0.2))))
     )
     for name, report in (
         ("made", made_up()),
-        ("real", making.report(Material((run("run.json", real_record()),)))),
+        ("real", build.report(Material((run("run.json", real_record()),)))),
         ("two", two),
     ):
         (at / f"{name}.html").write_text(html.render(report), encoding="utf-8")
@@ -228,7 +229,7 @@ def test_legends_are_whole_in_the_hand(browser: Browser, tmp_path: Path) -> None
     }
     record = records.run(records.loader(waits, steps=records.steps(60)))
     path = tmp_path / "legends.html"
-    path.write_text(html.render(making.report(Material((run("legends", record),)))))
+    path.write_text(html.render(build.report(Material((run("legends", record),)))))
     cut = """() => [...document.querySelectorAll('.chart svg')].flatMap((svg) => [...svg.querySelectorAll('.role-legend text')]
         .filter((text) => text.getBoundingClientRect().right > svg.getBoundingClientRect().right + 1)
         .map((text) => `${svg.closest('.chart').id}: ${text.textContent}`))"""

@@ -16,10 +16,10 @@ from torch.utils.data import dataloader as torch_dataloader
 from torch.utils.data._utils import pin_memory as torch_pinning
 from torch.utils.data._utils import worker as torch_worker
 
-from stoker._metrics import journal, recorder
-from stoker._metrics.record import STEP_COLUMNS, LoaderRecord
-from stoker._metrics.tape import Tape
-from stoker.measure import torch_loader
+from stoker._record import journal, recorder
+from stoker._record.schema import STEP_COLUMNS, LoaderRecord
+from stoker._record.step_buffer import Tape
+from stoker._tools.profile.torch_loader import install
 from tests.compat.samples import Squares
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -29,9 +29,9 @@ Steps = list[dict[str, int]]
 
 @pytest.fixture
 def measured() -> Iterator[None]:
-    torch_loader.install()
+    install.install()
     yield
-    torch_loader.uninstall()
+    install.uninstall()
 
 
 def records() -> list[LoaderRecord]:
@@ -305,7 +305,7 @@ def test_spawned_workers_tell_as_much() -> None:
 
 def test_a_forked_child_has_records_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOKER_RECORD", str(tmp_path))
-    torch_loader.install()
+    install.install()
     loader = DataLoader(Numbers(8), batch_size=2)
     iterator = iter(loader)
     next(iterator)
@@ -314,12 +314,12 @@ def test_a_forked_child_has_records_of_its_own(tmp_path: Path, monkeypatch: pyte
         try:
             assert len(list(iterator)) == 3  # the parent's, unmeasured
             list(loader)
-            torch_loader.uninstall()
+            install.uninstall()
         finally:
             os._exit(0)
     os.waitpid(child, 0)
     assert len(list(iterator)) == 3
-    torch_loader.uninstall()
+    install.uninstall()
     found = {int(path.name.split("-")[0]): journal.read(path) for path in tmp_path.iterdir()}
     assert {pid: record.loaders[0].totals.steps for pid, record in found.items()} == {
         os.getpid(): 4,
@@ -331,9 +331,9 @@ def test_workers_of_a_short_run_are_weighed_before_they_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STOKER_RECORD", str(tmp_path))
-    torch_loader.install()
+    install.install()
     assert len(list(DataLoader(Numbers(8), batch_size=2, num_workers=1))) == 4
-    torch_loader.uninstall()
+    install.uninstall()
     (path,) = tmp_path.iterdir()
     (found,) = journal.read(path).loaders
     assert 0 in found.memory["worker"]
@@ -342,12 +342,12 @@ def test_workers_of_a_short_run_are_weighed_before_they_go(
 
 def test_what_is_uninstalled_is_as_it_was() -> None:
     before = [dict(vars(each)) for each in CLASSES]
-    torch_loader.install()
+    install.install()
     iterator = iter(DataLoader(Numbers(8), batch_size=2))
     next(iterator)
-    torch_loader.install()
-    torch_loader.uninstall()
-    torch_loader.uninstall()
+    install.install()
+    install.uninstall()
+    install.uninstall()
     assert [dict(vars(each)) for each in CLASSES] == before
     assert len(list(iterator)) == 3
 
@@ -364,7 +364,7 @@ CLASSES: list[Any] = [
 def test_an_instrument_that_fails_is_unplugged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    torch_loader.install()
+    install.install()
     monkeypatch.setattr(Tape, "write", {}.__getitem__)
     for workers in (0, 1):
         caplog.clear()
@@ -372,18 +372,18 @@ def test_an_instrument_that_fails_is_unplugged(
         assert [each.getMessage() for each in caplog.records] == [
             "a loader is not measured any further: TypeError: dict.__getitem__() takes exactly one argument (24 given)"
         ]
-    torch_loader.uninstall()
+    install.uninstall()
 
 
 def test_what_a_signal_handler_raises_in_our_midst_is_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     def handler(*_: Any) -> None:
         raise TimeoutError("time is up")
 
-    torch_loader.install()
+    install.install()
     iterator = iter(DataLoader(Numbers(8), batch_size=2))
     monkeypatch.setattr(Tape, "write", handler)
     with pytest.raises(TimeoutError):
         next(iterator)
     monkeypatch.undo()
     assert len(list(iterator)) == 3
-    torch_loader.uninstall()
+    install.uninstall()

@@ -7,8 +7,8 @@ import time
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from stoker._core.tuning.setting import Setting
-from stoker._tune.tuning import tune
+from stoker._runtime.simulation.setting import Setting
+from stoker._tools.tune.tuning import tune
 
 
 class Waiting(Dataset):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from stoker._core.tuning.profile import Profile
+from stoker._runtime.autoscale.profile import Profile
 from stoker.cli.main import main
 from tests.warm import environment
 

@@ -13,13 +13,13 @@ import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.work import Demand
-from stoker._patients.kin import is_tracker
-from stoker._patients.target import subject_of
-from stoker._patients.ward import Answer, Patient
-from stoker._tune.bench import bench
-from stoker._tune.facts.block import Block
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand
+from stoker._tools.sandbox.client import Answer, Patient
+from stoker._tools.sandbox.process_tree import is_tracker
+from stoker._tools.sandbox.target import subject_of
+from stoker._tools.tune.bench import bench
+from stoker._tools.tune.facts.block import Block
 
 TORCH, INLINE, PAIR, TORCH_PAIR = (
     Setting(0, engine="torch"), Setting(0), Setting(2), Setting(2, engine="torch"),
@@ -63,7 +63,7 @@ class Ward:
 
     def ask(self, probe: str, **trial: Any) -> Answer:
         return self.patient.probe(
-            f"stoker._tune.probes.{probe}", limit_s=60, in_fork=False, trial=trial, avoid=self.avoid
+            f"stoker._tools.tune.probes.{probe}", limit_s=60, in_fork=False, trial=trial, avoid=self.avoid
         )
 
     def block(self, setting: Setting, **trial: Any) -> Block:

@@ -8,9 +8,9 @@ import pytest
 from torch.utils.data import Dataset
 
 from stoker import DataLoader
-from stoker._metrics.record import CAUSES, STAGES, RunRecord
-from stoker.report import screen
-from stoker.report.verdict import judge
+from stoker._record.schema import CAUSES, STAGES, RunRecord
+from stoker._tools.report.verdict import screen
+from stoker._tools.report.verdict.verdict import judge
 
 
 class Sleeping(Dataset):

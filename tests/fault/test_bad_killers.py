@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from stoker import DataLoader
-from stoker._core import policy
+from stoker._runtime.scheduler import policy
 from stoker.errors import WorkerDied
 from tests.fault.datasets import Deadly
 from tests.fault.rows import steps

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset, SubsetRandomSampler, get_worker_info
 
 from stoker import DataLoader
-from stoker._core.grid import row_ranges
+from stoker._runtime.scheduler.row_ranges import row_ranges
 from stoker.errors import NoGoodSample
 from tests.fault.datasets import Marks, die
 from tests.fault.rows import steps, told

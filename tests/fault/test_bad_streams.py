@@ -149,7 +149,7 @@ def test_by_default_a_collation_that_drops_none_keeps_working(way: dict[str, Any
 
 
 def test_an_endless_sampler_of_bad_samples_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker._engine.engine.EMPTY_LIMIT", 20)
+    monkeypatch.setattr("stoker._runtime.engine.iteration.EMPTY_LIMIT", 20)
     rows: Any = [None]
     loader = DataLoader(rows, batch_sampler=itertools.repeat([0]), on_bad_sample="skip")
     with pytest.raises(NoGoodSample, match="20 batches in a row"):

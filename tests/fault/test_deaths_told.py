@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 import stoker
-from stoker._core import policy
+from stoker._runtime.scheduler import policy
 from stoker.errors import WorkerDied
 from tests.fault.datasets import Marks
 from tests.fault.rows import METHODS, run, steps

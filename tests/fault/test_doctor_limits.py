@@ -18,12 +18,12 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 import stoker
-from stoker._doctor import probes
-from stoker._doctor.diagnosis import Diagnosis
-from stoker._doctor.facts import Missing
-from stoker._patients.kin import Kin, is_tracker
-from stoker._patients.ward import Patient
-from stoker._worker import collate
+from stoker._runtime.worker import collation
+from stoker._tools.doctor import probes
+from stoker._tools.doctor.diagnosis import Diagnosis
+from stoker._tools.doctor.facts import Missing
+from stoker._tools.sandbox.client import Patient
+from stoker._tools.sandbox.process_tree import Kin, is_tracker
 from stoker.errors import TargetError
 from tests import warm
 
@@ -177,11 +177,11 @@ def test_a_sample_that_hangs_is_named_with_its_line_and_one_that_eats_memory_is_
 
 
 def test_a_patient_that_hangs_itself_is_ended() -> None:
-    from stoker._patients.target import subject_of
+    from stoker._tools.sandbox.target import subject_of
 
     patient = Patient(subject_of(Hanging()), memory_limit_bytes=None)
     try:
-        answer = patient.probe("stoker._doctor.probes.samples", limit_s=0.5, in_fork=False)
+        answer = patient.probe("stoker._tools.doctor.probes.samples", limit_s=0.5, in_fork=False)
         assert answer.mishap is not None
         assert (answer.mishap.what, answer.mishap.index, patient.alive) == ("hung", 5, False)
     finally:
@@ -192,7 +192,7 @@ def test_strange_samples_are_told_and_a_round_trip_comes_back(
     hasty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where stoker's threads have changed torch's collation, which promotes mixed types then."""
-    monkeypatch.setitem(default_collate_fn_map, torch.Tensor, collate.collate_tensor)
+    monkeypatch.setitem(default_collate_fn_map, torch.Tensor, collation.collate_tensor)
     told = examined(DataLoader(Strange(), batch_size=10, num_workers=2))
     assert found(told) == [
         ("STK401", "sample[0]"),

@@ -24,7 +24,7 @@ from fsspec.asyn import AsyncFileSystem  # type: ignore[import-untyped]
 from torch.utils.data import Dataset
 
 import stoker
-from stoker._core import policy
+from stoker._runtime.scheduler import policy
 from stoker.errors import UnsendableError, WorkerStalled
 from tests import warm
 

@@ -16,8 +16,8 @@ import pytest
 from torch.utils.data import Dataset
 
 import stoker
-from stoker._core import policy
-from stoker._worker import status
+from stoker._runtime.protocol import status_page
+from stoker._runtime.scheduler import policy
 from stoker.errors import WorkerStalled, WorkerTimeout
 from stoker.testing import Gate, pass_through
 from tests.fault import holding
@@ -142,7 +142,9 @@ def test_a_worker_stopped_while_it_had_nothing_to_do(monkeypatch: pytest.MonkeyP
         assert rest_of(iter(loader)) == list(range(100))
         worker = loader._iterator._workers[0].pid
         row = loader._iterator.executor._status.row(0)
-        while row[status.PHASE] != status.IDLE:  # it may still be on its way back from its last batch
+        while (
+            row[status_page.PHASE] != status_page.IDLE
+        ):  # it may still be on its way back from its last batch
             os.sched_yield()
         del row
         os.kill(worker, signal.SIGSTOP)
@@ -261,7 +263,7 @@ def test_a_worker_writes_its_size_to_the_status_page() -> None:
     """After an OOM kill nobody can ask it any more."""
     iterator = iter(loader_of(Rows(nothing), num_workers=1, **PROCESS))
     next(iterator)
-    resident = iterator._pool.executor._status.row(0)[status.RESIDENT_BYTES]
+    resident = iterator._pool.executor._status.row(0)[status_page.RESIDENT_BYTES]
     with open(f"/proc/{iterator._workers[0].pid}/statm") as file:
         now = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     assert now / 2 < resident < now * 2

@@ -21,7 +21,7 @@ import torch
 from torch.utils.data import Dataset
 
 import stoker
-from stoker._executors import launch
+from stoker._runtime.executors.process import launcher
 from stoker.errors import StartRefused
 from tests import warm
 
@@ -261,10 +261,10 @@ def temp_config() -> Iterator[dict[str, Any]]:
 def test_a_usable_place_is_kept(temp_config: dict[str, Any], tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as place:
         temp_config["tempdir"] = place
-        launch._find_place()
+        launcher._find_place()
         assert temp_config["tempdir"] == place
         os.chmod(place, 0o777)  # others could put a socket of theirs in its stead
-        launch._find_place()
+        launcher._find_place()
         assert temp_config["tempdir"] != place
 
 
@@ -275,7 +275,7 @@ def test_no_place_for_the_fork_server_is_named(
     temp_config["tempdir"] = None
     monkeypatch.setattr(tempfile, "mkdtemp", refuse(errno.EROFS))
     with pytest.raises(StartRefused, match="set TMPDIR to such a directory") as caught:
-        launch._find_place()
+        launcher._find_place()
     assert "/var/tmp" in str(caught.value)
     assert temp_config["tempdir"] is None
 

@@ -14,8 +14,8 @@ import torch
 from torch.utils.data import Dataset
 
 import stoker
-from stoker._core import policy
-from stoker._metrics.room import Gauge, Room
+from stoker._host.memory_available import Gauge, Room
+from stoker._runtime.scheduler import policy
 
 MIB = 1 << 20
 ROW_BYTES = 8 * MIB

@@ -16,8 +16,8 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 import stoker
-from stoker._metrics import journal
-from stoker._metrics.record import RunRecord
+from stoker._record import journal
+from stoker._record.schema import RunRecord
 from tests import warm
 
 

@@ -19,7 +19,7 @@ from torch.utils.data import default_collate, get_worker_info
 
 import stoker
 import stoker.errors
-from stoker._worker import stacks
+from stoker._runtime.protocol import stacks
 from stoker.testing import Gate, pass_through
 from tests.fault.datasets import Deadly, Marks, die
 from tests.fault.rows import Made, run, said
@@ -200,7 +200,7 @@ def test_a_log_handler_that_fails_costs_no_batch(
 INTERRUPTED_END = """
     import os, signal, sys, threading
     import stoker
-    from stoker._executors.process import ProcessExecutor
+    from stoker._runtime.executors.process.executor import ProcessExecutor
 
     class Stuck:
         def __len__(self):

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import Dataset, Subset
 
 import stoker
-from stoker._worker import seeding
+from stoker._runtime.worker.rng import seeding
 from tests.compat.compare import assert_same, seed_everything
 
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would ask the network which version is the newest

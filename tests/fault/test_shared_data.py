@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import Dataset
 
 import stoker
-from stoker._share.segment import find
+from stoker._pickling.segment import find
 from tests.fault.rows import PATIENCE_S
 from tests.fault.test_rows_memory import own_bytes
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import stoker
-from stoker._executors import nursery
+from stoker._runtime.executors.process import spawner
 from tests.fault.datasets import Unpacked
 from tests.fault.rows import run
 
@@ -120,8 +120,8 @@ def test_where_a_template_will_not_do_workers_unpack_for_themselves(
 ) -> None:
     caplog.set_level("INFO", logger="stoker")
     if trouble == "hang once":
-        monkeypatch.setattr(nursery, "PATIENCE_S", 0.3)
-        monkeypatch.setattr(nursery, "_FAREWELL_S", 0.1)
+        monkeypatch.setattr(spawner, "PATIENCE_S", 0.3)
+        monkeypatch.setattr(spawner, "_FAREWELL_S", 0.1)
     with loader(Unpacked(tmp_path, trouble)) as loading:
         seen = epoch(loading)
         assert seen == {pid: {pid} for pid in seen}
@@ -137,14 +137,14 @@ def test_a_dataset_that_cannot_be_unpacked_fails_as_without_a_template(tmp_path:
 
 
 def test_an_interrupt_ends_the_wait_for_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nursery, "_FAREWELL_S", 0.1)
-    wait = nursery._Template.await_ready
+    monkeypatch.setattr(spawner, "_FAREWELL_S", 0.1)
+    wait = spawner._Template.await_ready
 
     def interrupted(template: Any, patience_s: float) -> str:
         signal.setitimer(signal.ITIMER_REAL, 0.01)
         return wait(template, patience_s)
 
-    monkeypatch.setattr(nursery._Template, "await_ready", interrupted)
+    monkeypatch.setattr(spawner._Template, "await_ready", interrupted)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         with loader(Unpacked(tmp_path, "hang once")) as loading, pytest.raises(KeyboardInterrupt):
@@ -154,8 +154,8 @@ def test_an_interrupt_ends_the_wait_for_a_template(tmp_path: Path, monkeypatch: 
 
 
 def test_a_template_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nursery, "_FORK_S", 0.1)
-    monkeypatch.setattr(nursery, "_FAREWELL_S", 0.1)
+    monkeypatch.setattr(spawner, "_FORK_S", 0.1)
+    monkeypatch.setattr(spawner, "_FAREWELL_S", 0.1)
     with loader(Unpacked(tmp_path)) as loading:
         seen = epoch(loading)
         [template] = set.union(*seen.values())

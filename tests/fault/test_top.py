@@ -19,9 +19,9 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from stoker._metrics.page import RunPage
+from stoker._record.run_page.page import RunPage
+from stoker._tools.top.processes import scan
 from stoker.cli.top import command
-from stoker.report.attached import scan
 from stoker.testing import Gate
 from tests import warm
 

@@ -10,12 +10,12 @@ import enum
 from types import MethodType, NoneType
 from typing import Any, NamedTuple
 
-from stoker._core.messages import BatchFailed, BatchReady
-from stoker._core.policy import Policy
-from stoker._core.scheduler import Scheduler
-from stoker._core.slots import SlotState
-from stoker._core.story import TicketState
-from stoker._core.types import SlotRef, Task, Ticket
+from stoker._runtime.scheduler.messages import BatchFailed, BatchReady
+from stoker._runtime.scheduler.policy import Policy
+from stoker._runtime.scheduler.scheduler import Scheduler
+from stoker._runtime.scheduler.slots import SlotState
+from stoker._runtime.scheduler.story import TicketState
+from stoker._runtime.scheduler.types import SlotRef, Task, Ticket
 from tests.model.ledger import Config, Violation
 from tests.model.world import Step, World
 

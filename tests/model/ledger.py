@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stoker._core import messages as m
-from stoker._core.policy import Policy
-from stoker._core.types import Task, Ticket
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.policy import Policy
+from stoker._runtime.scheduler.types import Task, Ticket
 
 Key = tuple[int, int, int]
 """Ticket number, attempt and part: what names a task in claims and in the channel."""

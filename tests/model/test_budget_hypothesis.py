@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._core import messages as m
-from stoker._core.policy import Policy
-from stoker._core.scheduler import Scheduler
-from stoker._core.slots import SlotTable
-from stoker._core.types import Receipt, Spans, Task, Ticket
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.policy import Policy
+from stoker._runtime.scheduler.scheduler import Scheduler
+from stoker._runtime.scheduler.slots import SlotTable
+from stoker._runtime.scheduler.types import Receipt, Spans, Task, Ticket
 
 SMALL, LARGE = 10, 1000
 TICKETS = 40

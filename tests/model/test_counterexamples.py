@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from stoker._core import messages as m
-from stoker._core.grid import row_ranges
-from stoker._core.policy import Policy
-from stoker._core.scheduler import Scheduler
-from stoker._core.slots import SlotState, SlotTable
-from stoker._core.types import Receipt, Spans, Task, Ticket
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.policy import Policy
+from stoker._runtime.scheduler.row_ranges import row_ranges
+from stoker._runtime.scheduler.scheduler import Scheduler
+from stoker._runtime.scheduler.slots import SlotState, SlotTable
+from stoker._runtime.scheduler.types import Receipt, Spans, Task, Ticket
 
 
 class Bench:
@@ -156,7 +156,7 @@ def test_the_end_of_a_stream_after_close_delivers_nothing() -> None:
 
 
 def test_when_workers_die_out_the_dead_ones_owe_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker._core.recovery.DEATHS_LIMIT", 1)
+    monkeypatch.setattr("stoker._runtime.scheduler.recovery.DEATHS_LIMIT", 1)
     bench = Bench(Policy(window=2, max_window=2))
     (first,), (second,) = bench.plan(0), bench.plan(1)
     commands = bench.lost(0, claimed=first, queued=(second,))

@@ -14,8 +14,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from stoker._core.policy import Policy
-from stoker._core.scheduler import Scheduler
+from stoker._runtime.scheduler.policy import Policy
+from stoker._runtime.scheduler.scheduler import Scheduler
 from tests.model.ledger import Config
 from tests.model.world import BATCH_BYTES, Step, World
 

@@ -10,11 +10,11 @@ from unittest import mock
 
 import pytest
 
-from stoker._core import messages as m
-from stoker._core.policy import Policy
-from stoker._core.reorder import Reorder
-from stoker._core.scheduler import Scheduler
-from stoker._core.story import TicketState
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.policy import Policy
+from stoker._runtime.scheduler.reorder import Reorder
+from stoker._runtime.scheduler.scheduler import Scheduler
+from stoker._runtime.scheduler.story import TicketState
 from tests.model.explorer import Counterexample, explore
 from tests.model.ledger import Config, Violation
 from tests.model.test_explorer import BOUND, ONE, SIFT, SIFT_AGAIN, SPLIT, TWO

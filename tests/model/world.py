@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from stoker._core import messages as m
-from stoker._core.grid import row_ranges
-from stoker._core.scheduler import Scheduler
-from stoker._core.slots import SlotState, SlotTable
-from stoker._core.types import Receipt, SlotRef, Spans, Task, Ticket
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.row_ranges import row_ranges
+from stoker._runtime.scheduler.scheduler import Scheduler
+from stoker._runtime.scheduler.slots import SlotState, SlotTable
+from stoker._runtime.scheduler.types import Receipt, SlotRef, Spans, Task, Ticket
 from stoker.errors import IllegalMove
 from tests.model.ledger import Config, Key, Ledger, Violation, key_of
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from stoker._demo import record
-from stoker._demo.act import Stage
-from stoker.report.page.section import Chart, Prose, Section, Table
+from stoker._tools.demo import record
+from stoker._tools.demo.act import Stage
+from stoker._tools.render.section import Chart, Prose, Section, Table
 
 
 def act(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker._worker.maker import Maker
-from stoker._worker.spec import Order, WorkerSpec
+from stoker._runtime.protocol.worker_spec import Order, WorkerSpec
+from stoker._runtime.worker.batch_maker import Maker
 
 
 def spec(dataset: Any, **changed: Any) -> WorkerSpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stoker._metrics.record import (
+from stoker._record.schema import (
     STEP_COLUMNS,
     Blame,
     Load,

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stoker._metrics import accounts as module
-from stoker._metrics.accounts import KEPT_FIRST, KEPT_LAST, KEPT_SLOW, Accounts, _fewer, table
-from stoker._metrics.blame import Folder
-from stoker._metrics.record import STEP_COLUMNS, Period, Slow
-from stoker._metrics.tape import HELD_BACK, ROWS, Tape
+from stoker._record import totals as module
+from stoker._record.attribution import Folder
+from stoker._record.schema import STEP_COLUMNS, Period, Slow
+from stoker._record.step_buffer import HELD_BACK, ROWS, Tape
+from stoker._record.totals import KEPT_FIRST, KEPT_LAST, KEPT_SLOW, Accounts, _fewer, table
 from tests.unit.test_blame import MS, made, row
 
 SECOND = 1000 * MS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from stoker._metrics.accounts import Accounts
-from stoker._metrics.blame import Folder
-from stoker._metrics.record import STEP_COLUMNS
+from stoker._record.attribution import Folder
+from stoker._record.schema import STEP_COLUMNS
+from stoker._record.totals import Accounts
 
 
 def rows(*tasks: tuple[int, int, int]) -> np.ndarray:

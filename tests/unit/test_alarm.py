@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from stoker._executors.alarm import TimeUp, can_limit, within
+from stoker._runtime.executors.time_limit import TimeUp, can_limit, within
 
 pytestmark = pytest.mark.timeout(120, method="thread")
 

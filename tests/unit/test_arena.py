@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 import torch
 
-from stoker._core.types import SlotRef
-from stoker._transports import memory
-from stoker._transports.arena import Arena
-from stoker._transports.writer import ArenaWriter, SlotWriter
+from stoker._runtime.scheduler.types import SlotRef
+from stoker._runtime.transport import shared_pages
+from stoker._runtime.transport.arena import Arena
+from stoker._runtime.transport.writer import ArenaWriter, SlotWriter
 
 
 class Wire:
     """Both sides of an arena in one process."""
 
-    def __init__(self, backing: memory.Backing | None = None) -> None:
+    def __init__(self, backing: shared_pages.Backing | None = None) -> None:
         self.arena = Arena(backing=backing)
         self.fd = os.dup(self.arena.fd)
         self.writer = ArenaWriter(self.fd, self.arena.stride, reserve=self.arena.reserve)
@@ -166,7 +166,7 @@ def test_trim_gives_pages_back(wire: Wire) -> None:
 
 def test_a_slot_that_has_no_pages_costs_nothing_to_trim(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     punched: list[int] = []
-    monkeypatch.setattr(memory, "punch", lambda fd, offset, nbytes: punched.append(offset // nbytes))
+    monkeypatch.setattr(shared_pages, "punch", lambda fd, offset, nbytes: punched.append(offset // nbytes))
     wire.send(torch.ones(100), 1)
     for _ in range(3):
         wire.arena.trim(1)

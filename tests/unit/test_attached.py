@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from stoker._metrics import page as pages
-from stoker._metrics.page import RunPage
-from stoker._metrics.summary import Recently, summary_of
-from stoker._worker import status
-from stoker.report.attached import Scan, belongs, scan
+from stoker._record.run_page import page as pages
+from stoker._record.run_page.page import RunPage
+from stoker._record.run_page.summary import Recently, summary_of
+from stoker._runtime.protocol import status_page
+from stoker._tools.top.processes import Scan, belongs, scan
 from tests.unit import records
 
 
@@ -53,13 +53,13 @@ class Proc:
 
     def status_page(self, parent: int, workers: dict[int, dict[str, int]]) -> Path:
         """A status page; by worker, words of its row."""
-        page = status.StatusPage.create()
-        page.control[status.PARENT_PID] = parent
-        page.control[status.EPOCH] = 3
+        page = status_page.StatusPage.create()
+        page.control[status_page.PARENT_PID] = parent
+        page.control[status_page.EPOCH] = 3
         for worker, words in workers.items():
             for name, value in words.items():
-                page.row(worker)[getattr(status, name)] = value
-        content = os.pread(page.fd, status.ROW_BYTES * (status.MAX_WORKERS + 1), 0)
+                page.row(worker)[getattr(status_page, name)] = value
+        content = os.pread(page.fd, status_page.ROW_BYTES * (status_page.MAX_WORKERS + 1), 0)
         page.close()
         return self._file("memfd:stoker-status (deleted)", content)
 
@@ -130,11 +130,19 @@ def test_an_owner_in_a_container_is_known_by_its_own_pid(proc: Proc) -> None:
 
 def test_workers_are_read_as_they_say(proc: Proc) -> None:
     proc.process(10)
-    words = {"PID": 77, "W_EPOCH": 3, "SEQ": 9, "PART": 1, "ROW": 5, "SINCE_NS": 123, "PHASE": status.WORKING}
+    words = {
+        "PID": 77,
+        "W_EPOCH": 3,
+        "SEQ": 9,
+        "PART": 1,
+        "ROW": 5,
+        "SINCE_NS": 123,
+        "PHASE": status_page.WORKING,
+    }
     proc.hold(
         10,
         proc.status_page(
-            10, {0: words, 2: {"PID": 78, "ROW": -1, "PHASE": status.COLLATING}, 3: {"PID": 79}}
+            10, {0: words, 2: {"PID": 78, "ROW": -1, "PHASE": status_page.COLLATING}, 3: {"PID": 79}}
         ),
     )
     [loader] = proc.scan().loaders

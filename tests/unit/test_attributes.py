@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stoker._worker.attributes import MISSING, Path, follow, read, slots_of, spell, write
+from stoker._pickling.attributes import MISSING, Path, follow, read, slots_of, spell, write
 
 
 class Guarded:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker._metrics.blame import FIRST_TIMES, QUICK_WAKE_NS, Folder
-from stoker._metrics.record import STEP_COLUMNS
+from stoker._record.attribution import FIRST_TIMES, QUICK_WAKE_NS, Folder
+from stoker._record.schema import STEP_COLUMNS
 
 US = 1000
 MS = 1000 * US

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.report.board import board, live_line, rate, seconds, share
-from stoker.report.live import LoaderLive, WorkerLive
+from stoker._tools.top.lines import board, live_line, rate, seconds, share
+from stoker._tools.top.live import LoaderLive, WorkerLive
 
 
 def told(**changed: object) -> LoaderLive:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from stoker._core.policy import BUDGET_INTERVAL_S, allowed_bytes, idle_keep_bytes, memory_is_short
-from stoker._engine.budget import Budget, in_words
-from stoker._metrics.room import Gauge, Room
+from stoker._host.memory_available import Gauge, Room
+from stoker._runtime.engine.memory_budget import Budget, in_words
+from stoker._runtime.scheduler.policy import (
+    BUDGET_INTERVAL_S,
+    allowed_bytes,
+    idle_keep_bytes,
+    memory_is_short,
+)
 
 MIB, GIB = 1 << 20, 1 << 30
 

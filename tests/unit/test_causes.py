@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from stoker._metrics.causes import Causes, settle
-from stoker._metrics.contention import Evidence, culprit, parent_cpu_ns
-from stoker._metrics.record import Concurrency, Slow
-from stoker._metrics.settling import median_us
-from stoker._metrics.thresholds import BANDWIDTH
+from stoker._record.causes.causes import Causes, settle
+from stoker._record.causes.contention import Evidence, culprit, parent_cpu_ns
+from stoker._record.causes.reclassify import median_us
+from stoker._record.causes.thresholds import BANDWIDTH
+from stoker._record.schema import Concurrency, Slow
 from tests.unit.records import MS, SECOND, Waits, loader, machine, worker
 
 LATE = [0] * 13 + [100]

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoker._executors import channels, descriptors
-from stoker._executors.channels import ResultPipe, TaskChannel, note_sockets
+from stoker._runtime.executors.process import channels
+from stoker._runtime.executors.process.channels import ResultPipe, TaskChannel, note_sockets
+from stoker._runtime.protocol import parent_descriptors
 
 
 @pytest.fixture
@@ -104,14 +105,14 @@ def test_sending_to_nobody_is_silent(channel: TaskChannel) -> None:
 
 
 def test_the_parents_end_is_private_until_it_is_closed() -> None:
-    before = set(descriptors._private)
+    before = set(parent_descriptors._private)
     channel = TaskChannel()
-    [mine] = descriptors._private - before
+    [mine] = parent_descriptors._private - before
     assert not os.get_blocking(mine)
     assert mine != channel.worker_fd
     channel.close()
     channel.close()
-    assert descriptors._private == before
+    assert parent_descriptors._private == before
 
 
 def test_results_are_read_without_waiting() -> None:
@@ -128,7 +129,7 @@ def test_results_are_read_without_waiting() -> None:
 def test_the_end_of_a_lifeline_is_seen_at_the_other_end() -> None:
     parent_fd, worker_fd = channels.lifeline()
     assert select.select([worker_fd], [], [], 0)[0] == []
-    descriptors.close_private(parent_fd)
+    parent_descriptors.close_private(parent_fd)
     assert select.select([worker_fd], [], [], 0)[0] == [worker_fd]
     os.close(worker_fd)
 

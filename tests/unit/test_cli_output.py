@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker._metrics import journal
+from stoker._record import journal
 from tests.unit.records import loader, run
 from tests.warm import environment
 

@@ -8,8 +8,8 @@ import numpy
 import pytest
 
 import stoker
-from stoker._doctor.reading import clues
-from stoker._metrics import code_location
+from stoker._host import code_location
+from stoker._tools.doctor.reading import clues
 
 OURS = os.path.join(os.path.dirname(stoker.__file__), "loader.py")
 

@@ -18,11 +18,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker._core.types import SlotRef
-from stoker._transports import heap
-from stoker._transports.arena import Arena
-from stoker._transports.dtypes import DTYPES, carrier
-from stoker._transports.writer import ArenaWriter
+from stoker._runtime.scheduler.types import SlotRef
+from stoker._runtime.transport.arena import Arena
+from stoker._runtime.transport.dtypes import DTYPES, carrier
+from stoker._runtime.transport.writer import ArenaWriter
+from stoker.testing import heap_codec
 
 Send = Callable[[Any], Any]
 
@@ -44,7 +44,7 @@ def arena_send(arena: Arena, writer: ArenaWriter) -> Send:
 @pytest.fixture(params=["arena", "heap"])
 def send(request: pytest.FixtureRequest) -> Iterator[Send]:
     if request.param == "heap":
-        yield lambda obj: heap.loads(heap.dumps(obj))
+        yield lambda obj: heap_codec.loads(heap_codec.dumps(obj))
         return
     arena = Arena()
     fd = os.dup(arena.fd)
@@ -204,7 +204,7 @@ def test_attributes_of_a_plain_tensor_survive_even_in_a_cycle(send: Send) -> Non
 
 
 def test_subclass_view_of_a_large_storage_ships_only_itself() -> None:
-    assert len(heap.dumps([torch.zeros(1_000_000)[:10].as_subclass(Tagged)])) < 2000
+    assert len(heap_codec.dumps([torch.zeros(1_000_000)[:10].as_subclass(Tagged)])) < 2000
 
 
 def test_one_storage_stays_one_storage(send: Send) -> None:
@@ -235,10 +235,10 @@ def test_same_object_twice_arrives_as_one(send: Send) -> None:
 
 def test_small_views_of_one_large_storage_travel_alone() -> None:
     base = torch.zeros(1_000_000)
-    assert len(heap.dumps(base[:10])) < 400
-    encoded = heap.dumps([base[:10], base[-10:]])
+    assert len(heap_codec.dumps(base[:10])) < 400
+    encoded = heap_codec.dumps([base[:10], base[-10:]])
     assert len(encoded) < 600
-    first, last = heap.loads(encoded)
+    first, last = heap_codec.loads(encoded)
     first.fill_(1)
     assert last.tolist() == [0] * 10
 
@@ -246,15 +246,15 @@ def test_small_views_of_one_large_storage_travel_alone() -> None:
 def test_sparse_strides_are_compacted_and_keep_their_order() -> None:
     base = torch.arange(10_000.0).view(100, 100)
     columns = base[:, ::50].t()
-    encoded = heap.dumps(columns)
-    got = heap.loads(encoded)
+    encoded = heap_codec.dumps(columns)
+    got = heap_codec.loads(encoded)
     assert len(encoded) < 2000
     assert torch.equal(got, columns)
     assert got.stride() == (1, 2)
     halves = base.bfloat16()[::50, ::50]
-    assert torch.equal(heap.loads(heap.dumps(halves)), halves)
+    assert torch.equal(heap_codec.loads(heap_codec.dumps(halves)), halves)
     wide = base[::50, :1].expand(2, 500)
-    assert heap.loads(heap.dumps(wide)).stride() == (1, 0)
+    assert heap_codec.loads(heap_codec.dumps(wide)).stride() == (1, 0)
 
 
 def test_tensor_and_array_over_the_same_memory(send: Send) -> None:
@@ -302,11 +302,11 @@ def test_numpy(send: Send, make: Callable[[], Any]) -> None:
 
 def test_numpy_broadcast_stays_small_and_views_stay_views() -> None:
     broadcast = np.broadcast_to(np.arange(3), (100_000, 3))
-    encoded = heap.dumps(broadcast)
+    encoded = heap_codec.dumps(broadcast)
     assert len(encoded) < 1000
-    np.testing.assert_array_equal(heap.loads(encoded), broadcast)
+    np.testing.assert_array_equal(heap_codec.loads(encoded), broadcast)
     base = np.arange(10)
-    left, right = heap.loads(heap.dumps([base[:6], base[4:]]))
+    left, right = heap_codec.loads(heap_codec.dumps([base[:6], base[4:]]))
     left[5] = -1
     assert right.tolist() == [4, -1, 6, 7, 8, 9]
 
@@ -419,12 +419,12 @@ def test_decoded_memory_is_writable_and_no_view(send: Send) -> None:
 
 
 def test_decoding_on_many_threads() -> None:
-    blobs = [heap.dumps({"x": [torch.full((3,), number), np.full(3, number)]}) for number in range(8)]
+    blobs = [heap_codec.dumps({"x": [torch.full((3,), number), np.full(3, number)]}) for number in range(8)]
     wrong: list[int] = []
 
     def decode(number: int) -> None:
         for _ in range(20):
-            tensor, array = heap.loads(blobs[number])["x"]
+            tensor, array = heap_codec.loads(blobs[number])["x"]
             if tensor.tolist() != [number] * 3 or array.tolist() != [number] * 3:
                 wrong.append(number)
 
@@ -497,7 +497,7 @@ def assert_equal(got: Any, want: Any) -> None:
 def test_any_structure_arrives_equal(batch: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert_equal(heap.loads(heap.dumps(batch)), batch)
+        assert_equal(heap_codec.loads(heap_codec.dumps(batch)), batch)
 
 
 @given(st.lists(tensors(), max_size=5), st.data())
@@ -507,4 +507,4 @@ def test_views_of_one_storage_alias_or_travel_alone(bases: list[torch.Tensor], d
         for base in bases
         for view in (base, base[data.draw(st.integers(0, 2)) :] if base.dim() else base)
     ]
-    assert_equal(heap.loads(heap.dumps(batch)), batch)
+    assert_equal(heap_codec.loads(heap_codec.dumps(batch)), batch)

@@ -11,11 +11,11 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils import collate as torch_collate
 
-from stoker._transports.arena import Arena
-from stoker._transports.writer import ArenaWriter
-from stoker._worker import collate
-from stoker._worker.maker import Maker
-from stoker._worker.spec import Order, WorkerSpec
+from stoker._runtime.protocol.worker_spec import Order, WorkerSpec
+from stoker._runtime.transport.arena import Arena
+from stoker._runtime.transport.writer import ArenaWriter
+from stoker._runtime.worker import collation
+from stoker._runtime.worker.batch_maker import Maker
 
 
 def make(rows: list[Any], slot: Any, collate_fn: Callable[[Any], Any] = default_collate) -> Any:
@@ -50,7 +50,7 @@ class Slot:
 @pytest.fixture
 def slot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Slot]:
     monkeypatch.setitem(torch_collate.default_collate_fn_map, torch.Tensor, torch_collate.collate_tensor_fn)
-    collate.install()
+    collation.install()
     slot = Slot()
     yield slot
     slot.close()
@@ -120,15 +120,15 @@ def test_what_the_user_put_into_the_collate_map_stays_and_travels(monkeypatch: p
 
     table = torch_collate.default_collate_fn_map
     monkeypatch.setitem(table, torch.Tensor, own)
-    collate.install()
+    collation.install()
     assert table[torch.Tensor] is own
-    assert collate.additions() == {torch.Tensor: own}
+    assert collation.additions() == {torch.Tensor: own}
     monkeypatch.setitem(table, torch.Tensor, torch_collate.collate_tensor_fn)
-    assert collate.additions() is None
-    collate.merge({torch.Tensor: own})
+    assert collation.additions() is None
+    collation.merge({torch.Tensor: own})
     assert default_collate([torch.zeros(1)]) == "mine"
 
 
 def test_only_torchs_own_collation_is_default() -> None:
-    assert collate.is_default(default_collate)
-    assert not collate.is_default(lambda rows: default_collate(rows))
+    assert collation.is_default(default_collate)
+    assert not collation.is_default(lambda rows: default_collate(rows))

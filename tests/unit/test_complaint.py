@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from stoker._worker.complaint import explain_collation
+from stoker._runtime.worker.collate_errors import explain_collation
 
 Point = namedtuple("Point", ["x", "y"])
 

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from click.testing import CliRunner
 
-from stoker._doctor.catalogue import catalogue
+from stoker._tools.doctor.catalogue import catalogue
 from stoker.cli.main import _COMMANDS, main
 
 

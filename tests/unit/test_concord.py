@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from stoker._core.tuning.ranks import Report
-from stoker._core.tuning.window import Window
-from stoker._engine import seats
-from stoker._engine.concord import MOST_APART, Concord, Target
-from stoker._engine.seats import Seat
+from stoker._runtime.autoscale import rank_file
+from stoker._runtime.autoscale.rank_consensus import MOST_APART, Concord, Target
+from stoker._runtime.autoscale.rank_file import Seat
+from stoker._runtime.autoscale.rank_report import Report
+from stoker._runtime.autoscale.types import Window
 
 WINDOW = Window(
     steps=100,
@@ -277,9 +277,9 @@ def test_a_page_of_another_pid_namespace_is_left_alone_for_a_day(
     environ: dict[str, str], rank: Callable[..., Concord]
 ) -> None:
     """Containers may share a folder: whether a rank in another one is alive cannot be seen from here."""
-    place = seats.folder(environ)
+    place = rank_file.folder(environ)
     elsewhere = place / "concord-0-elsewhere"
-    os.close(seats.take(elsewhere, 0, Seat(2**22 + 1, 1, 1, 0)))
+    os.close(rank_file.take(elsewhere, 0, Seat(2**22 + 1, 1, 1, 0)))
     rank(0)
     assert elsewhere.exists()
     os.utime(elsewhere, (1, 1))
@@ -309,7 +309,7 @@ def test_a_row_that_is_half_written_is_not_believed() -> None:
     seat = Seat(1, 2, 3, 4, 5, 6, 7, 1, Report.of(WINDOW))
     row = seat.pack()
     assert Seat.unpack(row) == seat
-    assert len(row) <= seats.ROW_BYTES
+    assert len(row) <= rank_file.ROW_BYTES
     newer = seat._replace(sequence=6, workers=60).pack()
     for cut in range(8, len(row), 8):
         mixed = newer[:cut] + row[cut:]
@@ -324,15 +324,15 @@ def test_folders_and_files_of_others_are_not_used(
     place.chmod(0o755)
     assert Concord.join(environ, "train") is None
     place.chmod(0o700)
-    which = seats.name_of("job", "key")
+    which = rank_file.name_of("job", "key")
     (place / which).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match=r"."):
-        seats.open_page(place / which)
+        rank_file.open_page(place / which)
     (place / which).unlink()
     (place / which).write_bytes(b"")
     (place / which).chmod(0o644)
     with pytest.raises(PermissionError):
-        seats.open_page(place / which)
+        rank_file.open_page(place / which)
 
 
 def test_a_page_that_is_cut_short_stops_nobody(

@@ -10,9 +10,9 @@ import pytest
 
 import stoker.loader
 from stoker import DataLoader
-from stoker._metrics import cgroups
-from stoker._metrics.cpus import Cpus, cpu_quota, cpus
-from stoker._metrics.neighbours import local_ranks
+from stoker._host import cgroups
+from stoker._host.cpus import Cpus, cpu_quota, cpus
+from stoker._host.local_ranks import local_ranks
 from tests.unit.kernels import Files
 
 

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 import torch
 
-from stoker._share.shipment import Shipment
-from stoker._worker.spec import WorkerSpec
+from stoker._pickling.spec_pickle import Shipment
+from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker.errors import UnsendableError
 
 LOCK = threading.Lock()

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._demo import page, programme, record, summary
-from stoker._demo.act import Stage
-from stoker._metrics.record import Machine, RunRecord
-from stoker._metrics.running import run_here
+from stoker._record.run_identity import run_here
+from stoker._record.schema import Machine, RunRecord
+from stoker._tools.demo import page, record, runner, summary
+from stoker._tools.demo.act import Stage
+from stoker._tools.render.section import Beside, Chart, Part
 from stoker.errors import RecordError
-from stoker.report.page.section import Beside, Chart, Part
 from tests.unit import demos
 
 
@@ -39,7 +39,7 @@ class Terminal(io.StringIO):
 
 
 def perform(acts: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return programme.perform(acts, quick=True, tell=lambda what, share: None, **more)
+    return runner.perform(acts, quick=True, tell=lambda what, share: None, **more)
 
 
 def fail(stage: Stage) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_acts_are_performed_in_order_and_told_of() -> None:
         return {"found": len(folders)}
 
     acts = {"gap": demos.act("First", run=run), "killed": demos.act("Second", run=run)}
-    found = programme.perform(acts, quick=True, tell=lambda what, share: told.append((what, share)))
+    found = runner.perform(acts, quick=True, tell=lambda what, share: told.append((what, share)))
     assert [(name, each["result"]) for name, each in found["acts"].items()] == [
         ("gap", {"found": 1}),
         ("killed", {"found": 2}),
@@ -122,13 +122,13 @@ def test_acts_get_less_time_when_there_is_not_enough_for_all() -> None:
 
 
 def test_all_acts_are_there_and_fit_into_the_time_that_is_promised() -> None:
-    for name, each in programme.known().items():
+    for name, each in runner.known().items():
         assert each.TITLE, name
         assert 0 < each.SECONDS[0] <= each.SECONDS[1]
-    assert sum(each.SECONDS[0] for each in programme.known().values()) <= 40
-    assert sum(each.SECONDS[1] for each in programme.known().values()) <= 180
+    assert sum(each.SECONDS[0] for each in runner.known().values()) <= 40
+    assert sum(each.SECONDS[1] for each in runner.known().values()) <= 180
     with pytest.raises(KeyError):
-        programme.act("sleeping")
+        runner.act("sleeping")
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def _said(lines: list[str], result: dict[str, Any]) -> list[str]:
     interrupted=st.booleans(),
 )
 def test_it_fits_on_one_screen(told: list[list[str]], width: int, interrupted: bool) -> None:
-    said = dict(zip(programme.ACTS, told, strict=False))
+    said = dict(zip(runner.ACTS, told, strict=False))
     acts = {name: demos.act(lines=partial(_said, each)) for name, each in said.items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(programme, "act", acts.__getitem__)
+        patch.setattr(runner, "act", acts.__getitem__)
         found = demos.performed(acts, interrupted=interrupted, others=0.5)
         shown = summary.lines(found, ["To look at: stoker-report.html"], width)
     assert len(shown) <= 24
@@ -182,7 +182,7 @@ def test_a_terminal_of_60_columns(monkeypatch: pytest.MonkeyPatch, colour: bool)
     monkeypatch.delenv("NO_COLOR", raising=False)
     if not colour:
         monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr(programme, "act", lambda name: demos.act(lines=lambda result: ["eight × " * 9]))
+    monkeypatch.setattr(runner, "act", lambda name: demos.act(lines=lambda result: ["eight × " * 9]))
     screen = Terminal()
     summary.show(
         demos.performed({"gap": demos.act(), "killed": "OSError: no"}), ["To look at: x.html"], screen
@@ -197,7 +197,7 @@ def test_a_terminal_of_60_columns(monkeypatch: pytest.MonkeyPatch, colour: bool)
 
 
 def test_a_file_that_knows_ascii_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programme, "act", lambda name: demos.act(lines=lambda result: ["7.6× – µs"]))
+    monkeypatch.setattr(runner, "act", lambda name: demos.act(lines=lambda result: ["7.6× – µs"]))
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding="ascii")
     summary.show(demos.performed({"gap": demos.act()}), ["done"], file)
@@ -214,7 +214,7 @@ def ids(parts: tuple[Part, ...]) -> list[str]:
 
 
 def test_the_page_has_every_act_and_no_id_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programme, "act", lambda name: demos.act(f"Act {name}"))
+    monkeypatch.setattr(runner, "act", lambda name: demos.act(f"Act {name}"))
     acts = {
         "gap": demos.act(),
         "killed": demos.act(),
@@ -233,7 +233,7 @@ def test_the_page_has_every_act_and_no_id_twice(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_runs_that_an_act_recorded_get_the_sections_of_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programme, "act", lambda name: demos.act("A run"))
+    monkeypatch.setattr(runner, "act", lambda name: demos.act("A run"))
     found = demos.performed({"profile": demos.act("A run")})
     run = RunRecord(run_here(), Machine()).as_dict()
     found["acts"]["profile"]["result"] = {"found": 1, "runs": [{"label": "torch", "record": run}]}

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from stoker._demo import programme
+from stoker._tools.demo import runner
+from stoker._tools.render import chart_library
 from stoker.cli.demo import _progress
 from stoker.cli.main import main
-from stoker.report.page import library
 from tests.unit import demos
 from tests.unit.test_demo import Terminal, fail, interrupt
 
@@ -24,9 +24,9 @@ ACTS: dict[str, Any] = {"gap": demos.act("The gap"), "killed": demos.act("A work
 @pytest.fixture(autouse=True)
 def _stand_ins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     acts = ACTS | {"doctor": demos.act("Broken", run=fail), "tuner": demos.act("Stopped", run=interrupt)}
-    monkeypatch.setattr(programme, "known", lambda: acts)
-    monkeypatch.setattr(programme, "act", acts.__getitem__)
-    monkeypatch.setattr(library, "script", lambda: "")
+    monkeypatch.setattr(runner, "known", lambda: acts)
+    monkeypatch.setattr(runner, "act", acts.__getitem__)
+    monkeypatch.setattr(chart_library, "script", lambda: "")
     monkeypatch.chdir(tmp_path)
 
 
@@ -104,7 +104,7 @@ def test_without_a_chart_library_it_says_what_is_missing(monkeypatch: pytest.Mon
     def missing() -> str:
         raise ImportError("the chart library is missing: pip install it")
 
-    monkeypatch.setattr(library, "script", missing)
+    monkeypatch.setattr(chart_library, "script", missing)
     done = demo("--only", "gap")
     assert done.exit_code == 0
     assert "No page was written: the chart library is missing: pip install it" in done.stdout

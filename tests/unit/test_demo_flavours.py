@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from stoker._demo import flavours
+from stoker._tools.demo import flavours
 
 
 @pytest.mark.parametrize("name", flavours.MAKERS)

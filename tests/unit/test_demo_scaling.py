@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker._demo import bystanders, curves, flavours, gains, measuring
-from stoker._demo.act import Stage
-from stoker._demo.acts import gap, profile, scaling
-from stoker._metrics.record import LoaderRecord, Machine, RunRecord
-from stoker._metrics.running import run_here
-from stoker.report.page.section import Beside, Chart
+from stoker._record.run_identity import run_here
+from stoker._record.schema import LoaderRecord, Machine, RunRecord
+from stoker._tools.demo import curves, flavours, gains, loader_rate, other_load
+from stoker._tools.demo.act import Stage
+from stoker._tools.demo.acts import gap, profile, scaling
+from stoker._tools.render.section import Beside, Chart
 from tests.unit import demos
 
 GAINS = {
@@ -136,15 +136,15 @@ def test_whoever_was_disturbed_is_measured_again(monkeypatch: pytest.MonkeyPatch
 
     def stretch(
         kind: str, dataset: object, workers: int, seconds: float, settle_s: float
-    ) -> measuring.Stretch:
+    ) -> loader_rate.Stretch:
         seen.append((workers, kind))
-        return measuring.Stretch(0.01, 100, 1.0, 0.001, 0.1)
+        return loader_rate.Stretch(0.01, 100, 1.0, 0.001, 0.1)
 
     class Others:
         def share(self) -> float:
             return 0.5 if len(seen) == 4 else 0.0
 
-    monkeypatch.setattr(measuring, "stretch", stretch)
+    monkeypatch.setattr(loader_rate, "stretch", stretch)
     monkeypatch.setattr(scaling, "Bystanders", Others)
     monkeypatch.setattr(flavours, "MAKERS", {"sleep": flavours.MAKERS["sleep"]})
     result = scaling.run(Stage(False, 1, "", lambda what, share: None, budget_s=60.0))
@@ -168,12 +168,12 @@ def test_what_the_host_takes_is_others(monkeypatch: pytest.MonkeyPatch) -> None:
 
     clock = iter([100.0, 104.0, 200.0, 204.0])
     own = iter([1.0, 2.0, 1.0, 2.0])
-    monkeypatch.setattr(bystanders, "Dials", Read)
-    monkeypatch.setattr(bystanders, "_own_s", lambda: next(own))
-    monkeypatch.setattr(bystanders, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(other_load, "Dials", Read)
+    monkeypatch.setattr(other_load, "_own_s", lambda: next(own))
+    monkeypatch.setattr(other_load, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    assert bystanders.Bystanders().share() == (3 + 2 - 1) / 4 / 2
-    assert bystanders.Bystanders().share() is None
+    assert other_load.Bystanders().share() == (3 + 2 - 1) / 4 / 2
+    assert other_load.Bystanders().share() is None
 
 
 def test_a_curve_for_every_flavour_with_its_table() -> None:
@@ -221,13 +221,13 @@ def test_ctrl_c_leaves_what_was_measured(monkeypatch: pytest.MonkeyPatch, calls:
 
     def stretch(
         kind: str, dataset: object, workers: int, seconds: float, settle_s: float
-    ) -> measuring.Stretch:
+    ) -> loader_rate.Stretch:
         if len(seen) == calls:
             raise KeyboardInterrupt
         seen.append((kind, workers))
-        return measuring.Stretch(0.01, 100 + workers, 1.0, 0.001, 0.1)
+        return loader_rate.Stretch(0.01, 100 + workers, 1.0, 0.001, 0.1)
 
-    monkeypatch.setattr(measuring, "stretch", stretch)
+    monkeypatch.setattr(loader_rate, "stretch", stretch)
     monkeypatch.setattr(flavours, "MAKERS", {name: flavours.MAKERS[name] for name in ("sleep", "stragglers")})
     stage = Stage(False, 2, "", lambda what, share: None, budget_s=60.0)
     if calls == 1:

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from stoker._core.finding import Edit, Finding, Gain
-from stoker._core.tuning.point import Interval, Point
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.work import Demand
-from stoker._demo.acts import doctor, killed, memory, tuner
-from stoker._doctor.diagnosis import Diagnosis, Skip
-from stoker._doctor.forms.data import as_json as diagnosis_json
-from stoker._tune.forms.data import as_json as tuning_json
-from stoker._tune.result import Tuning
-from stoker.report.page import markdown, text
-from stoker.report.page.section import Chart, Code, Prose, Remark, Report, Section
+from stoker._record.finding import Edit, Finding, Gain
+from stoker._runtime.simulation.point import Interval, Point
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand
+from stoker._tools.demo.acts import doctor, killed, memory, tuner
+from stoker._tools.doctor.diagnosis import Diagnosis, Skip
+from stoker._tools.doctor.forms.data import as_json as diagnosis_json
+from stoker._tools.render import markdown, text
+from stoker._tools.render.section import Chart, Code, Prose, Remark, Report, Section
+from stoker._tools.tune.forms.data import as_json as tuning_json
+from stoker._tools.tune.result import Tuning
 
 _WIDEST = 71
 """A screen of 80 columns, with the names of acts in the margin."""
@@ -244,7 +244,7 @@ def test_a_tuning_is_told_with_what_it_saves_and_how_sure_that_is() -> None:
 def test_results_are_told_without_torch() -> None:
     """A record that was kept is shown where nobody loads data."""
     code = (
-        "import sys; from stoker._demo.acts import doctor, killed, memory, tuner; import stoker._tune.forms.words, "
-        "stoker._tune.forms.data; sys.exit('torch' in sys.modules)"
+        "import sys; from stoker._tools.demo.acts import doctor, killed, memory, tuner; import stoker._tools.tune.forms.words, "
+        "stoker._tools.tune.forms.data; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from stoker._engine.echo import Echo
-from stoker._engine.ledger import Ledger
+from stoker._runtime.engine.duplicate_streams import Echo
+from stoker._runtime.engine.loader_stats import Ledger
 
 
 def heard(caplog: pytest.LogCaptureFixture, *batches: tuple[int, Any], workers: int = 2) -> list[str]:

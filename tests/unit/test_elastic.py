@@ -20,8 +20,8 @@ from torch.utils.data import DistributedSampler, Subset
 
 import stoker
 from stoker import ElasticDistributedSampler
-from stoker._plan import selection
-from stoker._plan.elastic import resolve_ranks
+from stoker._runtime.plan import selection
+from stoker._runtime.plan.elastic_sampler import resolve_ranks
 
 BILLION = 10**9
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker import ElasticDistributedSampler
-from stoker._core.grid import mix
+from stoker._runtime.scheduler.row_ranges import mix
 
 
 def sampler(length: int, replicas: int = 1, rank: int = 0, **more: Any) -> ElasticDistributedSampler:

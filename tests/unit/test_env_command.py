@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.cli import environment
+from stoker.cli import env_facts
 from stoker.cli.env import lines
 from stoker.cli.main import main
 
@@ -60,7 +60,7 @@ def test_a_torch_that_cannot_be_imported_is_told(monkeypatch: pytest.MonkeyPatch
         raise OSError("/home/ada/lib/libcudart.so.12: cannot open shared object file")
 
     monkeypatch.setenv("HOME", "/home/ada")
-    monkeypatch.setattr(environment, "torch_told", broken)
+    monkeypatch.setattr(env_facts, "torch_told", broken)
     assert "cannot be imported: OSError: ~/lib/libcudart.so.12" in env("--torch").output
 
 
@@ -89,7 +89,7 @@ def test_nothing_personal_and_no_secret_is_told(monkeypatch: pytest.MonkeyPatch)
 @given(st.sampled_from(["/", "", " ", ":", "x", "-"]), st.text("ad/~:x", max_size=8))
 def test_a_home_folder_never_stays(before: str, behind: str) -> None:
     environ = {"HOME": "/home/ada", "USER": "ada"}
-    assert "/home/ada/" not in environment.impersonal(f"{before}/home/ada/{behind}", environ)
+    assert "/home/ada/" not in env_facts.impersonal(f"{before}/home/ada/{behind}", environ)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_home_folder_never_stays(before: str, behind: str) -> None:
     [("/", "ext4"), ("/home/ada", "nfs4"), ("/homes", "ext4"), ("/with space/x", "xfs"), ("/tmp", "tmpfs")],
 )
 def test_the_filesystem_is_that_of_the_nearest_mount(path: str, kind: str) -> None:
-    assert environment.filesystem_of(path, MOUNTS) == kind
+    assert env_facts.filesystem_of(path, MOUNTS) == kind
 
 
 def test_accelerators_are_seen_in_dev(tmp_path: Path) -> None:
@@ -109,11 +109,11 @@ def test_accelerators_are_seen_in_dev(tmp_path: Path) -> None:
     version.write_text(
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\n"
     )
-    assert environment.accelerators(tmp_path) == ["2 × NVIDIA, driver 550.54.15", "AMD (/dev/kfd)", "1 × TPU"]
+    assert env_facts.accelerators(tmp_path) == ["2 × NVIDIA, driver 550.54.15", "AMD (/dev/kfd)", "1 × TPU"]
 
 
 def test_a_machine_that_tells_nothing_is_told_as_such(tmp_path: Path) -> None:
-    found = environment.gathered({}, root=tmp_path)
+    found = env_facts.gathered({}, root=tmp_path)
     shown = "\n".join(lines(found))
     assert "none that matter" in shown
     assert "none seen in /dev" in shown

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from stoker._worker import failure
+from stoker._runtime.protocol import failures
 from stoker.errors import WorkerFailure, WorkerTraceback
 
 
@@ -72,7 +72,7 @@ def caught(error: BaseException) -> BaseException:
 
 def sent(error: BaseException, worker: int = 3) -> BaseException:
     """Through bytes, as to another process."""
-    return failure.unpack(pickle.loads(pickle.dumps(failure.pack(caught(error), worker))))
+    return failures.unpack(pickle.loads(pickle.dumps(failures.pack(caught(error), worker))))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_the_cause_of_the_cause_is_in_the_text() -> None:
         except KeyError as inner:
             raise ValueError("outer") from inner
     except ValueError as outer:
-        got = failure.unpack(failure.pack(outer, 0))
+        got = failures.unpack(failures.pack(outer, 0))
     assert "KeyError: 'inner'" in str(got.__cause__)
 
 
@@ -170,13 +170,13 @@ def test_what_cannot_travel_is_told_in_words() -> None:
 
 
 def test_nothing_an_exception_does_makes_packing_fail() -> None:
-    packed = failure.pack(caught(Hostile()), 0)
+    packed = failures.pack(caught(Hostile()), 0)
     assert (packed.name, packed.text) == ("Hostile", "<no text>")
-    assert type(failure.unpack(packed)) is Hostile
+    assert type(failures.unpack(packed)) is Hostile
 
 
 def test_bytes_that_do_not_load_in_the_parent_are_told_in_words() -> None:
-    packed = failure.Failure(b"not a pickle", "ValueError", "wrong", "Traceback", 1)
-    got = failure.unpack(packed)
+    packed = failures.Failure(b"not a pickle", "ValueError", "wrong", "Traceback", 1)
+    got = failures.unpack(packed)
     assert type(got) is WorkerFailure
     assert str(got) == "ValueError: wrong"

@@ -10,8 +10,8 @@ import pytest
 from torch.utils.data import ConcatDataset, Dataset, Subset
 from torch.utils.data.datapipes.map import SequenceWrapper
 
-from stoker._engine.freshness import LOOK_DATASETS, LOOK_ITEMS, Snapshot, leads_on
-from stoker._worker.attributes import MISSING, follow, spell
+from stoker._pickling.attributes import MISSING, follow, spell
+from stoker._runtime.dataset_sync.snapshot import LOOK_DATASETS, LOOK_ITEMS, Snapshot, leads_on
 
 
 class Rows(Dataset[int]):

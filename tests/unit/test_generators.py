@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from stoker._worker import generators
+from stoker._runtime.worker.rng import generators
 
 
 class Noisy(random.Random):
@@ -128,7 +128,7 @@ def test_seeding_goes_the_way_of_a_subclass() -> None:
 
 def test_copies_of_global_ones_can_be_seeded_like_them() -> None:
     """Under spawn a dataset that stored one has a copy of it; under fork it has the one that ``seed_all`` seeds."""
-    from stoker._worker import seeding
+    from stoker._runtime.worker.rng import seeding
 
     with seeding.generators_kept():
         seeding.seed_all((1 << 64) - 3)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from stoker._core.grid import MAX_RANGES, ROWS_PER_RANGE, mix, row_ranges, share_ranges
+from stoker._runtime.scheduler.row_ranges import MAX_RANGES, ROWS_PER_RANGE, mix, row_ranges, share_ranges
 
 
 @pytest.mark.parametrize(

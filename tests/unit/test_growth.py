@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._metrics import crew
-from stoker._metrics.accounts import Accounts
-from stoker._metrics.crew import PARENT, Crew, Size
-from stoker._metrics.growth import MOST, MOST_EACH, Growth, Reading, as_columns, readings, thinned
-from stoker._metrics.processes import Footprint
-from stoker._metrics.record import MEMORY_COLUMNS, RunRecord
+from stoker._host.process_memory import Footprint
+from stoker._record import worker_usage
+from stoker._record.memory_curve import MOST, MOST_EACH, Growth, Reading, as_columns, readings, thinned
+from stoker._record.schema import MEMORY_COLUMNS, RunRecord
+from stoker._record.totals import Accounts
+from stoker._record.worker_usage import PARENT, Crew, Size
 from stoker.errors import RecordError
 from tests.unit.records import MS, SECOND, loader, run
 
@@ -87,10 +87,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def get_clock() -> int:
         return now[0]
 
-    monkeypatch.setattr(crew, "footprint", footprint)
-    monkeypatch.setattr(crew, "_clock", get_clock)
-    monkeypatch.setattr(crew, "_cpu_clock", get_clock)
-    monkeypatch.setattr(crew, "resident_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(worker_usage, "footprint", footprint)
+    monkeypatch.setattr(worker_usage, "_clock", get_clock)
+    monkeypatch.setattr(worker_usage, "_cpu_clock", get_clock)
+    monkeypatch.setattr(worker_usage, "resident_bytes", lambda: 1 << 20)
     return now
 
 
@@ -130,7 +130,7 @@ def test_workers_that_go_are_weighed_sooner(clock: list[int]) -> None:
 
 
 def test_a_very_large_training_process_is_left_out(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "resident_bytes", lambda: 5 << 30)
+    monkeypatch.setattr(worker_usage, "resident_bytes", lambda: 5 << 30)
     hands = Crew()
     hands.pids = {0: 50}
     hands.look(Accounts(0), last=True)

@@ -13,12 +13,12 @@ import pytest
 from torch.utils.data import Subset
 
 import stoker
-from stoker._core.grid import row_ranges
-from stoker._worker import seeding
-from stoker._worker.maker import Maker, Watch
-from stoker._worker.spec import batch_getter
-from stoker._worker.status import AT_ONCE, EPOCH, INDEX, ROW, WORDS
-from stoker._worker.stream import Abandoned
+from stoker._runtime.protocol.status_page import AT_ONCE, EPOCH, INDEX, ROW, WORDS
+from stoker._runtime.protocol.worker_spec import batch_getter
+from stoker._runtime.scheduler.row_ranges import row_ranges
+from stoker._runtime.worker.batch_maker import Maker, Watch
+from stoker._runtime.worker.rng import seeding
+from stoker._runtime.worker.stream import Abandoned
 from stoker.errors import SampleStopIteration
 from tests.unit.makers import maker, order
 

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import torch
 
-from stoker._executors import hazards
-from stoker._executors.hazards import HAZARDS, Choice, Evidence, Hazard
-from stoker._worker.spec import WorkerSpec
+from stoker._runtime.executors.process import start_method
+from stoker._runtime.executors.process.start_method import HAZARDS, Choice, Evidence, Hazard
+from stoker._runtime.protocol.worker_spec import WorkerSpec
 
 
 @contextmanager
@@ -102,19 +102,19 @@ def test_each_module_is_listed_once_and_has_evidence() -> None:
 
 
 def test_without_a_listed_module_no_thread_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hazards, "_native_threads", lambda: pytest.fail("read /proc for nothing"))
-    assert hazards.live_hazards() == ()
+    monkeypatch.setattr(start_method, "_native_threads", lambda: pytest.fail("read /proc for nothing"))
+    assert start_method.live_hazards() == ()
 
 
 def test_a_thread_without_its_module_is_somebody_elses() -> None:
     with thread_named(native="polars-0", python="fsspecIO"):
-        assert hazards.live_hazards() == ()
+        assert start_method.live_hazards() == ()
 
 
 def test_a_module_without_its_threads_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for hazard in HAZARDS:
         monkeypatch.setitem(sys.modules, hazard.module, ModuleType(hazard.module))
-    assert hazards.live_hazards() == ()
+    assert start_method.live_hazards() == ()
 
 
 @pytest.mark.parametrize("hazard", HAZARDS, ids=lambda hazard: hazard.module)
@@ -122,20 +122,20 @@ def test_a_module_with_its_threads_is_one(hazard: Hazard, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, hazard.module, ModuleType(hazard.module))
     for native in hazard.evidence.native:
         with thread_named(native=native + "7"):
-            assert names(hazards.live_hazards()) == [hazard.module]
+            assert names(start_method.live_hazards()) == [hazard.module]
     for python in hazard.evidence.python:
         with thread_named(python=python):
-            assert names(hazards.live_hazards()) == [hazard.module]
-    assert hazards.live_hazards() == ()
+            assert names(start_method.live_hazards()) == [hazard.module]
+    assert start_method.live_hazards() == ()
 
 
 def test_where_there_is_no_proc_python_threads_still_count(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(hazards, "_TASKS", tmp_path / "none")
+    monkeypatch.setattr(start_method, "_TASKS", tmp_path / "none")
     monkeypatch.setitem(sys.modules, "fsspec", ModuleType("fsspec"))
     with thread_named(python="fsspecIO"):
-        assert names(hazards.live_hazards()) == ["fsspec"]
+        assert names(start_method.live_hazards()) == ["fsspec"]
 
 
 def test_evidence_needs_the_beginning_of_a_native_name_and_all_of_a_python_name() -> None:
@@ -148,14 +148,14 @@ def test_evidence_needs_the_beginning_of_a_native_name_and_all_of_a_python_name(
 
 def chosen(dataset: Any) -> Choice:
     """What is chosen for a dataset by default; what was packed on the way is closed."""
-    choice = hazards.choose(None, spec_of(dataset), name="train")
+    choice = start_method.choose(None, spec_of(dataset), name="train")
     if choice.shipment is not None:
         choice.shipment.close()
     return choice
 
 
 def test_no_hazard_no_change() -> None:
-    choice = hazards.choose(None, spec_of([1]), name="train")
+    choice = start_method.choose(None, spec_of([1]), name="train")
     assert method(choice) == "fork"
     assert not choice.reason
 
@@ -164,14 +164,14 @@ def test_no_hazard_no_change() -> None:
 @pytest.mark.parametrize("given", ["fork", "spawn", "forkserver"])
 def test_what_the_user_gave_stays(given: str) -> None:
     context = torch.multiprocessing.get_context(given)
-    assert hazards.choose(context, spec_of([1]), name="train") == Choice(context)
+    assert start_method.choose(context, spec_of([1]), name="train") == Choice(context)
 
 
 @pytest.mark.usefixtures("polars_lives")
 def test_a_default_that_is_not_fork_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     spawn = torch.multiprocessing.get_context("spawn")
     monkeypatch.setattr(torch.multiprocessing, "get_context", lambda: spawn)
-    assert hazards.choose(None, spec_of([1]), name="train") == Choice(spawn)
+    assert start_method.choose(None, spec_of([1]), name="train") == Choice(spawn)
 
 
 @pytest.mark.usefixtures("polars_lives")
@@ -185,7 +185,7 @@ def test_a_live_hazard_moves_what_can_travel() -> None:
 
 @pytest.mark.usefixtures("polars_lives")
 def test_a_copy_that_would_take_too_much_memory_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker._metrics.room.room_bytes", lambda: 1 << 20)
+    monkeypatch.setattr("stoker._host.memory_available.room_bytes", lambda: 1 << 20)
     choice = chosen(np.zeros(1 << 20, np.uint8))
     assert method(choice) == "fork"
     assert "a copy of it may take 0 MiB" in choice.reason
@@ -193,7 +193,7 @@ def test_a_copy_that_would_take_too_much_memory_is_not_made(monkeypatch: pytest.
 
 @pytest.mark.usefixtures("polars_lives")
 def test_what_cannot_travel_stays_and_is_named_by_its_path() -> None:
-    choice = hazards.choose(None, spec_of(SimpleNamespace(lock=threading.Lock())), name="train")
+    choice = start_method.choose(None, spec_of(SimpleNamespace(lock=threading.Lock())), name="train")
     assert method(choice) == "fork"
     for part in ("train: ", "polars (compute pool)", "dataset.lock (lock)", "stack", "'fork'"):
         assert part in choice.reason
@@ -205,17 +205,17 @@ def test_a_loader_is_told_once_about_the_same_modules(
 ) -> None:
     loader, other = SimpleNamespace(), SimpleNamespace()
     for told in (loader, loader, other):
-        hazards.tell_once(chosen([1]), told)
+        start_method.tell_once(chosen([1]), told)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     monkeypatch.setitem(sys.modules, "fsspec", ModuleType("fsspec"))
     with thread_named(python="fsspecIO"):
-        hazards.tell_once(chosen([1]), loader)
+        start_method.tell_once(chosen([1]), loader)
     assert "fsspec" in caplog.records[-1].getMessage()
     assert len(caplog.records) == 3
 
 
 def test_nothing_to_tell_leaves_the_loader_alone(caplog: pytest.LogCaptureFixture) -> None:
     loader = SimpleNamespace()
-    hazards.tell_once(hazards.choose(None, spec_of([1]), name="train"), loader)
+    start_method.tell_once(start_method.choose(None, spec_of([1]), name="train"), loader)
     assert vars(loader) == {}
     assert not caplog.records

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from stoker._device import idle
-from stoker._device.idle import IdleMeter
+from stoker._runtime.device import idle_meter
+from stoker._runtime.device.idle_meter import IdleMeter
 
 MS = 1_000_000
 
@@ -86,4 +86,4 @@ def test_a_broken_device_is_left_alone() -> None:
 
 def test_there_is_none_without_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    assert idle.idle_meter() is None
+    assert idle_meter.idle_meter() is None

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from stoker._executors import inquest
-from stoker._executors.inquest import OomJudge, cause_of, details, epitaph
-from stoker._metrics import memory
-from stoker._metrics.memory import CgroupMemory, OomKills
-from stoker._worker import stacks
-from stoker._worker.status import StatusPage
+from stoker._host import cgroup_memory
+from stoker._host.cgroup_memory import CgroupMemory, OomKills
+from stoker._runtime.executors.process import crash_report
+from stoker._runtime.executors.process.crash_report import OomJudge, cause_of, details, epitaph
+from stoker._runtime.protocol import stacks
+from stoker._runtime.protocol.status_page import StatusPage
 
 GIB = 1 << 30
 
@@ -28,9 +28,9 @@ class Counters:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cgroup: int | None = 0, machine: int = 0) -> None:
         self.kills = OomKills(cgroup, machine)
         self.facts = CgroupMemory(2 * GIB, 3 * GIB // 2, cgroup)
-        monkeypatch.setattr(memory, "oom_kills", lambda: self.kills)
-        monkeypatch.setattr(memory, "cgroup_memory", lambda: self.facts)
-        monkeypatch.setattr(memory, "available_bytes", lambda: 5 * GIB)
+        monkeypatch.setattr(cgroup_memory, "oom_kills", lambda: self.kills)
+        monkeypatch.setattr(cgroup_memory, "cgroup_memory", lambda: self.facts)
+        monkeypatch.setattr(cgroup_memory, "available_bytes", lambda: 5 * GIB)
 
 
 def ended(code: int | None) -> Any:
@@ -136,7 +136,7 @@ def test_a_process_that_is_gone_is_in_no_state() -> None:
     child.start()
     child.join()
     assert child.pid is not None
-    assert inquest.state_of(child.pid) == ""
+    assert crash_report.state_of(child.pid) == ""
     child.close()
 
 
@@ -187,7 +187,7 @@ def _deaf(said: int) -> None:
 def test_a_waiting_worker_tells_its_stack_again_and_again(page: StatusPage) -> None:
     with Worker(_armed_and_waiting, page.fd, 2) as worker:
         for _ in range(3):
-            found = inquest.stack_of(worker.pidfd, page.fd, 2)
+            found = crash_report.stack_of(worker.pidfd, page.fd, 2)
             assert "_armed_and_waiting" in found[0]
             assert sum("_armed_and_waiting" in line for line in found) == 1
     assert stacks.last_words(stacks.read(page.fd, 2)) == []
@@ -196,32 +196,32 @@ def test_a_waiting_worker_tells_its_stack_again_and_again(page: StatusPage) -> N
 def test_a_stopped_worker_answers_nothing_and_is_told_as_stopped(
     page: StatusPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inquest, "_ANSWER_S", 0.1)
+    monkeypatch.setattr(crash_report, "_ANSWER_S", 0.1)
     with Worker(_armed_and_waiting, page.fd, 0) as worker:
         os.kill(worker.pid, signal.SIGSTOP)
         os.waitpid(worker.pid, os.WUNTRACED)
-        assert inquest.stack_of(worker.pidfd, page.fd, 0) == []
-        assert inquest.state_of(worker.pid) == f"it is stopped (kill -CONT {worker.pid} lets it go on)"
+        assert crash_report.stack_of(worker.pidfd, page.fd, 0) == []
+        assert crash_report.state_of(worker.pid) == f"it is stopped (kill -CONT {worker.pid} lets it go on)"
 
 
 def test_a_worker_that_hears_nothing_leaves_nothing(
     page: StatusPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inquest, "_ANSWER_S", 0.1)
+    monkeypatch.setattr(crash_report, "_ANSWER_S", 0.1)
     with Worker(_deaf) as worker:
-        assert inquest.stack_of(worker.pidfd, page.fd, 0) == []
-        assert inquest.state_of(worker.pid) == ""
+        assert crash_report.stack_of(worker.pidfd, page.fd, 0) == []
+        assert crash_report.state_of(worker.pid) == ""
 
 
 def test_a_dead_worker_is_not_waited_for(page: StatusPage) -> None:
     with Worker(_armed_and_waiting, page.fd, 0) as worker:
         os.kill(worker.pid, signal.SIGKILL)
-        assert inquest.stack_of(worker.pidfd, page.fd, 0) == []
+        assert crash_report.stack_of(worker.pidfd, page.fd, 0) == []
 
 
 def test_a_full_region_is_not_written_past(page: StatusPage) -> None:
     with Worker(_armed_and_waiting, page.fd, 0) as worker:
         os.pwrite(page.fd, b"x" * (1 << 19), 1 << 20)
-        assert inquest.stack_of(worker.pidfd, page.fd, 0) == []
+        assert crash_report.stack_of(worker.pidfd, page.fd, 0) == []
         os.kill(worker.pid, 0)
     assert set(stacks.read(page.fd, 0)) == {"x"}

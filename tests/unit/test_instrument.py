@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import stoker
-from stoker._metrics.instrument import is_ours
+from stoker._record.instruments import is_ours
 
 
 def caught_in_ours(call: Any) -> bool:

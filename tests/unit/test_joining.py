@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stoker._metrics.growth import MOST_EACH, Reading, as_columns, readings
-from stoker._metrics.joining import joined
-from stoker._metrics.record import Event, LoaderRecord, Period, Slow
-from stoker.report.verdict import judge
+from stoker._record.memory_curve import MOST_EACH, Reading, as_columns, readings
+from stoker._record.merge_loaders import joined
+from stoker._record.schema import Event, LoaderRecord, Period, Slow
+from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import SECOND, loader, run, steps
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from stoker._metrics import journal
-from stoker._metrics.journal import Journal
-from stoker._metrics.record import STEP_COLUMNS, VERSION, RunRecord
+from stoker._record import journal
+from stoker._record.journal import Journal
+from stoker._record.schema import STEP_COLUMNS, VERSION, RunRecord
+from stoker._tools.report.trace import trace
 from stoker.errors import RecordError
-from stoker.report import trace
 from tests.unit.records import loader, run
 
 

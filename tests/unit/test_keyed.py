@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import stoker
-from stoker._core.grid import row_ranges, share_ranges
-from stoker._worker import seeding
-from stoker._worker.context import current
-from stoker._worker.maker import Maker, Watch
-from stoker._worker.status import WORDS
+from stoker._runtime.protocol.status_page import WORDS
+from stoker._runtime.scheduler.row_ranges import row_ranges, share_ranges
+from stoker._runtime.worker.batch_maker import Maker, Watch
+from stoker._runtime.worker.context import current
+from stoker._runtime.worker.rng import seeding
 from tests.unit.makers import maker, order
 
 

@@ -13,10 +13,10 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner
 
-from stoker._metrics import journal
-from stoker.cli import launching
+from stoker._record import journal
+from stoker._tools.profile import bootstrap, supervisor
+from stoker.cli import script_command
 from stoker.cli.main import main
-from stoker.measure import bootstrap, supervisor
 from tests.unit.records import loader, run
 
 
@@ -165,17 +165,17 @@ def test_an_interpreter_that_cannot_be_entered(tmp_path: Path, monkeypatch: pyte
 def test_files_have_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the script; of a rank, with its number; one that is taken gets another."""
     monkeypatch.chdir(tmp_path)
-    order = launching.Order("run", False, "a/train.py", (), None, False, None, None, None, None, False)
-    assert re.fullmatch(r"train-\d{8}-\d{6}\.stoker\.json", launching._default(order).name)
-    assert launching._default(replace(order, module=True, script="a.b")).name.startswith("a-b-")
-    assert launching._default(replace(order, script="-")).name.startswith("stdin-")
+    order = script_command.Order("run", False, "a/train.py", (), None, False, None, None, None, None, False)
+    assert re.fullmatch(r"train-\d{8}-\d{6}\.stoker\.json", script_command._default(order).name)
+    assert script_command._default(replace(order, module=True, script="a.b")).name.startswith("a-b-")
+    assert script_command._default(replace(order, script="-")).name.startswith("stdin-")
     monkeypatch.setenv("RANK", "3")
-    assert launching._ranked(Path("run.json.gz")) == Path("run.json.gz")
+    assert script_command._ranked(Path("run.json.gz")) == Path("run.json.gz")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert launching._ranked(Path("b/run.json.gz")) == Path("b/run-rank3.json.gz")
-    assert launching._default(order).name.endswith("-rank3.stoker.json")
+    assert script_command._ranked(Path("b/run.json.gz")) == Path("b/run-rank3.json.gz")
+    assert script_command._default(order).name.endswith("-rank3.stoker.json")
     path = tmp_path / "x.stoker.json"
-    names = [launching._write(run(), path, replace=each).name for each in (False, False, True, False)]
+    names = [script_command._write(run(), path, replace=each).name for each in (False, False, True, False)]
     assert names == ["x.stoker.json", "x-2.stoker.json", "x.stoker.json", "x-3.stoker.json"]
 
 
@@ -202,9 +202,9 @@ def test_records_stay_until_they_are_written(
     monkeypatch.setattr(supervisor, "supervise", supervise)
     monkeypatch.setattr(supervisor, "end_as", ended.append)
     if how == "broken":
-        monkeypatch.setattr("stoker.report.verdict.judge", lambda *_, **__: 1 / 0)
-    launching.launch(
-        launching.Order("run", False, "script.py", (), None, False, None, None, None, None, False)
+        monkeypatch.setattr("stoker._tools.report.verdict.verdict.judge", lambda *_, **__: 1 / 0)
+    script_command.launch(
+        script_command.Order("run", False, "script.py", (), None, False, None, None, None, None, False)
     )
     assert ended == [outcome]
     said = capsys.readouterr().err

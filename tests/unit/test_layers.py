@@ -15,12 +15,8 @@ import pytest
 HEAVY = {"torch", "numpy", "psutil", "cloudpickle", "threadpoolctl"}
 TOOLS = {
     "stoker.cli",
-    "stoker.report",
     "stoker.exports",
-    "stoker._doctor",
-    "stoker._tune",
-    "stoker._patients",
-    "stoker.measure",
+    "stoker._tools",
 }
 TOOLS |= {"click", "rich", "prometheus_client", "tensorboard"}
 
@@ -107,7 +103,7 @@ def test_watching_needs_no_torch(tmp_path: Path) -> None:
     modules = packages_of(
         ask(IMPORTED.replace("import stoker\n", "import stoker.cli.top\n"), folder=tmp_path)
     )
-    assert "stoker.report" in modules
+    assert "stoker._tools.report" in modules
     assert not modules & (HEAVY | {"rich"})
 
 
@@ -122,5 +118,5 @@ def test_every_public_name_resolves_and_is_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
 def test_a_worker_never_imports_the_tools(start_method: str, tmp_path: Path) -> None:
     modules = packages_of(ask(WORKER_MODULES, start_method, folder=tmp_path))
-    assert "stoker._worker" in modules
+    assert "stoker._runtime.worker" in modules
     assert not modules & TOOLS

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from stoker._core.types import SlotRef
-from stoker._transports.arena import Arena, Region
-from stoker._transports.writer import ArenaWriter
+from stoker._runtime.scheduler.types import SlotRef
+from stoker._runtime.transport.arena import Arena, Region
+from stoker._runtime.transport.writer import ArenaWriter
 
 REF = SlotRef(0, 7)
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from stoker._engine import ledger as module
-from stoker._engine.ledger import Ledger
-from stoker._worker.sift import BadSample
+from stoker._runtime.engine import loader_stats as module
+from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.worker.bad_samples import BadSample
 
 TORN = BadSample(3, 0, "error", "ValueError: torn")
 NONE = BadSample(4, 1, "none", "is None")

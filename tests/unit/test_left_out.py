@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import BatchSampler, Dataset, RandomSampler, Sampler
 
 from stoker import DataLoader
-from stoker._plan import moment
+from stoker._runtime.checkpoint import rng_snapshot
 
 
 class Own(Sampler[int]):
@@ -64,9 +64,9 @@ class Noisy(Dataset[int]):
     ids=lambda value: type(value).__name__,
 )
 def test_a_generator_that_states_leave_out_is_named(sampler: Any, found: str | None) -> None:
-    assert moment.left_out(DataLoader(Noisy(), 2, sampler=sampler)) == found
+    assert rng_snapshot.left_out(DataLoader(Noisy(), 2, sampler=sampler)) == found
     inside = BatchSampler(sampler, 2, False)
-    assert moment.left_out(DataLoader(Noisy(), batch_sampler=inside)) == found
+    assert rng_snapshot.left_out(DataLoader(Noisy(), batch_sampler=inside)) == found
 
 
 def test_the_user_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

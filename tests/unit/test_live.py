@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from stoker._metrics.page import Reading
-from stoker._metrics.summary import Recently, Summary, summary_of
-from stoker.report.attached import LoaderSeen, Meter, PoolSeen, Scan, WorkerSeen
-from stoker.report.board import board
-from stoker.report.live import LoaderLive, document, live
+from stoker._record.run_page.page import Reading
+from stoker._record.run_page.summary import Recently, Summary, summary_of
+from stoker._tools.top.lines import board
+from stoker._tools.top.live import LoaderLive, document, live
+from stoker._tools.top.processes import LoaderSeen, Meter, PoolSeen, Scan, WorkerSeen
 from tests.unit.records import MS, SECOND, Waits, loader
 
 AT = 1000 * SECOND

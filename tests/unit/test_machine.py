@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stoker._metrics import machine
-from stoker._metrics.machine import Dials, facts
+from stoker._record import machine
+from stoker._record.machine import Dials, facts
 
 
 def written(root: Path, **files: str) -> Path:

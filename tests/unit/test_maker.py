@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from stoker._core.grid import row_ranges, share_ranges
-from stoker._worker import seeding, stored
-from stoker._worker.maker import Maker, Watch
-from stoker._worker.status import COLLATING, EPOCH, INDEX, NO_INDEX, PHASE, ROW, WORDS
-from stoker._worker.stream import Abandoned
+from stoker._runtime.protocol.status_page import COLLATING, EPOCH, INDEX, NO_INDEX, PHASE, ROW, WORDS
+from stoker._runtime.scheduler.row_ranges import row_ranges, share_ranges
+from stoker._runtime.worker.batch_maker import Maker, Watch
+from stoker._runtime.worker.rng import dataset_generators, seeding
+from stoker._runtime.worker.stream import Abandoned
 from stoker.errors import SampleStopIteration
 from tests.unit.makers import maker, order
 
@@ -141,7 +141,7 @@ def test_by_sample_the_number_of_ranks_does_not_matter(replicas: int) -> None:
 
 def test_by_sample_every_row_is_seeded_once_and_ranges_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[int] = []
-    monkeypatch.setattr("stoker._worker.seeder.seed_all", lambda key, torch_too: keys.append(key))
+    monkeypatch.setattr("stoker._runtime.worker.rng.seeder.seed_all", lambda key, torch_too: keys.append(key))
     rows = [seeding.sample_key(77, place) for place in range(10, 50)]
     maker(Dice(), rng="sample").make(order(list(range(40)), position=10), None)
     assert keys == rows
@@ -197,7 +197,7 @@ class Stored(Dice):
 def test_stored_generators_are_seeded_where_the_global_ones_are(rng: str) -> None:
     def one(**changed: Any) -> Maker:
         dataset = Stored()
-        return maker(dataset, rng=rng, stored=stored.find(dataset), **changed)
+        return maker(dataset, rng=rng, stored=dataset_generators.find(dataset), **changed)
 
     indices = list(range(40))
     expected = one().make(order(indices), None)
@@ -220,7 +220,7 @@ def test_what_a_revision_brought_is_seeded() -> None:
     dataset = Stored()
     late = maker(dataset)
     late.seeder.revised()
-    assert late.make(order([1, 2]), None) == maker(Stored(), stored=stored.find(dataset)).make(
+    assert late.make(order([1, 2]), None) == maker(Stored(), stored=dataset_generators.find(dataset)).make(
         order([1, 2]), None
     )
     left_alone = maker(dataset, rng="torch")
@@ -232,7 +232,9 @@ def test_after_a_revision_a_copy_of_a_global_generator_is_still_seeded_like_it()
     """Here it is a copy, as under spawn: only the parent could see that it was the global one."""
     dataset = Stored()
     dataset.generator = copy.copy(random._inst)
-    paths = tuple(each._replace(number=stored.AS_GLOBAL) for each in stored.find(dataset))
+    paths = tuple(
+        each._replace(number=dataset_generators.AS_GLOBAL) for each in dataset_generators.find(dataset)
+    )
     before = maker(dataset, stored=paths).make(order([1, 2]), None)
     revised = maker(dataset, stored=paths)
     revised.seeder.revised()

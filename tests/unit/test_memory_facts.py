@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker._metrics import memory
-from stoker._metrics.memory import CgroupMemory, OomKills, available_bytes, cgroup_memory, oom_kills
+from stoker._host import cgroup_memory as facts_module
+from stoker._host.cgroup_memory import CgroupMemory, OomKills, available_bytes, cgroup_memory, oom_kills
 from tests.unit.kernels import Files
 
 GIB = 1 << 30
@@ -133,6 +133,6 @@ def test_what_the_machine_could_still_give(kernel: Kernel) -> None:
 
 def test_the_machine_it_runs_on_answers() -> None:
     """Whatever this kernel is: no error, and figures that can be."""
-    facts = memory.cgroup_memory()
+    facts = facts_module.cgroup_memory()
     assert facts.limit_bytes is None or facts.limit_bytes > 0
-    assert memory.oom_kills().machine >= 0
+    assert facts_module.oom_kills().machine >= 0

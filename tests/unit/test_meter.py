@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker._worker import meter as module
-from stoker._worker.meter import NO_READING, READING_NS, Meter
-from stoker._worker.status import BUSY_NS, CPU_NS, RUNQ_NS, TASKS, WORDS
+from stoker._runtime.protocol.status_page import BUSY_NS, CPU_NS, RUNQ_NS, TASKS, WORDS
+from stoker._runtime.worker import cpu_meter as module
+from stoker._runtime.worker.cpu_meter import NO_READING, READING_NS, Meter
 
 
 class Kernel:

@@ -21,8 +21,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from stoker._plan import moment
-from stoker._plan.moment import NUMPY, PYTHON, TORCH, OtherGenerators
+from stoker._runtime.checkpoint import rng_snapshot
+from stoker._runtime.checkpoint.rng_snapshot import NUMPY, PYTHON, TORCH, OtherGenerators
 
 ALL = (TORCH, PYTHON, NUMPY)
 
@@ -41,35 +41,35 @@ def drawn() -> list[float]:
 def test_generators_are_put_back_where_they_stood() -> None:
     generator = torch.Generator().manual_seed(4)
     drawn()  # gauss and normal make two numbers at a time and keep one
-    then = moment.capture([generator], ALL)
+    then = rng_snapshot.capture([generator], ALL)
     expected = [*drawn(), torch.rand((), generator=generator).item()]
-    texts = json.loads(json.dumps(moment.encode(then)))
-    moment.restore(moment.decode(texts, [generator]), [generator])
+    texts = json.loads(json.dumps(rng_snapshot.encode(then)))
+    rng_snapshot.restore(rng_snapshot.decode(texts, [generator]), [generator])
     assert [*drawn(), torch.rand((), generator=generator).item()] == expected
-    assert moment.decode(texts, [generator]) == then
+    assert rng_snapshot.decode(texts, [generator]) == then
 
 
 def test_global_generators_are_only_borrowed() -> None:
-    then = moment.capture((), ALL)
+    then = rng_snapshot.capture((), ALL)
     expected = drawn()
-    now = moment.capture((), ALL)
-    with pytest.raises(KeyError), moment.replayed(then, ()):
+    now = rng_snapshot.capture((), ALL)
+    with pytest.raises(KeyError), rng_snapshot.replayed(then, ()):
         assert drawn() == expected
         raise KeyError
-    assert moment.capture((), ALL) == now
-    with moment.replayed(then, (), but_for=(TORCH,)):
+    assert rng_snapshot.capture((), ALL) == now
+    with rng_snapshot.replayed(then, (), but_for=(TORCH,)):
         assert drawn() == expected
         drawn()
-    left = moment.unmoved(now, seeded=False)
+    left = rng_snapshot.unmoved(now, seeded=False)
     assert left == {PYTHON, NUMPY}
 
 
 def test_unmoved_also_where_only_a_seed_was_drawn() -> None:
-    then = moment.capture((), ALL)
-    assert moment.unmoved(then, seeded=False) == set(ALL)
+    then = rng_snapshot.capture((), ALL)
+    assert rng_snapshot.unmoved(then, seeded=False) == set(ALL)
     torch.empty((), dtype=torch.int64).random_()
-    assert moment.unmoved(then, seeded=False) == {PYTHON, NUMPY}
-    assert moment.unmoved(then, seeded=True) == set(ALL)
+    assert rng_snapshot.unmoved(then, seeded=False) == {PYTHON, NUMPY}
+    assert rng_snapshot.unmoved(then, seeded=True) == set(ALL)
 
 
 def packed(raw: bytes) -> str:
@@ -94,22 +94,22 @@ def test_texts_that_hold_no_state_are_refused(name: str, text: str) -> None:
     with pytest.raises(
         ValueError, match=f"this state is damaged: the state of {name}'s generator cannot be read"
     ):
-        moment.decode({"given": [], name: text}, ())
+        rng_snapshot.decode({"given": [], name: text}, ())
 
 
 def test_given_generators_have_to_fit() -> None:
     generator = torch.Generator()
-    texts = moment.encode(moment.capture([generator], ()))
+    texts = rng_snapshot.encode(rng_snapshot.capture([generator], ()))
     with pytest.raises(
         OtherGenerators, match=r"saved with 1 generator\(s\) .* here there are 0: give the loader"
     ):
-        moment.decode(texts, ())
+        rng_snapshot.decode(texts, ())
     with pytest.raises(OtherGenerators, match=r"saved with 0 generator\(s\) .* here there are 1"):
-        moment.decode({"given": []}, [generator])
+        rng_snapshot.decode({"given": []}, [generator])
     with pytest.raises(OtherGenerators, match="another kind of generator than the one on cpu"):
-        moment.decode({"given": [packed(bytes(16))]}, [generator])
+        rng_snapshot.decode({"given": [packed(bytes(16))]}, [generator])
     with pytest.raises(ValueError, match="this state is damaged"):
-        moment.decode({"given": ["x"]}, [generator])
+        rng_snapshot.decode({"given": ["x"]}, [generator])
 
 
 class Own:
@@ -133,8 +133,8 @@ SAMPLERS: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("make", "names"), SAMPLERS, ids=range(len(SAMPLERS)))
 def test_what_samplers_draw_from(make: Callable[[], Any], names: tuple[str, ...]) -> None:
-    assert moment.draws_from(make()) == names
-    assert moment.draws_from(BatchSampler(make(), 2, False)) == names
+    assert rng_snapshot.draws_from(make()) == names
+    assert rng_snapshot.draws_from(BatchSampler(make(), 2, False)) == names
 
 
 def test_generators_are_found_once_each() -> None:
@@ -145,8 +145,8 @@ def test_generators_are_found_once_each() -> None:
         sampler = RandomSampler(range(3), generator=other)
         _index_sampler = BatchSampler(sampler, 2, False)
 
-    assert moment.generators_of(Loader) == [one, other]
+    assert rng_snapshot.generators_of(Loader) == [one, other]
     Loader.sampler.generator = one
-    assert moment.generators_of(Loader) == [one]
+    assert rng_snapshot.generators_of(Loader) == [one]
     Loader.sampler.generator = np.random.default_rng(3)
-    assert moment.generators_of(Loader) == [one]
+    assert rng_snapshot.generators_of(Loader) == [one]

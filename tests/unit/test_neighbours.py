@@ -2,7 +2,7 @@
 
 import pytest
 
-from stoker._metrics.neighbours import job, local_rank, local_ranks
+from stoker._host.local_ranks import job, local_rank, local_ranks
 
 TORCHRUN = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "host", "MASTER_PORT": "29500"}
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from stoker._worker import notes
-from stoker._worker.notes import NoteReader, NoteSender
+from stoker._runtime.protocol import log_forwarding
+from stoker._runtime.protocol.log_forwarding import NoteReader, NoteSender
 
 
 class Coded(UserWarning):
@@ -52,7 +52,7 @@ class Worker:
 
     def begin(self, sender: NoteSender, levels: dict[str, int] | None = None) -> None:
         self._streams = sys.stdout, sys.stderr
-        notes.forward(sender, levels or {})
+        log_forwarding.forward(sender, levels or {})
 
     def end(self) -> None:
         for logger, handlers, propagate, level in self._loggers:
@@ -149,12 +149,12 @@ def test_a_level_raised_in_the_parent_meanwhile_counts(
 def test_set_levels_are_listed_by_name(logger: logging.Logger) -> None:
     logger.setLevel(17)
     try:
-        levels = notes.logger_levels()
+        levels = log_forwarding.logger_levels()
     finally:
         logger.setLevel(logging.NOTSET)
     assert levels["tests.notes"] == 17
     assert levels[""] == logging.root.level
-    assert "tests.notes" not in notes.logger_levels()
+    assert "tests.notes" not in log_forwarding.logger_levels()
 
 
 def test_a_warning_is_said_once_not_once_per_worker(

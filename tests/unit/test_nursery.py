@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stoker._executors import nursery
-from stoker._share.shipment import Shipment
+from stoker._pickling.spec_pickle import Shipment
+from stoker._runtime.executors.process import spawner
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_size(obj: Any, worthwhile: bool) -> None:
     shipment = Shipment(obj)
-    assert nursery._is_worthwhile(shipment) is worthwhile
+    assert spawner._is_worthwhile(shipment) is worthwhile
     shipment.close()
 
 
@@ -50,7 +50,7 @@ def test_size(obj: Any, worthwhile: bool) -> None:
     ],
 )
 def test_modules(names: list[str], count: int) -> None:
-    assert nursery._imports(names) == count
+    assert spawner._imports(names) == count
 
 
 def test_a_shipment_knows_the_modules_it_names() -> None:

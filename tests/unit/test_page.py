@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoker._metrics import page as pages
-from stoker._metrics.page import RunPage
-from stoker._metrics.summary import Recently, Summary, summary_of
+from stoker._record.run_page import page as pages
+from stoker._record.run_page.page import RunPage
+from stoker._record.run_page.summary import Recently, Summary, summary_of
 from stoker.errors import RecordError
 from tests.unit import records
 

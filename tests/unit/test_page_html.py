@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.report.page import html, library
-from stoker.report.page.enclosure import enclosed
-from stoker.report.page.markup import MOST_ROWS, Markup, table, text
-from stoker.report.page.section import Beside, Chart, Code, Prose, Remark, Report, Section, Table
+from stoker._tools.render import chart_library, html
+from stoker._tools.render.enclosure import enclosed
+from stoker._tools.render.markup import MOST_ROWS, Markup, table, text
+from stoker._tools.render.section import Beside, Chart, Code, Prose, Remark, Report, Section, Table
 
 HOSTILE = (
     """</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)> "' & ]]> ` </title></style>"""
@@ -27,7 +27,7 @@ HOSTILE = (
 @pytest.fixture(autouse=True)
 def _no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real one takes seconds to bundle, and the browser's tests have it."""
-    monkeypatch.setattr(library, "script", lambda: "const x = '</script><!--';")
+    monkeypatch.setattr(chart_library, "script", lambda: "const x = '</script><!--';")
 
 
 def hostile_report() -> Report:

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pytest
 
-from stoker.report.page import theme
+from stoker._tools.render import theme
 
 
 def luminance(colour: str) -> float:
@@ -53,7 +53,7 @@ def test_the_first_series_are_told_apart_without_red_and_green(dark: bool) -> No
 
 
 def test_the_style_sheet_asks_only_for_colours_that_there_are() -> None:
-    sheet = resources.files("stoker.report.page").joinpath("style.css").read_text(encoding="utf-8")
+    sheet = resources.files("stoker._tools.render").joinpath("style.css").read_text(encoding="utf-8")
     asked = set(re.findall(r"var\(--([a-z0-9-]+)\)", sheet)) - {"shadow", "mono"}
     assert asked <= set(theme.COLOURS)
     assert f"--ink:light-dark({theme.COLOURS['ink'][0]},{theme.COLOURS['ink'][1]})" in theme.variables()

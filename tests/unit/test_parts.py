@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
-from stoker._core.types import SlotRef
-from stoker._transports.arena import Arena
-from stoker._transports.writer import ArenaWriter
-from stoker._worker.parts import PartRows, collate_part, join_placed, samples_of
+from stoker._runtime.scheduler.types import SlotRef
+from stoker._runtime.transport.arena import Arena
+from stoker._runtime.transport.writer import ArenaWriter
+from stoker._runtime.worker.split_batches import PartRows, collate_part, join_placed, samples_of
 from tests.compat.compare import assert_same
 
 Sample = Callable[[int], Any]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stoker._plan import permutation
-from stoker._plan.permutation import MOST, TABLE_LENGTH, Permutation, hashed
+from stoker._runtime.plan import permutation
+from stoker._runtime.plan.permutation import MOST, TABLE_LENGTH, Permutation, hashed
 
 
 def whole(length: int, seed: int, epoch: int = 0) -> list[int]:

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from stoker.report.page.theme import COLOURS
+from stoker._tools.render.theme import COLOURS
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs"
 _MOST_BYTES = 100_000

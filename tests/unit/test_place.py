@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stoker._core.place import place
-from stoker._core.types import Ticket
+from stoker._runtime.scheduler.ticket_text import place
+from stoker._runtime.scheduler.types import Ticket
 
 
 def ticket_of(indices: Any, *, seq: int = 7, rows: int | None = None) -> Ticket:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from stoker._core import messages as m
-from stoker._core.grid import row_ranges
-from stoker._plan.planner import Planner
+from stoker._runtime.plan.planner import Planner
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.row_ranges import row_ranges
 
 
 def planner(sampler: Iterable[Any], **changed: Any) -> Planner:

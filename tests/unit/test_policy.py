@@ -6,7 +6,14 @@ import dataclasses
 
 import pytest
 
-from stoker._core.policy import COPY_OUT_BYTES, LEASE_CAP, SPLIT_PAYS_NS, Policy, lease_pays, parts_for
+from stoker._runtime.scheduler.policy import (
+    COPY_OUT_BYTES,
+    LEASE_CAP,
+    SPLIT_PAYS_NS,
+    Policy,
+    lease_pays,
+    parts_for,
+)
 
 
 @pytest.mark.parametrize(

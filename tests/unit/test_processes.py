@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from stoker._metrics.processes import Footprint, footprint, parse
+from stoker._host.process_memory import Footprint, footprint, parse
 
 HEAP = b"""\
 55d0a0000000-55d0a4000000 rw-p 00000000 00:00 0                          [heap]

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stoker._metrics import journal
+from stoker._record import journal
+from stoker._tools.report.profiler import ranks, reading, screen
+from stoker._tools.report.profiler.reading import TraceFile, files, is_trace
+from stoker._tools.report.profiler.verdict import judge
+from stoker._tools.report.trace import trace
 from stoker.errors import TraceError
-from stoker.report import trace
-from stoker.report.profiler import ranks, reading, screen
-from stoker.report.profiler.reading import TraceFile, files, is_trace
-from stoker.report.profiler.verdict import judge
 from tests.unit import records
 from tests.unit.profiled import Profiled
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from stoker._core import messages as m
-from stoker._core.resume import StreamState
-from stoker._core.types import Receipt, Spans, Ticket
-from stoker._engine.progress import Progress
-from stoker._worker.spec import Resume
+from stoker._runtime.checkpoint.progress import Progress
+from stoker._runtime.checkpoint.state_format import StreamState
+from stoker._runtime.protocol.worker_spec import Resume
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.types import Receipt, Spans, Ticket
 
 
 def delivered(

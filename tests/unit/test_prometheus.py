@@ -14,10 +14,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stoker._metrics.processes import footprint
-from stoker._metrics.record import LoaderRecord
-from stoker._metrics.recorder import Recorder
-from stoker._metrics.summary import Recently, summary_of
+from stoker._host.process_memory import footprint
+from stoker._record.recorder import Recorder
+from stoker._record.run_page.summary import Recently, summary_of
+from stoker._record.schema import LoaderRecord
 from stoker.exports import prometheus
 from tests.unit import records
 

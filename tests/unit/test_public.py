@@ -16,7 +16,7 @@ import torch.utils.data
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 
 import stoker
-from stoker._engine import recording
+from stoker._runtime.engine import step_writer
 from stoker.options import LeftOpen
 
 OURS = [
@@ -206,5 +206,5 @@ def test_windows_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_record_knows_the_defaults() -> None:
     parameters = inspect.signature(stoker.DataLoader).parameters
-    told = {name: parameters[name].default for name in recording._DEFAULTS}
-    assert told == recording._DEFAULTS
+    told = {name: parameters[name].default for name in step_writer._DEFAULTS}
+    assert told == step_writer._DEFAULTS

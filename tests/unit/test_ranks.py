@@ -11,8 +11,8 @@ import pytest
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
 from stoker import ElasticDistributedSampler
-from stoker._core.grid import mix
-from stoker._plan.ranks import places, rank_of, seed_of
+from stoker._runtime.plan.ranks import places, rank_of, seed_of
+from stoker._runtime.scheduler.row_ranges import mix
 
 PLAIN = SequentialSampler(range(4))
 

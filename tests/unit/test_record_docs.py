@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from stoker._metrics import record
-from stoker._metrics.record import CAUSES, MEMORY_COLUMNS, STAGES, STARVED_BY, STEP_COLUMNS
+from stoker._record import schema
+from stoker._record.schema import CAUSES, MEMORY_COLUMNS, STAGES, STARVED_BY, STEP_COLUMNS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "record.md").read_text()
 NAMED = set(re.findall(r"`([a-z_]+)`", PAGE))
 KINDS = [
-    record.Run, record.Machine, record.Load, record.Totals, record.Blame, record.WorkerRecord, record.Slow, record.Event,
-    record.Period, record.Concurrency, record.Option, record.LoaderRecord, record.RunRecord,
+    schema.Run, schema.Machine, schema.Load, schema.Totals, schema.Blame, schema.WorkerRecord, schema.Slow, schema.Event,
+    schema.Period, schema.Concurrency, schema.Option, schema.LoaderRecord, schema.RunRecord,
 ]  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def test_every_field_is_named(kind):
 def test_every_dataclass_of_the_record_is_looked_at():
     known = {
         each
-        for each in vars(record).values()
+        for each in vars(schema).values()
         if isinstance(each, type) and hasattr(each, "__dataclass_fields__")
     }
     assert known == set(KINDS)

@@ -9,8 +9,8 @@ import pytest
 from torch.utils.data import Dataset
 
 from stoker import DataLoader
-from stoker._metrics import journal
-from stoker._metrics.record import RunRecord
+from stoker._record import journal
+from stoker._record.schema import RunRecord
 
 
 class Numbers(Dataset[Any]):

@@ -14,8 +14,9 @@ import pytest
 from torch.utils.data import Dataset
 
 from stoker import DataLoader
-from stoker._metrics import accounts, blame, journal, machine, page, recorder, tape
-from stoker._metrics.record import RunRecord
+from stoker._record import attribution, journal, machine, recorder, step_buffer, totals
+from stoker._record.run_page import page
+from stoker._record.schema import RunRecord
 
 
 def full() -> OSError:
@@ -33,20 +34,20 @@ class Numbers(Dataset[Any]):
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (blame.Folder, "fold"),
+        (attribution.Folder, "fold"),
         (page.RunPage, "create"),
         (page.RunPage, "write"),
         (journal.Journal, "__init__"),
         (journal.Journal, "append"),
-        (accounts.Accounts, "add"),
-        (accounts.Accounts, "copy"),
-        (accounts.Accounts, "opened"),
-        (accounts.Accounts, "stopped"),
+        (totals.Accounts, "add"),
+        (totals.Accounts, "copy"),
+        (totals.Accounts, "opened"),
+        (totals.Accounts, "stopped"),
         (machine.Dials, "read"),
         (recorder.Recorder, "_tally"),
         (recorder.Recorder, "_loader"),
-        (tape.Tape, "take"),
-        (tape.Tape, "pending"),
+        (step_buffer.Tape, "take"),
+        (step_buffer.Tape, "pending"),
     ],
 )
 def test_every_batch_comes_and_the_record_tells(

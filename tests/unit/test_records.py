@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stoker._metrics import journal
-from stoker._metrics.record import MOMENTS, STEP_COLUMNS, Event, Period, RunRecord
+from stoker._record import journal
+from stoker._record.schema import MOMENTS, STEP_COLUMNS, Event, Period, RunRecord
 from tests.unit.records import SECOND, loader, run, steps
 
 

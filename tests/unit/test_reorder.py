@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from stoker._core.reorder import Reorder
+from stoker._runtime.scheduler.reorder import Reorder
 
 
 def test_a_run_leaves_as_soon_as_its_first_is_there() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from stoker._metrics import journal
+from stoker._record import journal
 from stoker.cli.main import main
 from tests.unit.profiled import Profiled
 from tests.unit.records import loader, run, steps

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from stoker._metrics.record import LoaderRecord, Period, RunRecord
-from stoker.report.page import making
-from stoker.report.page.material import Material, Run
-from stoker.report.page.section import Chart, Part, Prose, Table
-from stoker.report.page.sections import compare, comparing
-from stoker.report.page.theme import colour
-from stoker.report.verdict import judge
+from stoker._record.schema import LoaderRecord, Period, RunRecord
+from stoker._tools.render.section import Chart, Part, Prose, Table
+from stoker._tools.render.theme import colour
+from stoker._tools.report.page import build
+from stoker._tools.report.page.material import Material, Run
+from stoker._tools.report.page.sections import compare, comparing
+from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import SECOND, loader, machine, run, steps
 
 
@@ -37,7 +37,7 @@ def made(*runs: Run) -> tuple[Part, ...]:
 
 
 def headline(*runs: Run) -> str:
-    return making.report(Material(runs)).headline
+    return build.report(Material(runs)).headline
 
 
 def of(kind: type[Any], parts: tuple[Part, ...]) -> list[Any]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from stoker._metrics.record import STEP_COLUMNS, LoaderRecord, RunRecord
-from stoker.report.page.material import Material, Run
-from stoker.report.page.section import Chart, Part, Prose
-from stoker.report.page.sections import curve
-from stoker.report.page.sections.scaling import of_run, of_tuning
-from stoker.report.verdict import judge
+from stoker._record.schema import STEP_COLUMNS, LoaderRecord, RunRecord
+from stoker._tools.render.section import Chart, Part, Prose
+from stoker._tools.report.page.material import Material, Run
+from stoker._tools.report.page.sections import curve
+from stoker._tools.report.page.sections.scaling import of_run, of_tuning
+from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import MS, loader, machine, run, steps
 
 

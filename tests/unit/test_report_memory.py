@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from stoker._metrics.growth import Reading, as_columns, thinned
-from stoker._metrics.record import LoaderRecord
-from stoker.report.page.material import Material, Run
-from stoker.report.page.section import Beside, Chart, Part, Prose, Remark, Table
-from stoker.report.page.sections import memory
-from stoker.report.page.sections.occupied import PARENT, occupied
-from stoker.report.verdict import judge
+from stoker._record.memory_curve import Reading, as_columns, thinned
+from stoker._record.schema import LoaderRecord
+from stoker._tools.render.section import Beside, Chart, Part, Prose, Remark, Table
+from stoker._tools.report.page.material import Material, Run
+from stoker._tools.report.page.sections import memory
+from stoker._tools.report.page.sections.occupied import PARENT, occupied
+from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import SECOND, loader, machine, run
 
 MIB = 1 << 20

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stoker._metrics.record import CAUSES, STAGES, Blame, Event, LoaderRecord, Period, RunRecord, Slow
-from stoker.report.page import data, html, library, making, markdown, text
-from stoker.report.page.material import Material, Run
-from stoker.report.page.section import Beside, Chart, Part, Prose, Remark, Report, Section, Table
-from stoker.report.page.stretch import around_worst, numbered
-from stoker.report.page.terms import DOING, PARTS, edited, loaders, percent, plain
-from stoker.report.verdict import judge
+from stoker._record.schema import CAUSES, STAGES, Blame, Event, LoaderRecord, Period, RunRecord, Slow
+from stoker._tools.render import chart_library, html, json_form, markdown, text
+from stoker._tools.render.section import Beside, Chart, Part, Prose, Remark, Report, Section, Table
+from stoker._tools.report.page import build
+from stoker._tools.report.page.material import Material, Run
+from stoker._tools.report.page.stretch import around_worst, numbered
+from stoker._tools.report.page.terms import DOING, PARTS, edited, loaders, percent, plain
+from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import MS, SECOND, loader, run, steps, worker
 
 WAITS_S = {
@@ -51,7 +52,7 @@ def full(**changed: Any) -> LoaderRecord:
 
 
 def made(name: str, *records: RunRecord, **changed: Any) -> Section:
-    report = making.report(material(*records, **changed))
+    report = build.report(material(*records, **changed))
     return next(each for each in report.sections if each.id == name)
 
 
@@ -92,7 +93,7 @@ def check(report: Report) -> None:
 
 
 def test_every_section_has_something_to_say_of_a_whole_record():
-    report = making.report(material(run(full())))
+    report = build.report(material(run(full())))
     check(report)
     names = [each.id for each in report.sections]
     assert names[0] == "verdict"
@@ -104,7 +105,7 @@ def test_every_section_has_something_to_say_of_a_whole_record():
 
 def test_two_runs_stand_side_by_side_under_one_headline():
     other = run(full(name="other"), id="5-1")
-    report = making.report(material(run(full()), other))
+    report = build.report(material(run(full()), other))
     check(report)
     assert "47 %" in report.headline
     for name in ("verdict", "findings", "lanes", "blame", "slowest"):
@@ -252,7 +253,7 @@ def test_a_diagnosis_and_a_tuning_have_their_place():
     }
     tuning = {"target": "t.py:ds", "verdict": "Take 4 workers.", "why": ["because"], "changed": True, "gain": {"middle": 0.3},
               "edit": {"after": "num_workers=4"}}  # fmt: skip
-    report = making.report(Material((), (tuning,), (diagnosis,)))
+    report = build.report(Material((), (tuning,), (diagnosis,)))
     check(report)
     assert report.severity == "high"
     assert report.headline == "Take 4 workers. The doctor has 2 findings about t.py:ds."
@@ -267,7 +268,7 @@ def test_a_diagnosis_and_a_tuning_have_their_place():
         "at most −25% of the step's time (measured)",
     )
     assert set(report.raw) == {"tuning", "diagnosis"}
-    clean = making.report(Material((), (), ({"subject": "x", "findings": [], "passed": ["STK101"]},)))
+    clean = build.report(Material((), (), ({"subject": "x", "findings": [], "passed": ["STK101"]},)))
     assert "1 checks passed" in text.render(clean)
 
 
@@ -337,9 +338,9 @@ def _odd_loaders(draw: st.DrawFn) -> LoaderRecord:
 def test_whatever_can_be_read_can_be_shown_in_every_form(odd: list[LoaderRecord], others: int) -> None:
     record = run(*odd)
     record.machine.cpus = record.machine.quota = record.machine.usable = None
-    report = making.report(material(record, *[run(full(), id=str(place)) for place in range(others)]))
+    report = build.report(material(record, *[run(full(), id=str(place)) for place in range(others)]))
     check(report)
-    for form in (text, data, html):
+    for form in (text, json_form, html):
         form.render(report)
     assert "<img" not in re.sub(r"`[^`\n]+`|```.*?```", "", markdown.render(report), flags=re.DOTALL)
     assert max(map(len, text.render(report, 60).splitlines())) <= 140
@@ -347,4 +348,4 @@ def test_whatever_can_be_read_can_be_shown_in_every_form(odd: list[LoaderRecord]
 
 @pytest.fixture
 def _no_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "script", lambda: "")
+    monkeypatch.setattr(chart_library, "script", lambda: "")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from stoker._metrics import journal
-from stoker._metrics.record import RunRecord
+from stoker._record import journal
+from stoker._record.schema import RunRecord
+from stoker._tools.report.page import sources
 from stoker.errors import RecordError
-from stoker.report.page import sources
 from tests.unit.records import SECOND, loader, run, steps
 
 WAITS_S = {("fetch", 0, "io"): 0.9}

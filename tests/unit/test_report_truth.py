@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from stoker._metrics.growth import Reading, as_columns
-from stoker._metrics.record import Blame, Event, LoaderRecord, Period
-from stoker.report import screen
-from stoker.report.page import making
-from stoker.report.page.section import Remark
-from stoker.report.page.sections.occupied import occupied
-from stoker.report.page.stretch import around_worst, numbered
-from stoker.report.page.terms import took
-from stoker.report.recalled import recall
-from stoker.report.steps import batches
-from stoker.report.verdict import judge
+from stoker._record.memory_curve import Reading, as_columns
+from stoker._record.schema import Blame, Event, LoaderRecord, Period
+from stoker._tools.render.section import Remark
+from stoker._tools.report.page import build
+from stoker._tools.report.page.sections.occupied import occupied
+from stoker._tools.report.page.stretch import around_worst, numbered
+from stoker._tools.report.page.terms import took
+from stoker._tools.report.trace.steps import batches
+from stoker._tools.report.verdict import screen
+from stoker._tools.report.verdict.verdict import judge
+from stoker._tools.report.what_if.recorded_work import recall
 from tests.unit.records import MS, SECOND, loader, machine, run, steps, worker
 from tests.unit.test_report_sections import WAITS_S, charts, check, full, made, material
 
@@ -221,7 +221,7 @@ def test_a_loader_that_never_delivered_is_said_to_be_one(waits_s: dict[tuple[str
     text = screen.render(verdict)
     assert "/proc" not in text
     assert "0 batches" not in text
-    check(making.report(material(record)))
+    check(build.report(material(record)))
 
 
 @pytest.mark.parametrize(
@@ -232,5 +232,5 @@ def test_a_tuning_that_says_what_to_change_is_not_headed_nothing_to_change(
     changed: bool, middle: float | None, severity: str
 ) -> None:
     tuning = {"verdict": "Take 8 workers.", "changed": changed, "gain": {"middle": middle}}
-    report = making.report(material(tunings=(tuning,)))
+    report = build.report(material(tunings=(tuning,)))
     assert report.severity == severity

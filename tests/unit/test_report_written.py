@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from stoker._metrics import journal
-from stoker._screen import encodable
+from stoker._record import journal
+from stoker._tools.render import chart_library, json_form, markdown, text
+from stoker._tools.render.section import Beside, Chart, Code, Prose, Remark, Report, Section, Table
+from stoker._tools.render.terminal import encodable
 from stoker.cli.main import main
-from stoker.report.page import data, library, markdown, text
-from stoker.report.page.section import Beside, Chart, Code, Prose, Remark, Report, Section, Table
 from tests.unit.profiled import Profiled
 from tests.unit.records import SECOND, loader, run, steps
 
@@ -31,7 +31,7 @@ DIAGNOSIS: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _no_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "script", lambda: "")
+    monkeypatch.setattr(chart_library, "script", lambda: "")
 
 
 def _report(*arguments: str | Path) -> Result:
@@ -165,7 +165,7 @@ def test_without_the_chart_library_a_line_says_what_to_install(
             "the chart library is missing from this installation: pip install vl-convert-python"
         )
 
-    monkeypatch.setattr(library, "script", missing)
+    monkeypatch.setattr(chart_library, "script", missing)
     result = _report(_record(tmp_path), "-o", tmp_path / "out.html")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "pip install" in result.stderr
@@ -251,8 +251,8 @@ def test_text_can_be_written_where_there_is_only_ascii(tmp_path: Path) -> None:
 
 
 def test_json_has_every_part() -> None:
-    told = data.as_json(SAMPLE)
+    told = json_form.as_json(SAMPLE)
     kinds = [part["kind"] for section in told["sections"] for part in section["parts"]]
     assert kinds == ["prose", "code", "table", "chart", "beside"]
     assert told["sections"][1]["parts"][1]["columns"][0]["parts"][0]["edit"] == REMARK.edit
-    json.loads(data.render(SAMPLE))
+    json.loads(json_form.render(SAMPLE))

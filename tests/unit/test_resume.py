@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._core.resume import Facts, Saved, StreamState, differences, dump, parse
+from stoker._runtime.checkpoint.state_format import Facts, Saved, StreamState, differences, dump, parse
 
 FACTS = Facts("map", 20, ("torch.Batch", "torch.Random"), 20, None, False, 4, "batch")
 MAP = Saved(

@@ -13,13 +13,13 @@ import pytest
 import torch
 
 import stoker
-from stoker._core.slots import SlotState, SlotTable
-from stoker._engine import revisions as module
-from stoker._engine.ledger import Ledger
-from stoker._engine.revisions import Revisions
-from stoker._transports.arena import Arena
-from stoker._worker import status
-from stoker._worker.revision import Reviser
+from stoker._runtime.dataset_sync import sender as module
+from stoker._runtime.dataset_sync.receiver import Reviser
+from stoker._runtime.dataset_sync.sender import Revisions
+from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.protocol import status_page
+from stoker._runtime.scheduler.slots import SlotState, SlotTable
+from stoker._runtime.transport.arena import Arena
 from tests.unit.test_freshness import Rows
 
 
@@ -30,7 +30,7 @@ class Pair:
         self.dataset = dataset
         self.slots = SlotTable()
         self.arena = Arena()
-        self.control = [0] * status.WORDS
+        self.control = [0] * status_page.WORDS
         self.ledger = Ledger("train")
         self.shipped = copy.deepcopy(dataset)
         self.revisions = Revisions(dataset, self.slots, self.arena, forks=False)
@@ -42,7 +42,7 @@ class Pair:
     def iterate(self) -> bool:
         """What ``iter()`` does."""
         fit = self.revisions.announce(self.ledger)
-        self.control[status.REVISION] = self.revisions.word
+        self.control[status_page.REVISION] = self.revisions.word
         self.revisions.give_back()
         return fit
 
@@ -258,7 +258,7 @@ def test_a_reader_that_was_overtaken_reads_again(opened: list[Pair]) -> None:
             if self.looks in (2, 5):
                 pair.dataset.epoch += 1
                 pair.revisions.announce(pair.ledger)
-                self[status.REVISION] = pair.revisions.word
+                self[status_page.REVISION] = pair.revisions.word
                 pair.revisions.give_back()
                 pair.arena.put(pair.slots.acquire().index, b"\xff" * 64)
             return super().__getitem__(at)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker._metrics.room import Gauge, Room, room_bytes
+from stoker._host.memory_available import Gauge, Room, room_bytes
 
 GIB = 1 << 30
 

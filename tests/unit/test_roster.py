@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stoker._core.roster import Roster
+from stoker._record.live_objects import Roster
 
 
 class Member:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from stoker._core import messages as m
-from stoker._core.grid import row_ranges
-from stoker._core.policy import SIZE_MEMORY, Policy
-from stoker._core.scheduler import Scheduler
-from stoker._core.slots import SlotState, SlotTable
-from stoker._core.types import Part, Receipt, Spans, Task, Ticket
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.policy import SIZE_MEMORY, Policy
+from stoker._runtime.scheduler.row_ranges import row_ranges
+from stoker._runtime.scheduler.scheduler import Scheduler
+from stoker._runtime.scheduler.slots import SlotState, SlotTable
+from stoker._runtime.scheduler.types import Part, Receipt, Spans, Task, Ticket
 from stoker.errors import IllegalMove
 
 PLAIN = Policy(window=3, max_window=3, restarts=1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stoker._core import messages as m
-from stoker._core.policy import DEATHS_LIMIT, Policy
-from stoker._core.scheduler import Scheduler
-from stoker._core.types import Task
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.policy import DEATHS_LIMIT, Policy
+from stoker._runtime.scheduler.scheduler import Scheduler
+from stoker._runtime.scheduler.types import Task
 from tests.unit.test_scheduler import plan, ready, start, ticket
 
 SIFT = Policy(window=3, max_window=3, restarts=1, sift=True)

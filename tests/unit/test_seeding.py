@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
-from stoker._core.grid import mix
-from stoker._plan import moment
-from stoker._worker import seeding
+from stoker._runtime.checkpoint import rng_snapshot
+from stoker._runtime.scheduler.row_ranges import mix
+from stoker._runtime.worker.rng import seeding
 
 
 def draws() -> tuple[float, float, float, float]:
@@ -129,6 +129,6 @@ def test_another_bit_generator_may_stand_behind_numpys_functions() -> None:
             seeding.seed_all(4)
             assert np.random.rand(3).tolist() == first != expected
         assert np.random.rand(3).tolist() == expected
-        assert moment.encode(moment.capture((), [moment.NUMPY])) == {"given": []}
+        assert rng_snapshot.encode(rng_snapshot.capture((), [rng_snapshot.NUMPY])) == {"given": []}
     finally:
         np.random.mtrand.set_bit_generator(found)

@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from stoker._share import segment
-from stoker._share.arrays import SharedArray
-from stoker._share.packing import pack
-from stoker._share.pickled import NotPacked
-from stoker._share.segment import SegmentWriter
-from stoker._share.shipment import Shipment, unpack
+from stoker._pickling import segment
+from stoker._pickling.segment import SegmentWriter
+from stoker._pickling.spec_pickle import Shipment, unpack
+from stoker._sharing.containers.arrays import SharedArray
+from stoker._sharing.storage.packing import pack
+from stoker._sharing.storage.pickled import NotPacked
 from stoker.errors import SharedReadOnly
 
 

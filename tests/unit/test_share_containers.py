@@ -17,13 +17,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._share.dicts import SharedDict
-from stoker._share.index import stable_hash
-from stoker._share.lists import SharedList, SharedTuple
-from stoker._share.packing import pack
-from stoker._share.pickled import NotPacked
-from stoker._share.segment import SegmentWriter
-from stoker._share.sets import SharedSet
+from stoker._pickling.segment import SegmentWriter
+from stoker._sharing.containers.dicts import SharedDict
+from stoker._sharing.containers.lists import SharedList, SharedTuple
+from stoker._sharing.containers.sets import SharedSet
+from stoker._sharing.storage.index import stable_hash
+from stoker._sharing.storage.packing import pack
+from stoker._sharing.storage.pickled import NotPacked
 from stoker.errors import CannotShare, SharedReadOnly
 
 

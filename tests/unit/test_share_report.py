@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 import stoker
-from stoker._share import dry
-from stoker._share.report import ShareEntry, ShareReport, human
+from stoker._sharing import dry_run
+from stoker._sharing.report import ShareEntry, ShareReport, human
 from tests.unit.test_share_walk import Files, words
 
 
@@ -73,8 +73,8 @@ def test_it_can_be_written_as_json() -> None:
 
 
 def test_very_large_containers_are_judged_by_a_sample(monkeypatch: Any) -> None:
-    monkeypatch.setattr(dry, "_SAMPLED", 1000)
-    monkeypatch.setattr(dry, "_SAMPLE", 500)
+    monkeypatch.setattr(dry_run, "_SAMPLED", 1000)
+    monkeypatch.setattr(dry_run, "_SAMPLE", 500)
     names = [f"{number:08}" for number in range(5000)]
     dataset = Files(names=names, fixed=tuple(names), table=dict.fromkeys(names, 1), every=set(names))
     report = stoker.share(dataset, report=True)

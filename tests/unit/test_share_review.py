@@ -16,9 +16,9 @@ import torch
 from torch.utils.data import Dataset
 
 import stoker
-from stoker._share import segment
-from stoker._share.segment import write_at
-from stoker._share.shipment import Shipment, unpack
+from stoker._pickling import segment
+from stoker._pickling.segment import write_at
+from stoker._pickling.spec_pickle import Shipment, unpack
 from stoker.errors import SharedReadOnly
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import stoker
-from stoker._share import frames
-from stoker._share.segment import find
-from stoker._share.shipment import Pickler
+from stoker._pickling.segment import find
+from stoker._pickling.spec_pickle import Pickler
+from stoker._sharing.containers import frames
 from tests.unit.test_share_walk import Files
 
 ROWS = 12_000

@@ -17,10 +17,11 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 import stoker
-from stoker._share import packing, walk
-from stoker._share.segment import find
-from stoker._share.sizes import estimate
-from stoker._share.survey import Spot
+from stoker._pickling.segment import find
+from stoker._sharing import share
+from stoker._sharing.sizes import estimate
+from stoker._sharing.storage import packing
+from stoker._sharing.survey import Spot
 from stoker.errors import UnsendableError
 
 Pair = namedtuple("Pair", "names more")
@@ -382,7 +383,7 @@ def test_an_interrupt_while_packing_changes_nothing(monkeypatch: pytest.MonkeyPa
             raise KeyboardInterrupt
         return stock(obj, writer)
 
-    monkeypatch.setattr(walk, "pack", interrupted)
+    monkeypatch.setattr(share, "pack", interrupted)
     with pytest.raises(KeyboardInterrupt):
         stoker.share(dataset)
     assert untouched(dataset) == before

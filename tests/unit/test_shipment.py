@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import torch
 
-from stoker._share import pickled
-from stoker._share.shipment import Shipment, unpack
-from stoker._worker.spec import WorkerSpec
+from stoker._pickling.spec_pickle import Shipment, unpack
+from stoker._runtime.protocol.worker_spec import WorkerSpec
+from stoker._sharing.storage import pickled
 from stoker.errors import UnsendableError
 from tests.unit.makers import spec
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from stoker._engine.ledger import Ledger
-from stoker._metrics import page as pages
-from stoker._metrics.record import STEP_COLUMNS
-from stoker._metrics.recorder import Recorder
+from stoker._record.recorder import Recorder
+from stoker._record.run_page import page as pages
+from stoker._record.schema import STEP_COLUMNS
+from stoker._runtime.engine.loader_stats import Ledger
 from tests.unit import records
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from stoker._worker.sift import TOGETHER, BadSample, Sifter, good_samples, key_of
-from stoker._worker.spec import BadSampleMode, Order
-from stoker._worker.status import NO_ROW
+from stoker._runtime.protocol.status_page import NO_ROW
+from stoker._runtime.protocol.worker_spec import BadSampleMode, Order
+from stoker._runtime.worker.bad_samples import TOGETHER, BadSample, Sifter, good_samples, key_of
 from stoker.errors import NoGoodSample
 
 

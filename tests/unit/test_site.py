@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stoker._metrics.site import site
+from stoker._record.call_site import site
 
 PACKAGES = sysconfig.get_path("purelib")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stoker._core.slots import SlotState, SlotTable
-from stoker._core.types import SlotRef
+from stoker._runtime.scheduler.slots import SlotState, SlotTable
+from stoker._runtime.scheduler.types import SlotRef
 from stoker.errors import IllegalMove
 
 

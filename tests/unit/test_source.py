@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
-from stoker._core.resume import Saved
-from stoker._plan import source
-from stoker._plan.source import Source
+from stoker._runtime.checkpoint import sampler_position
+from stoker._runtime.checkpoint.sampler_position import Source
+from stoker._runtime.checkpoint.state_format import Saved
 from tests.unit.test_resume import MAP
 
 SIZE = 23
@@ -89,7 +89,7 @@ class Chunked(Sampler[list[int]]):
 
 
 def opened(sampler: Any, every: int = 1) -> Source:
-    return Source(sampler, iter(sampler), every=every, plain=source.is_plain(sampler))
+    return Source(sampler, iter(sampler), every=every, plain=sampler_position.is_plain(sampler))
 
 
 def pull(from_: Source, count: int) -> tuple[list[Any], tuple[int, bytes] | None]:
@@ -134,8 +134,8 @@ def test_a_sampler_goes_on_from_any_batch(kind: str, every: int) -> None:
         batches, snapshot = pull(first, taken)
         saved = saved_after(first, batches, snapshot)
         sampler = KINDS[kind]()
-        source.check(sampler, saved)
-        source.prepare(sampler, saved)
+        sampler_position.check(sampler, saved)
+        sampler_position.prepare(sampler, saved)
         second = opened(sampler, every)
         second.seek(saved)
         assert pull(second, 100)[0] == whole[taken:], taken
@@ -150,7 +150,7 @@ def test_snapshots_fall_on_the_same_batches_after_a_seek() -> None:
     assert (saved.sampler_state, saved.sampler_at) == ({"sampler": {"i": 12}}, 3)
     assert Source.kept(saved) == snapshot
     second_sampler = batched(Counted())
-    source.prepare(second_sampler, saved)
+    sampler_position.prepare(second_sampler, saved)
     second = opened(second_sampler, 3)
     second.seek(saved)
     assert second.after is not None
@@ -172,9 +172,9 @@ def test_damaged_states_of_samplers_are_refused() -> None:
     damaged: list[Any] = [5, "x", [], {"sampler": {}, "more": 1}]
     for state in damaged:
         with pytest.raises(ValueError, match="'sampler_state' should hold"):
-            source.check(batched(Counted()), replace(MAP, sampler_state=state))
+            sampler_position.check(batched(Counted()), replace(MAP, sampler_state=state))
     with pytest.raises(ValueError, match="SequentialSampler has no load_state_dict"):
-        source.check(KINDS["sequential"](), replace(MAP, sampler_state={"sampler": {"i": 3}}))
+        sampler_position.check(KINDS["sequential"](), replace(MAP, sampler_state={"sampler": {"i": 3}}))
     sampler = batched(Counted())
     with pytest.raises(ValueError, match="generator has no load_state_dict"):
         opened(sampler).seek(replace(MAP, sampler_state={"iterator": {"i": 3}}))
@@ -184,9 +184,9 @@ def test_torchs_samplers_are_plain_and_subclasses_are_not() -> None:
     class Mine(RandomSampler):
         pass
 
-    assert source.is_plain(batched(RandomSampler(range(3))))
-    assert not source.is_plain(batched(Mine(range(3))))
-    assert not source.is_plain([[1]])
+    assert sampler_position.is_plain(batched(RandomSampler(range(3))))
+    assert not sampler_position.is_plain(batched(Mine(range(3))))
+    assert not sampler_position.is_plain([[1]])
 
 
 def test_a_first_batch_pulled_early_comes_first() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoker._worker import stacks
-from stoker._worker.status import StatusPage
+from stoker._runtime.protocol import stacks
+from stoker._runtime.protocol.status_page import StatusPage
 
 OURS = "/site-packages/stoker/_worker/"
 HUNG = f"""Thread 0x00007f01 (most recent call first):

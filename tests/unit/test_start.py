@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker._metrics import journal
+from stoker._record import journal
 from stoker.cli.main import _COMMANDS
 from tests.unit.records import loader, run
 from tests.warm import environment
@@ -92,7 +92,7 @@ def test_values_are_completed_without_torch(typed: str, expected: str) -> None:
     said, names = imported(COMP_WORDS=typed, COMP_CWORD=words, _STOKER_COMPLETE="bash_complete")
     assert expected in said.splitlines()
     assert packages(names) <= {"stoker", "click"}
-    assert not any(name.startswith("stoker._doctor.checks.") for name in names)
+    assert not any(name.startswith("stoker._tools.doctor.checks.") for name in names)
 
 
 def test_env_tells_torchs_version_without_importing_it() -> None:

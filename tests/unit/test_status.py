@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoker._worker import status
-from stoker._worker.status import StatusPage
+from stoker._runtime.protocol import status_page
+from stoker._runtime.protocol.status_page import StatusPage
 
 
 @pytest.fixture
@@ -20,25 +20,25 @@ def page() -> Iterator[StatusPage]:
 
 def work(page: StatusPage, worker: int, *claim: int) -> None:
     row = page.row(worker)
-    row[status.W_EPOCH], row[status.SEQ], row[status.ATTEMPT], row[status.PART] = claim
-    row[status.PHASE] = status.WORKING
+    row[status_page.W_EPOCH], row[status_page.SEQ], row[status_page.ATTEMPT], row[status_page.PART] = claim
+    row[status_page.PHASE] = status_page.WORKING
 
 
 def test_a_new_page_names_its_parent_and_claims_nothing(page: StatusPage) -> None:
-    assert page.control[status.PARENT_PID] == os.getpid()
-    assert page.control[status.EPOCH] == page.control[status.LAYOUT] == 0
-    assert all(page.claim(worker) is None for worker in (0, 1, status.MAX_WORKERS - 1))
+    assert page.control[status_page.PARENT_PID] == os.getpid()
+    assert page.control[status_page.EPOCH] == page.control[status_page.LAYOUT] == 0
+    assert all(page.claim(worker) is None for worker in (0, 1, status_page.MAX_WORKERS - 1))
 
 
 def test_rows_are_apart(page: StatusPage) -> None:
-    workers = (0, 1, 2, status.MAX_WORKERS - 1)
+    workers = (0, 1, 2, status_page.MAX_WORKERS - 1)
     for worker in workers:
-        for word in range(status.WORDS):
+        for word in range(status_page.WORDS):
             page.row(worker)[word] = 1000 * worker + word
-    set_by_create = {status.PARENT_PID: os.getpid(), status.FORMAT: status.VERSION}
-    assert list(page.control) == [set_by_create.get(word, 0) for word in range(status.WORDS)]
+    set_by_create = {status_page.PARENT_PID: os.getpid(), status_page.FORMAT: status_page.VERSION}
+    assert list(page.control) == [set_by_create.get(word, 0) for word in range(status_page.WORDS)]
     for worker in workers:
-        assert list(page.row(worker)) == [1000 * worker + word for word in range(status.WORDS)]
+        assert list(page.row(worker)) == [1000 * worker + word for word in range(status_page.WORDS)]
 
 
 def test_another_mapping_sees_the_claim(page: StatusPage) -> None:
@@ -51,7 +51,7 @@ def test_another_mapping_sees_the_claim(page: StatusPage) -> None:
 
 def test_an_idle_worker_claims_nothing_whatever_it_did_last(page: StatusPage) -> None:
     work(page, 0, 1, 2, 3, 4)
-    page.row(0)[status.PHASE] = status.IDLE
+    page.row(0)[status_page.PHASE] = status_page.IDLE
     assert page.claim(0) is None
 
 
@@ -59,16 +59,16 @@ def test_clear_forgets_one_worker_only(page: StatusPage) -> None:
     work(page, 0, 1, 2, 3, 4)
     work(page, 1, 1, 3, 0, 0)
     page.clear(0)
-    assert list(page.row(0)) == [0] * status.WORDS
+    assert list(page.row(0)) == [0] * status_page.WORDS
     assert page.claim(1) == (1, 3, 0, 0)
-    assert page.control[status.PARENT_PID] == os.getpid()
+    assert page.control[status_page.PARENT_PID] == os.getpid()
 
 
 def test_words_hold_a_layout_and_nanoseconds(page: StatusPage) -> None:
     largest = (1 << 63) - 1
-    page.control[status.LAYOUT] = largest
-    page.row(0)[status.SINCE_NS] = largest
-    assert page.control[status.LAYOUT] == page.row(0)[status.SINCE_NS] == largest
+    page.control[status_page.LAYOUT] = largest
+    page.row(0)[status_page.SINCE_NS] = largest
+    assert page.control[status_page.LAYOUT] == page.row(0)[status_page.SINCE_NS] == largest
 
 
 def test_close_is_idempotent_and_a_row_held_elsewhere_is_no_error() -> None:
@@ -76,8 +76,8 @@ def test_close_is_idempotent_and_a_row_held_elsewhere_is_no_error() -> None:
     row = page.row(0)
     page.close()
     page.close()
-    row[status.ROW] = 5
-    assert row[status.ROW] == 5
+    row[status_page.ROW] = 5
+    assert row[status_page.ROW] == 5
 
 
 def test_without_memfd_the_page_is_a_file_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

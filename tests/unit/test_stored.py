@@ -19,8 +19,8 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
-from stoker._worker import seeding, stored
-from stoker._worker.attributes import follow
+from stoker._pickling.attributes import follow
+from stoker._runtime.worker.rng import dataset_generators, seeding
 
 
 class Bag(Dataset[Any]):
@@ -58,7 +58,7 @@ class Slotted:
 
 def paths(dataset: Any) -> list[str]:
     found = []
-    for path, _ in stored.find(dataset):
+    for path, _ in dataset_generators.find(dataset):
         assert follow(dataset, path) is not None
         found.append("".join(f".{key}" if kind == "attribute" else f"[{key!r}]" for kind, key in path))
     return found
@@ -144,9 +144,11 @@ def test_no_code_of_the_user_runs() -> None:
 
 def test_little_is_looked_at_in_a_labyrinth(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    monkeypatch.setattr("stoker._worker.generators.is_generator", asked.append)
+    monkeypatch.setattr("stoker._runtime.worker.rng.generators.is_generator", asked.append)
     table = Plain(**{f"column{number}": [] for number in range(5000)})
-    stored.find(Bag(table=table, maze=[[[[] for _ in range(60)] for _ in range(60)] for _ in range(60)]))
+    dataset_generators.find(
+        Bag(table=table, maze=[[[[] for _ in range(60)] for _ in range(60)] for _ in range(60)])
+    )
     assert 1000 < len(asked) < 11_000
 
 
@@ -183,12 +185,14 @@ def test_things_of_other_kinds_are_passed_through_or_by() -> None:
 
 def test_the_numbers_stay_what_they_are() -> None:
     """Pinned: another value would change every user's random numbers between two versions."""
-    [found] = stored.find(Bag(transform=Plain(each=[random.Random()])))
+    [found] = dataset_generators.find(Bag(transform=Plain(each=[random.Random()])))
     assert found.number == 17381788267629079577
 
 
-def seeded(dataset: Any, key: int, found: Any = None) -> stored.StoredGenerators:
-    here = stored.StoredGenerators(dataset, stored.find(dataset) if found is None else found)
+def seeded(dataset: Any, key: int, found: Any = None) -> dataset_generators.StoredGenerators:
+    here = dataset_generators.StoredGenerators(
+        dataset, dataset_generators.find(dataset) if found is None else found
+    )
     here.reseed(key)
     return here
 
@@ -282,7 +286,7 @@ def test_what_has_gone_is_passed_over() -> None:
 
 def test_paths_hold_in_a_copy() -> None:
     dataset = Bag(each=[Plain(generator=np.random.default_rng())])
-    found = stored.find(dataset)
+    found = dataset_generators.find(dataset)
     copy = pickle.loads(pickle.dumps(dataset))
     seeded(dataset, 5)
     seeded(copy, 5, pickle.loads(pickle.dumps(found)))
@@ -292,7 +296,7 @@ def test_paths_hold_in_a_copy() -> None:
 def test_a_copy_of_a_global_one_is_seeded_like_it() -> None:
     """``sklearn.utils.check_random_state(None)`` gives NumPy's own, for one."""
     dataset = Bag(generator=np.random.mtrand._rand)
-    found = stored.find(dataset)
+    found = dataset_generators.find(dataset)
     copy = pickle.loads(pickle.dumps(dataset))
     with seeding.generators_kept():
         seeding.seed_all(5)
@@ -303,7 +307,7 @@ def test_a_copy_of_a_global_one_is_seeded_like_it() -> None:
 
 def test_what_was_kept_comes_back() -> None:
     dataset = Bag(numpy=np.random.default_rng(1), python=random.Random(1))
-    here = stored.StoredGenerators(dataset, stored.find(dataset))
+    here = dataset_generators.StoredGenerators(dataset, dataset_generators.find(dataset))
     put_back = here.keep()
     expected = dataset.numpy.random(), dataset.python.random()
     here.reseed(9)
@@ -313,12 +317,12 @@ def test_what_was_kept_comes_back() -> None:
 
 def test_threads_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     loader = SimpleNamespace()
-    found = stored.find(Bag(each=[Plain(generator=random.Random())]))
+    found = dataset_generators.find(Bag(each=[Plain(generator=random.Random())]))
     with caplog.at_level(logging.WARNING, "stoker"):
-        stored.tell_once((), loader)
+        dataset_generators.tell_once((), loader)
         assert not caplog.messages
-        stored.tell_once(found, loader)
-        stored.tell_once(found, loader)
+        dataset_generators.tell_once(found, loader)
+        dataset_generators.tell_once(found, loader)
     [message] = caplog.messages
     assert message.startswith("dataset.each[0].generator is a random generator that worker threads share")
     assert "stoker.generator()" in message

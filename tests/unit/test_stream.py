@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from stoker._worker import seeding
-from stoker._worker.maker import Maker
-from stoker._worker.stream import StreamEnded
+from stoker._runtime.worker.batch_maker import Maker
+from stoker._runtime.worker.rng import seeding
+from stoker._runtime.worker.stream import StreamEnded
 from tests.unit.makers import maker, order
 
 

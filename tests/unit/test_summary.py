@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from stoker._metrics.page import PAGE_BYTES
-from stoker._metrics.record import Event, Slow
-from stoker._metrics.summary import RECENT_NS, Recently, added, summary_of, sums_of
+from stoker._record.run_page.page import PAGE_BYTES
+from stoker._record.run_page.summary import RECENT_NS, Recently, added, summary_of, sums_of
+from stoker._record.schema import Event, Slow
 from tests.unit.records import MS, SECOND, loader, worker
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker._metrics.blame import Folder
-from stoker._metrics.record import STEP_COLUMNS
-from stoker._metrics.tape import HELD_BACK, ROWS, Tape
+from stoker._record.attribution import Folder
+from stoker._record.schema import STEP_COLUMNS
+from stoker._record.step_buffer import HELD_BACK, ROWS, Tape
 
 GIVEN, SEQ, PART = (STEP_COLUMNS.index(name) for name in ("given_ns", "seq", "part"))
 

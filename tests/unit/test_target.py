@@ -11,10 +11,10 @@ import pytest
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import stoker
-from stoker._doctor.probes import target as target_probe
-from stoker._patients.patient import packed, unpacked
-from stoker._patients.subject import ASSUMED_BATCH, Subject
-from stoker._patients.target import load, subject_of, user_stack
+from stoker._tools.doctor.probes import target as target_probe
+from stoker._tools.sandbox.server import packed, unpacked
+from stoker._tools.sandbox.subject import ASSUMED_BATCH, Subject
+from stoker._tools.sandbox.target import load, subject_of, user_stack
 from stoker.errors import TargetError
 
 SCRIPT = """

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from stoker._metrics.page import Reading
-from stoker._metrics.summary import Recently, summary_of
+from stoker._record.run_page.page import Reading
+from stoker._record.run_page.summary import Recently, summary_of
+from stoker._tools.top.live import live
+from stoker._tools.top.processes import LoaderSeen, PoolSeen, Scan, WorkerSeen
 from stoker.cli import top
-from stoker.report.attached import LoaderSeen, PoolSeen, Scan, WorkerSeen
-from stoker.report.live import live
 from tests.unit import records
 
 SECOND = records.SECOND

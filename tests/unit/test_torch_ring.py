@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stoker.measure.torch_ring import Ring, TaskRow
+from stoker._tools.profile.torch_loader.task_ring import Ring, TaskRow
 
 
 def test_a_row_is_found_by_worker_and_position() -> None:

@@ -8,8 +8,8 @@ import pytest
 from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
-from stoker.measure import torch_task
-from stoker.measure.torch_task import TaskClock, fetches_singly
+from stoker._tools.profile.torch_loader import task_clock
+from stoker._tools.profile.torch_loader.task_clock import TaskClock, fetches_singly
 
 
 class Now:
@@ -25,7 +25,7 @@ class Now:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> Now:
     clock = Now()
-    monkeypatch.setattr(torch_task, "_clock", clock)
+    monkeypatch.setattr(task_clock, "_clock", clock)
     return clock
 
 

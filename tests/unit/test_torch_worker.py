@@ -10,10 +10,10 @@ import pytest
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 
-from stoker._worker.meter import Meter
-from stoker.measure.torch_ring import Ring
-from stoker.measure.torch_task import TaskClock
-from stoker.measure.torch_worker import Desk, Loop
+from stoker._runtime.worker.cpu_meter import Meter
+from stoker._tools.profile.torch_loader.task_clock import TaskClock
+from stoker._tools.profile.torch_loader.task_ring import Ring
+from stoker._tools.profile.torch_loader.worker import Desk, Loop
 
 
 class Queue:

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._metrics.record import STEP_COLUMNS, Event, LoaderRecord, RunRecord
+from stoker._record.schema import STEP_COLUMNS, Event, LoaderRecord, RunRecord
+from stoker._tools.report.trace import trace
+from stoker._tools.report.trace.validation import violations
 from stoker.errors import RecordError, TraceError
-from stoker.report import trace
-from stoker.report.trace_check import violations
 from tests.unit import records
 
 MS = records.MS

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from stoker._transports import heap
 from stoker.errors import UnsendableError
+from stoker.testing import heap_codec
 
 
 class Pair(NamedTuple):
@@ -64,7 +64,7 @@ def generator() -> Any:
 )
 def test_path_and_type_of_the_culprit(wrap: Any, path: str) -> None:
     with pytest.raises(UnsendableError) as caught:
-        heap.dumps(wrap(generator()))
+        heap_codec.dumps(wrap(generator()))
     assert str(caught.value).startswith(path)
     assert ": generator (" in str(caught.value)
     assert caught.value.__cause__ is not None
@@ -72,23 +72,23 @@ def test_path_and_type_of_the_culprit(wrap: Any, path: str) -> None:
 
 def test_lock_and_own_refusal() -> None:
     with pytest.raises(UnsendableError, match=r"^batch\['lock'\]: lock \(cannot pickle"):
-        heap.dumps({"fine": torch.ones(2), "lock": threading.Lock()})
+        heap_codec.dumps({"fine": torch.ones(2), "lock": threading.Lock()})
     with pytest.raises(UnsendableError, match=r"^batch\[1\]: Refuses \(not today\)"):
-        heap.dumps([torch.ones(1), Refuses()])
+        heap_codec.dumps([torch.ones(1), Refuses()])
 
 
 def test_attribute_of_a_tensor() -> None:
     tensor: Any = torch.ones(2)
     tensor.source = generator()
     with pytest.raises(UnsendableError, match=r"^batch\[0\]\.source: generator"):
-        heap.dumps([tensor])
+        heap_codec.dumps([tensor])
 
 
 def test_cycle_around_the_culprit() -> None:
     batch: dict[str, Any] = {"inner": []}
     batch["inner"] += [batch, {"bad": generator()}]
     with pytest.raises(UnsendableError, match=r"^batch\['inner'\]\[1\]\['bad'\]: generator"):
-        heap.dumps(batch)
+        heap_codec.dumps(batch)
 
 
 def test_nesting_beyond_the_stack() -> None:
@@ -96,7 +96,7 @@ def test_nesting_beyond_the_stack() -> None:
     for _ in range(100_000):
         batch = [batch]
     with pytest.raises(UnsendableError, match="recursion"):
-        heap.dumps(batch)
+        heap_codec.dumps(batch)
 
 
 def test_a_tensor_of_another_device_is_refused() -> None:
@@ -106,4 +106,4 @@ def test_a_tensor_of_another_device_is_refused() -> None:
             return torch.device("cuda", 0)
 
     with pytest.raises(UnsendableError, match=r"^batch\['x'\]: .*it lies on cuda:0; workers must return CPU"):
-        heap.dumps({"x": torch.ones(2).as_subclass(Elsewhere)})
+        heap_codec.dumps({"x": torch.ones(2).as_subclass(Elsewhere)})

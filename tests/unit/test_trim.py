@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset
 
-from stoker._worker.trim import let_go, nested
-from stoker._worker.weight import batch_bytes
+from stoker._runtime.transport.batch_size import batch_bytes
+from stoker._runtime.worker.trim import let_go, nested
 
 
 class Caching(Dataset[int]):

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from stoker._executors import upkeep
-from stoker._executors.channels import TaskChannel
-from stoker._metrics.processes import Footprint
-from stoker._worker import wire
-from stoker._worker.scales import Scales
-from stoker._worker.status import PRIVATE_BYTES, PROCESS_CPU_NS, THREADS, TRIM, StatusPage
+from stoker._host.process_memory import Footprint
+from stoker._runtime.executors.process import worker_memory
+from stoker._runtime.executors.process.channels import TaskChannel
+from stoker._runtime.protocol import wire
+from stoker._runtime.protocol.status_page import PRIVATE_BYTES, PROCESS_CPU_NS, THREADS, TRIM, StatusPage
+from stoker._runtime.worker.memory_probe import Scales
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ def test_a_reading_is_given_out_again_for_a_while(page: StatusPage, monkeypatch:
         now[0] += 0.1
         return Footprint(200, 100) if pid == 7 else None
 
-    monkeypatch.setattr(upkeep, "footprint", footprint)
+    monkeypatch.setattr(worker_memory, "footprint", footprint)
     page.row(0)[PRIVATE_BYTES] = 40
     page.row(1)[PRIVATE_BYTES] = -1
-    weighing = upkeep.Weighing(lambda: now[0])
+    weighing = worker_memory.Weighing(lambda: now[0])
     members = {1: member(8), 0: member(7)}
     first = weighing.weigh(page, members)
     assert [tuple(weight) for weight in first] == [
@@ -63,9 +63,9 @@ def test_a_reading_is_given_out_again_for_a_while(page: StatusPage, monkeypatch:
 def test_threads_and_their_cpu_time_are_read_without_weighing(
     page: StatusPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "footprint", lambda pid: pytest.fail("nobody asked for sizes"))
+    monkeypatch.setattr(worker_memory, "footprint", lambda pid: pytest.fail("nobody asked for sizes"))
     page.row(0)[THREADS], page.row(0)[PROCESS_CPU_NS] = 5, 700
-    found = upkeep.Weighing().weigh(page, {0: member(7), 1: member(8)}, sizes=False)
+    found = worker_memory.Weighing().weigh(page, {0: member(7), 1: member(8)}, sizes=False)
     assert [(weight.worker, weight.pid, weight.threads, weight.cpu_ns) for weight in found] == [
         (0, 7, 5, 700),
         (1, 8, None, None),
@@ -75,12 +75,12 @@ def test_threads_and_their_cpu_time_are_read_without_weighing(
 def test_an_order_is_a_number_and_a_wake_up_for_each(page: StatusPage) -> None:
     channel = TaskChannel()
     try:
-        upkeep.order_trim(page, 3, [channel, channel])
+        worker_memory.order_trim(page, 3, [channel, channel])
         assert page.control[TRIM] == 3
         kinds = [wire.TaskHeader._make(wire.unpack_task(message)).kind for message in channel.take_back()]
         assert kinds == [wire.TaskKind.LOOK] * 2
         channel.backlog.append(b"unread")
-        upkeep.order_trim(page, 4, [channel, channel])
+        worker_memory.order_trim(page, 4, [channel, channel])
         assert channel.take_back() == [b"unread"], "whoever reads that looks at the page afterwards"
     finally:
         channel.close()
@@ -109,7 +109,7 @@ def test_a_worker_measures_itself_when_there_is_no_work(page: StatusPage) -> Non
 
 
 def test_what_a_worker_has_for_itself_is_this_process(page: StatusPage) -> None:
-    [weight] = upkeep.Weighing().weigh(page, {0: member(os.getpid())})
+    [weight] = worker_memory.Weighing().weigh(page, {0: member(os.getpid())})
     assert weight.pss_bytes is not None
     assert weight.private_bytes is not None
     assert weight.baseline_bytes is None

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from stoker._metrics.record import CAUSES, Event, Slow
-from stoker.report import layout, screen, table
-from stoker.report.finding import CODES, Finding
-from stoker.report.verdict import Verdict, judge
+from stoker._record.schema import CAUSES, Event, Slow
+from stoker._tools.report.verdict import layout, screen, table
+from stoker._tools.report.verdict.codes import CODES, Finding
+from stoker._tools.report.verdict.verdict import Verdict, judge
 from tests.unit.records import MS, SECOND, loader, machine, run, steps, worker
 
 IO = {("fetch", 0, "io"): 0.9, ("start", -1, "start_up"): 0.1}

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from stoker._core import policy
-from stoker._core.types import Ticket
-from stoker._engine import vigil
-from stoker._engine.vigil import Vigil
-from stoker._executors.base import Sighting
+from stoker._runtime.engine import stall_monitor
+from stoker._runtime.engine.stall_monitor import Vigil
+from stoker._runtime.executors.base import Sighting
+from stoker._runtime.scheduler import policy
+from stoker._runtime.scheduler.types import Ticket
 from stoker.errors import WorkerStalled, WorkerTimeout
 
 EPOCH = 5
@@ -91,7 +91,7 @@ class Watch:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(vigil, "monotonic", clock)
+    monkeypatch.setattr(stall_monitor, "monotonic", clock)
     return clock
 
 
@@ -202,7 +202,7 @@ def test_idle_workers_are_named_only_when_something_keeps_them_from_working(
     watch = Watch(clock)
     watch.workers.workers = [SimpleNamespace(pid=pid) for pid in (9000, 9001, 9002, None)]
     watch.workers.seen = [on(0, 7)]
-    monkeypatch.setattr(vigil, "state_of", lambda pid: "it is stopped" if pid != 9002 else "")
+    monkeypatch.setattr(stall_monitor, "state_of", lambda pid: "it is stopped" if pid != 9002 else "")
     _, [said] = watch.after(31)
     assert said.splitlines()[3:] == ["  a worker (pid 9001) takes no work: it is stopped"]
     watch.workers.seen = [on(0, 3)]

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from stoker._core.tuning.oracle import Case
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.work import Demand
-from stoker._metrics import journal
-from stoker._metrics.record import LoaderRecord
+from stoker._record import journal
+from stoker._record.schema import LoaderRecord
+from stoker._runtime.simulation.predictions import Case
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand
+from stoker._tools.report.what_if.recorded_work import recall
+from stoker._tools.report.what_if.what_if import parse
 from stoker.cli.main import main
 from stoker.errors import RecordError
-from stoker.report.recalled import recall
-from stoker.report.what_if import parse
 from tests.unit.records import MS, loader, machine, run, steps
 
 CASE = Case(Setting(workers=4, prefetch=2), 4.0, Demand(10 * MS), window=8)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.asking import about_the_run, progress, run_arguments
 from stoker.cli.completion import files
-from stoker.cli.ending import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
+from stoker.cli.exit_status import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
+from stoker.cli.tune_options import about_the_run, progress, run_arguments
 
 if TYPE_CHECKING:
-    from stoker._tune.comparison import Comparison
+    from stoker._tools.tune.comparison import Comparison
 
 _FAILED = 1
 
@@ -71,7 +71,7 @@ def command(target: str, as_json: bool, output: Path | None, force: bool, **opti
 
 def _raced(target: str, arguments: dict[str, Any], options: dict[str, Any]) -> Comparison:
     """What came of it. Ends with code 2 when the target cannot be loaded, or options contradict it."""
-    from stoker._tune import bench
+    from stoker._tools.tune import bench
     from stoker.errors import RecordError, TargetError
 
     with progress("Racing") as tell:
@@ -93,7 +93,7 @@ def _raced(target: str, arguments: dict[str, Any], options: dict[str, Any]) -> C
 
 
 def _tell(found: Comparison, as_json: bool, output: Path | None) -> None:
-    from stoker._tune.forms import comparison
+    from stoker._tools.tune.forms import comparison
 
     if output is not None:
         deliver("bench", comparison.as_json(found), output)

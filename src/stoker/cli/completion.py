@@ -50,7 +50,7 @@ def codes(context: click.Context, parameter: click.Parameter, incomplete: str) -
 
     from click.shell_completion import CompletionItem
 
-    from stoker._doctor import checks
+    from stoker._tools.doctor import checks
 
     done, comma, last = incomplete.rpartition(",")
     # The files are called as their checks are, "stk201_small_shm": importing them all would take longer than a shell may.

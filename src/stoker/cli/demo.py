@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from stoker.cli.asking import Lines, Tell
-from stoker.cli.ending import INTERRUPTED, deliver, require, tidy_ends
+from stoker.cli.exit_status import INTERRUPTED, deliver, require, tidy_ends
+from stoker.cli.tune_options import Lines, Tell
 
 _PAGE = Path("stoker-report.html")
 _PRINTED = "-"
@@ -51,9 +51,9 @@ def command(
 
     Exit code: 0, 1 when an act failed, 2 when an option is wrong or a file cannot be written, 130 after Ctrl-C.
     """
-    from stoker._demo import programme
+    from stoker._tools.demo import runner
 
-    acts = programme.known()
+    acts = runner.known()
     unknown = [each for each in only if each not in acts]
     require(bool(unknown), f"there is no act {', '.join(unknown)}: {', '.join(acts)}")
     if listed:
@@ -76,10 +76,10 @@ def command(
                 tell("Importing torch", 0.0)
                 import stoker.loader  # noqa: F401  seconds that are no act's
 
-                record = programme.perform(chosen, quick=quick, tell=tell)
+                record = runner.perform(chosen, quick=quick, tell=tell)
             closing = [_paged(record, page, beside=output is None and page != _PAGE)]
             if kept is not None:
-                from stoker._demo.record import dumps
+                from stoker._tools.demo.record import dumps
 
                 deliver("demo", dumps(record), kept)
                 closing.append(f"All that was measured: {kept}")
@@ -104,8 +104,8 @@ def _place(output: Path | None, force: bool) -> Path:
 
 def _paged(record: dict[str, Any], page: Path, *, beside: bool) -> str:
     """Write the page; what is to be said of it. ``beside``: there was one of the usual name."""
-    from stoker._demo.page import report
-    from stoker.report.page import html
+    from stoker._tools.demo.page import report
+    from stoker._tools.render import html
 
     if not any(each["result"] for each in record["acts"].values()):
         return "No page was written: there is nothing to show."
@@ -119,13 +119,13 @@ def _paged(record: dict[str, Any], page: Path, *, beside: bool) -> str:
 
 def _tell(record: dict[str, Any], closing: list[str], as_json: bool) -> None:
     if as_json:
-        from stoker._demo.record import dumps
+        from stoker._tools.demo.record import dumps
 
         deliver("demo", dumps(record), None)
         for each in closing:
             click.echo(each, err=True)
         return
-    from stoker._demo import summary
+    from stoker._tools.demo import summary
 
     summary.show(record, closing)
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli.completion import codes, files
-from stoker.cli.ending import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
+from stoker.cli.exit_status import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
 
 if TYPE_CHECKING:
-    from stoker._doctor.diagnosis import Diagnosis
+    from stoker._tools.doctor.diagnosis import Diagnosis
 
 _FORMATS = ("screen", "json", "sarif", "github", "markdown")
 _SEVERITIES = ("none", "low", "moderate", "high")
@@ -141,7 +141,7 @@ def command(
 
 def _require_codes(options: dict[str, Any]) -> None:
     """Take lists apart, and refuse what selects nothing."""
-    from stoker._doctor.catalogue import selected
+    from stoker._tools.doctor.catalogue import selected
 
     for name in ("select", "ignore"):
         options[name] = [code.strip() for value in options[name] for code in value.split(",") if code.strip()]
@@ -153,7 +153,7 @@ def _require_codes(options: dict[str, Any]) -> None:
 
 def _examined(target: str | None, options: dict[str, Any]) -> Diagnosis:
     """What the doctor says. Ends with code 2 when the target cannot be loaded."""
-    from stoker._doctor.examination import doctor
+    from stoker._tools.doctor.examination import doctor
     from stoker.errors import TargetError
 
     with _progress(options["verbose"]) as progress:
@@ -175,7 +175,7 @@ def _examined(target: str | None, options: dict[str, Any]) -> Diagnosis:
 
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
-    from stoker._core.finding import SEVERITIES
+    from stoker._record.finding import SEVERITIES
 
     if diagnosis.interrupted:
         return INTERRUPTED
@@ -187,7 +187,7 @@ def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
 
 def _show(diagnosis: Diagnosis, target: str | None, form: str, output: Path | None, verbose: bool) -> None:
     if form == "screen" and output is None:
-        from stoker._doctor.forms import screen
+        from stoker._tools.doctor.forms import screen
 
         screen.show(diagnosis, verbose=verbose, target=target)
         return
@@ -196,20 +196,20 @@ def _show(diagnosis: Diagnosis, target: str | None, form: str, output: Path | No
 
 def _rendered(diagnosis: Diagnosis, target: str | None, form: str, verbose: bool) -> str:
     if form == "screen":
-        from stoker._doctor.forms import screen
+        from stoker._tools.doctor.forms import screen
 
         return screen.render(diagnosis, verbose=verbose, target=target)
     from importlib import import_module
 
-    module = import_module(f"stoker._doctor.forms.{'data' if form == 'json' else form}")
+    module = import_module(f"stoker._tools.doctor.forms.{'data' if form == 'json' else form}")
     text: str = module.render(diagnosis)
     return text
 
 
 def _fix(diagnosis: Diagnosis, target: str, write: bool, least: str) -> None:
     """The patch to standard output, all else to standard error: the one can be piped into ``git apply``."""
-    from stoker._doctor.forms.screen import headline
-    from stoker._doctor.patches.fixes import FixError, fixes
+    from stoker._tools.doctor.forms.screen import headline
+    from stoker._tools.doctor.patches.fixes import FixError, fixes
 
     found = fixes(diagnosis, least)
     click.echo(f"{diagnosis.subject}: {headline(diagnosis)}", err=True)
@@ -237,8 +237,8 @@ def _bisect(target: str, form: str, output: Path | None, options: dict[str, Any]
     """The trials and what they come down to. Exit code 1 when the loader fails as it is."""
     import json
 
-    from stoker._doctor.bisection.bisect import bisect
-    from stoker._doctor.forms import bisection as bisect_screen
+    from stoker._tools.doctor.bisection.bisect import bisect
+    from stoker._tools.doctor.forms import bisection as bisect_screen
     from stoker.errors import TargetError
 
     given = click.get_current_context().get_parameter_source("time_limit")
@@ -272,7 +272,7 @@ def _bisect(target: str, form: str, output: Path | None, options: dict[str, Any]
 
 
 def _list(select: list[str], ignore: list[str]) -> None:
-    from stoker._doctor.catalogue import selected
+    from stoker._tools.doctor.catalogue import selected
 
     for check in selected(select, ignore):
         kind = "before and after" if check.examine and check.marks else "before" if check.examine else "after"

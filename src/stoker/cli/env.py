@@ -23,7 +23,7 @@ def command(as_json: bool, ask_torch: bool) -> None:
     Nothing personal is in it: the home folder and the user's name are ~, and no other variables are read. torch is not
     imported, and no device is touched, without --torch.
     """
-    from stoker.cli.environment import gathered, impersonal, torch_told
+    from stoker.cli.env_facts import gathered, impersonal, torch_told
 
     facts = gathered()
     if ask_torch:
@@ -34,7 +34,7 @@ def command(as_json: bool, ask_torch: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts, indent=2, ensure_ascii=False))
         return
-    from stoker._screen import encodable
+    from stoker._tools.render.terminal import encodable
 
     for line in lines(facts):
         click.echo(encodable(line, sys.stdout))

@@ -14,8 +14,8 @@ import click
 from stoker.cli.completion import codes_or_files
 
 if TYPE_CHECKING:
-    from stoker._doctor.check import Check
-    from stoker._doctor.explain import Explanation
+    from stoker._tools.doctor.check import Check
+    from stoker._tools.doctor.explain import Explanation
 
 _CODE_LIKE = re.compile(r"stk[\d_-]*", re.IGNORECASE)
 
@@ -60,7 +60,7 @@ def _is_terminal() -> bool:
 
 def _pages(what: tuple[str, ...]) -> list[Check]:
     """The checks that are named, when that is what was given; [] when it is a file."""
-    from stoker._doctor.catalogue import check_of
+    from stoker._tools.doctor.catalogue import check_of
 
     if not what or what == ("-",):
         return []
@@ -78,8 +78,8 @@ def _pages(what: tuple[str, ...]) -> list[Check]:
 
 
 def _unknown(word: str) -> click.UsageError:
-    from stoker._doctor.catalogue import catalogue
-    from stoker.report.finding import CODES
+    from stoker._tools.doctor.catalogue import catalogue
+    from stoker._tools.report.verdict.codes import CODES
 
     if word in CODES:
         return click.UsageError(
@@ -99,8 +99,8 @@ def _unknown(word: str) -> click.UsageError:
 
 
 def _explained(name: str) -> Explanation:
-    from stoker._doctor.explain import explain_log
-    from stoker._doctor.reading import logs
+    from stoker._tools.doctor.explain import explain_log
+    from stoker._tools.doctor.reading import logs
 
     if name == "-":
         if sys.stdin is None:
@@ -114,7 +114,7 @@ def _explained(name: str) -> Explanation:
 
 
 def _show(found: Explanation, *, as_json: bool) -> None:
-    from stoker._doctor.forms import explanation as explain_screen
+    from stoker._tools.doctor.forms import explanation as explain_screen
 
     if as_json:
         click.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
@@ -127,8 +127,8 @@ def _show(found: Explanation, *, as_json: bool) -> None:
 
 
 def _show_pages(checks: list[Check], *, as_json: bool) -> None:
-    from stoker._doctor.explain import here, page_of
-    from stoker._doctor.forms import explanation as explain_screen
+    from stoker._tools.doctor.explain import here, page_of
+    from stoker._tools.doctor.forms import explanation as explain_screen
 
     if as_json:
         told = [
@@ -154,7 +154,7 @@ def _show_pages(checks: list[Check], *, as_json: bool) -> None:
 
 
 def _list(*, as_json: bool) -> None:
-    from stoker._doctor.catalogue import catalogue
+    from stoker._tools.doctor.catalogue import catalogue
 
     if as_json:
         told = [
@@ -172,7 +172,7 @@ def _say(text: str | None, bold: int = 0) -> None:
     """A text, of which so many letters are bold; None is nothing to say."""
     if text is None:
         return
-    from stoker._screen import encodable
+    from stoker._tools.render.terminal import encodable
 
     plain = "\n".join(encodable(line, sys.stdout) for line in text.split("\n"))
     click.echo(click.style(plain[:bold], bold=True) + plain[bold:] if bold else plain)

@@ -72,7 +72,7 @@ class _Commands(click.Group):
         try:
             return super().main(*args, **options)
         except OSError as error:
-            from stoker.cli.ending import unwritten
+            from stoker.cli.exit_status import unwritten
 
             unwritten(error)
 

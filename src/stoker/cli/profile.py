@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from stoker.cli import launching
+from stoker.cli import script_command
 
 
-@click.command(context_settings=launching.CONTEXT)
-@launching.options
+@click.command(context_settings=script_command.CONTEXT)
+@script_command.options
 def command(**given: Any) -> None:
     """Run SCRIPT and say where its waiting for data went.
 
     The script runs as python SCRIPT would run it; every DataLoader in it, torch's or stoker's, is measured. When it has ended
     a summary is printed on stderr and the run record is written. Everything after SCRIPT is the script's own.
     """
-    launching.launch(launching.Order(mode="profile", **given))
+    script_command.launch(script_command.Order(mode="profile", **given))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli import written
-from stoker.cli.ending import require
-from stoker.cli.written import FORMS
+from stoker.cli import output_file
+from stoker.cli.exit_status import require
+from stoker.cli.output_file import FORMS
 from stoker.errors import RecordError, TraceError
 
 if TYPE_CHECKING:
-    from stoker._metrics.record import RunRecord
+    from stoker._record.schema import RunRecord
 
 
 @click.command()
@@ -87,7 +87,7 @@ def command(
     place in it.
     """
     prices = {"price_per_hour": price_per_hour, "watts": watts}
-    form = form or written.form_of(output)
+    form = form or output_file.form_of(output)
     require(as_json and form is not None, "--json is the verdict alone: for a report in JSON, --format json")
     require(
         bool(questions) and form is not None, "--what-if has a screen of its own: ask without -o and --format"
@@ -100,14 +100,14 @@ def command(
             raise click.UsageError("--trace writes a run record as a trace, and these are traces already")
         if profiled and questions:
             raise click.UsageError("--what-if replays a run record, and these are traces of a profiler")
-        if form is None and not profiled and not questions and written.has_documents(paths):
+        if form is None and not profiled and not questions and output_file.has_documents(paths):
             require(as_json, "--json is the verdict on run records: for a report in JSON, --format json")
             form = "text"
         if form is not None:
-            written.check(output, paths, force)
+            output_file.check(output, paths, force)
             if trace is not None:
                 _records(paths, trace, merge, force, **prices)
-            written.write(paths, form, output, **prices)
+            output_file.write(paths, form, output, **prices)
             return
         if questions:
             _what_if(paths, questions, as_json)
@@ -127,9 +127,9 @@ def _records(
     paths: tuple[Path, ...], trace: Path | None, merge: Path | None, force: bool, **prices: float | None
 ) -> Any:
     """A run's records: their screen and verdict. Raises RecordError, and TraceError for what goes wrong with a trace."""
-    from stoker._metrics import journal
-    from stoker.report import screen
-    from stoker.report.verdict import judge
+    from stoker._record import journal
+    from stoker._tools.report.verdict import screen
+    from stoker._tools.report.verdict.verdict import judge
 
     record = journal.merged([journal.read(path) for path in paths])
     if trace is not None:
@@ -139,8 +139,8 @@ def _records(
 
 def _what_if(paths: tuple[Path, ...], questions: tuple[str, ...], as_json: bool) -> None:
     """Replays a record under other circumstances. Raises RecordError."""
-    from stoker._metrics import journal
-    from stoker.report import what_if
+    from stoker._record import journal
+    from stoker._tools.report.what_if import what_if
 
     try:
         asked = [what_if.parse(each) for each in questions]
@@ -155,7 +155,7 @@ def _what_if(paths: tuple[Path, ...], questions: tuple[str, ...], as_json: bool)
 
 def _profiled(paths: tuple[Path, ...]) -> bool:
     """Whether these are traces of a profiler. Raises TraceError when some are and some are not."""
-    from stoker.report.profiler.reading import is_trace
+    from stoker._tools.report.profiler.reading import is_trace
 
     traces = [is_trace(path) for path in paths]
     if any(traces) and not all(traces):
@@ -168,13 +168,13 @@ def _profiled(paths: tuple[Path, ...]) -> bool:
 
 def _traces(paths: tuple[Path, ...], **prices: float | None) -> Any:
     """Traces of a profiler: their screen and verdict. Raises TraceError."""
-    from stoker.report.profiler import ranks, screen, verdict
+    from stoker._tools.report.profiler import ranks, screen, verdict
 
     return screen, verdict.judge(ranks.read(paths), **prices)
 
 
 def _write_trace(record: RunRecord, path: Path, merge: Path | None, force: bool) -> None:
-    from stoker.report import trace
+    from stoker._tools.report.trace import trace
 
     try:
         if merge is None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import click
 
-from stoker.report.attached import Scan, belongs, scan
-from stoker.report.board import Line, board, folded
-from stoker.report.live import LoaderLive, document, live
+from stoker._tools.top.lines import Line, board, folded
+from stoker._tools.top.live import LoaderLive, document, live
+from stoker._tools.top.processes import Scan, belongs, scan
 
 _GLANCE_S = 0.25
 """Between the two scans that shares of workers come from, when there is to be one answer."""

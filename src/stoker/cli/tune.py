@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.asking import about_the_run, progress, run_arguments
 from stoker.cli.completion import files
-from stoker.cli.ending import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
+from stoker.cli.exit_status import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
+from stoker.cli.tune_options import about_the_run, progress, run_arguments
 
 if TYPE_CHECKING:
-    from stoker._tune.result import Tuning
+    from stoker._tools.tune.result import Tuning
 
 _FAILED = 1
 
@@ -83,7 +83,7 @@ def command(
         with tidy_ends():
             tuning = _tuned(str(target), arguments, options) if shown is None else _read(shown)
             if output is not None:
-                from stoker._tune.forms import data
+                from stoker._tools.tune.forms import data
 
                 deliver("tune", data.render(tuning), output)
             _tell(tuning, target, as_json, fix or write)
@@ -96,7 +96,7 @@ def command(
 
 def _tuned(target: str, arguments: dict[str, Any], options: dict[str, Any]) -> Tuning:
     """What the tuner says. Ends with code 2 when the target cannot be loaded, or options contradict it."""
-    from stoker._tune import tuning
+    from stoker._tools.tune import tuning
     from stoker.errors import RecordError, TargetError
 
     with progress("Tuning") as tell:
@@ -117,7 +117,7 @@ def _tuned(target: str, arguments: dict[str, Any], options: dict[str, Any]) -> T
 
 
 def _read(path: Path) -> Tuning:
-    from stoker._tune.forms import data
+    from stoker._tools.tune.forms import data
     from stoker.errors import RecordError
 
     try:
@@ -130,19 +130,19 @@ def _read(path: Path) -> Tuning:
 def _tell(tuning: Tuning, target: str | None, as_json: bool, aside: bool) -> None:
     """The answer to standard output, or to standard error when a patch is to stand alone there."""
     if as_json:
-        from stoker._tune.forms import data
+        from stoker._tools.tune.forms import data
 
         deliver("tune", data.render(tuning), None)
         return
-    from stoker._tune.forms import screen
+    from stoker._tools.tune.forms import screen
 
     screen.show(tuning, sys.stderr if aside else None, target=target)
 
 
 def _fix(tuning: Tuning, write: bool) -> None:
     """The patch to standard output, all else to standard error: the one can be piped into ``git apply``."""
-    from stoker._doctor.patches.fixes import FixError, patch_of
-    from stoker._doctor.patches.patch import Refusal, Wanted
+    from stoker._tools.doctor.patches.fixes import FixError, patch_of
+    from stoker._tools.doctor.patches.patch import Refusal, Wanted
 
     if tuning.failure or not tuning.measured:
         click.echo("No patch: what was not measured is not written into a file.", err=True)
@@ -184,7 +184,7 @@ def _fix(tuning: Tuning, write: bool) -> None:
 def _told(what: str, best: Tuning | None) -> str:
     if best is None or not best.points:
         return what
-    from stoker._tune.forms import words
+    from stoker._tools.tune.forms import words
 
     gain = f" (−{best.gain.middle:.0%})" if best.gain is not None and best.changed else ""
     return f"{what} · best so far: {words.named(best.recommended)}{gain}"

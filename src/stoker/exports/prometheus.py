@@ -16,11 +16,11 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from stoker._core.roster import Roster
-from stoker._metrics import recorder as recorders
-from stoker._metrics.processes import footprint
-from stoker._metrics.record import LoaderRecord
-from stoker._metrics.recorder import Recorder
+from stoker._host.process_memory import footprint
+from stoker._record import recorder as recorders
+from stoker._record.live_objects import Roster
+from stoker._record.recorder import Recorder
+from stoker._record.schema import LoaderRecord
 
 try:
     from prometheus_client import CollectorRegistry, start_http_server

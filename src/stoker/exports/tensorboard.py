@@ -16,8 +16,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from stoker._metrics.recorder import Recorder
-from stoker._metrics.summary import Sums, added, sums_of
+from stoker._record.recorder import Recorder
+from stoker._record.run_page.summary import Sums, added, sums_of
 from stoker.loader import DataLoader
 
 _before: weakref.WeakKeyDictionary[Recorder, dict[str, Sums]] = weakref.WeakKeyDictionary()

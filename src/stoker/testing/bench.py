@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stoker._executors.base import Arrival, Executor
-    from stoker._transports.arena import Arena
+    from stoker._runtime.executors.base import Arrival, Executor
+    from stoker._runtime.transport.arena import Arena
 
 
 class Gate:
@@ -70,8 +70,8 @@ class Bench:
     """
 
     def __init__(self, executor: Executor, arena: Arena | None, gate: Gate) -> None:
-        from stoker._core.slots import SlotTable
-        from stoker._engine.handoff import Handoff
+        from stoker._runtime.engine.batch_opener import Handoff
+        from stoker._runtime.scheduler.slots import SlotTable
 
         self.executor = executor
         self.arena = arena
@@ -86,7 +86,7 @@ class Bench:
 
     def begin(self) -> int:
         """Start the next epoch; its number."""
-        from stoker._executors.base import Start
+        from stoker._runtime.executors.base import Start
 
         self._epoch += 1
         self._pulls.clear()
@@ -95,8 +95,8 @@ class Bench:
 
     def submit(self, indices: list[Any], *, worker: int | None = None, parts: int = 1) -> tuple[int, int]:
         """Submit one ticket, whole or in parts; its (epoch, seq)."""
-        from stoker._core.grid import row_ranges, share_ranges
-        from stoker._core.types import Part, Task, Ticket
+        from stoker._runtime.scheduler.row_ranges import row_ranges, share_ranges
+        from stoker._runtime.scheduler.types import Part, Task, Ticket
 
         shared = self.executor.shared_memory
         ticket = Ticket(self._epoch, self._seq, self._seq, indices, seed=5, rows=len(indices))
@@ -121,7 +121,7 @@ class Bench:
 
     def settled(self, key: tuple[int, int]) -> list[Any]:
         """All events that answer a ticket."""
-        from stoker._core import messages as m
+        from stoker._runtime.scheduler import messages as m
 
         answers = (m.BatchReady, m.BatchFailed, m.SourceEnded, m.Withdrawn)
         return [
@@ -137,7 +137,7 @@ class Bench:
 
     def open(self, key: tuple[int, int], events: Sequence[Any]) -> Any:
         """The batch of a ticket; raises what its worker raised."""
-        from stoker._core import messages as m
+        from stoker._runtime.scheduler import messages as m
 
         return self._handoff.open(m.Deliver(self.tickets[key], tuple(events)))
 
@@ -147,7 +147,7 @@ class Bench:
 
     def losses(self, worker: int) -> list[int]:
         """Where in ``seen`` this worker's loss was reported."""
-        from stoker._core import messages as m
+        from stoker._runtime.scheduler import messages as m
 
         return [
             place

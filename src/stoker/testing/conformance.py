@@ -13,9 +13,9 @@ from stoker.testing.bench import Bench, Gate, Numbers, Stream
 from stoker.testing.leaks import GRACE_S, leak_guard
 
 if TYPE_CHECKING:
-    from stoker._executors.base import Executor
-    from stoker._transports.arena import Arena
-    from stoker._worker.spec import WorkerSpec
+    from stoker._runtime.executors.base import Executor
+    from stoker._runtime.protocol.worker_spec import WorkerSpec
+    from stoker._runtime.transport.arena import Arena
 
 
 class ExecutorConformance:
@@ -44,7 +44,7 @@ class ExecutorConformance:
         self, *, workers: int = 1, bound: bool = False, stream: int | None = None, spawn: bool = True
     ) -> Iterator[Bench]:
         """An executor at the beginning of its first epoch; closed, and examined for leaks, at the end."""
-        from stoker._worker.spec import WorkerSpec
+        from stoker._runtime.protocol.worker_spec import WorkerSpec
 
         spec = WorkerSpec(
             dataset=Numbers() if stream is None else Stream(stream),

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import stoker
-from stoker._tune.result import Tuning
+from stoker._tools.tune.result import Tuning
 from tests.docs.blocks import blocks_of, text_of
 from tests.docs.guides.guide import Names, Steps, guide
 
@@ -108,7 +108,7 @@ def ranks(names: Names) -> Steps:
 
 @guide("docs/record.md")
 def record(names: Names) -> Steps:
-    from stoker._metrics import journal
+    from stoker._record import journal
     from tests.unit.records import loader, run
 
     Path("runs").mkdir()
@@ -142,7 +142,7 @@ def resume(names: Names) -> Steps:
 @guide("docs/tune.md")
 def tune(names: Names) -> Steps:
     """Tunings made by hand: a real one takes a minute. ``tests/e2e/test_tune_command.py`` and ``test_tune.py`` have real ones."""
-    from stoker._tune.forms.data import render
+    from stoker._tools.tune.forms.data import render
     from tests.unit.tuning.tunings import tuning
 
     made = tuning()

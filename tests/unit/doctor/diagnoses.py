@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker._core.finding import Edit, Finding, Gain
-from stoker._doctor.diagnosis import Diagnosis, Skip
-from stoker._doctor.facts import Missing
-from stoker._doctor.facts.target import Loader, Target
+from stoker._record.finding import Edit, Finding, Gain
+from stoker._tools.doctor.diagnosis import Diagnosis, Skip
+from stoker._tools.doctor.facts import Missing
+from stoker._tools.doctor.facts.target import Loader, Target
 
 
 def loader(file: str | None = None, line: int | None = None, **more: Any) -> Loader:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker._core.finding import Finding
-from stoker._doctor.catalogue import check_of
-from stoker._doctor.diagnosis import diagnose
-from stoker._doctor.facts.process import Process
-from stoker._doctor.facts.samples import Samples
-from stoker._doctor.facts.target import Loader, Target
-from stoker._metrics.cpus import Cpus
+from stoker._host.cpus import Cpus
+from stoker._record.finding import Finding
+from stoker._tools.doctor.catalogue import check_of
+from stoker._tools.doctor.diagnosis import diagnose
+from stoker._tools.doctor.facts.process import Process
+from stoker._tools.doctor.facts.samples import Samples
+from stoker._tools.doctor.facts.target import Loader, Target
 
 
 def loader(**changes: Any) -> Loader:

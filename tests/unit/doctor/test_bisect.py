@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from stoker._doctor.bisection import bisect as bisecting
-from stoker._doctor.bisection.bisect import Bisection, bisect
-from stoker._doctor.bisection.procedure import Conclusion, Setting, Trial, conclude, procedure
-from stoker._doctor.facts.trial import Outcome, Own
-from stoker._doctor.forms import bisection as bisect_screen
+from stoker._tools.doctor.bisection import bisect as bisecting
+from stoker._tools.doctor.bisection.bisect import Bisection, bisect
+from stoker._tools.doctor.bisection.procedure import Conclusion, Setting, Trial, conclude, procedure
+from stoker._tools.doctor.facts.trial import Outcome, Own
+from stoker._tools.doctor.forms import bisection as bisect_screen
 from stoker.cli.main import main
 
 OWN = Own(

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from stoker._core.finding import SEVERITIES
-from stoker._doctor.catalogue import catalogue, check_of, selected
-from stoker._doctor.check import SECTIONS, Check
-from stoker._doctor.facts import FACTS
+from stoker._record.finding import SEVERITIES
+from stoker._tools.doctor.catalogue import catalogue, check_of, selected
+from stoker._tools.doctor.check import SECTIONS, Check
+from stoker._tools.doctor.facts import FACTS
 
 PAGE = """Something is wrong.
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from stoker._doctor.facts.process import Hazard
-from stoker._doctor.facts.scan import Scan, Unsendable
-from stoker._doctor.probes.process import interactive
-from stoker._doctor.sources.unguarded import uses
+from stoker._tools.doctor.facts.process import Hazard
+from stoker._tools.doctor.facts.scan import Scan, Unsendable
+from stoker._tools.doctor.probes.process import interactive
+from stoker._tools.doctor.sources.unguarded import uses
 from tests.unit.doctor.given import found, only, process, target
 
 UNGUARDED = dedent("""

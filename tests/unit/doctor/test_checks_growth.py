@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from stoker._core.finding import Finding
-from stoker._doctor.checks import stk601_copy_on_write, stk603_out_of_memory, stk604_window_bytes
-from stoker._doctor.facts.growth import Container, Course, Growing, Growth, Window, forecast
-from stoker._doctor.facts.machine import Machine
-from stoker._doctor.facts.samples import Samples
-from stoker._doctor.facts.target import Loader, Target
-from stoker._metrics.cpus import Cpus
+from stoker._host.cpus import Cpus
+from stoker._record.finding import Finding
+from stoker._tools.doctor.checks.memory import stk601_copy_on_write, stk603_out_of_memory, stk604_window_bytes
+from stoker._tools.doctor.facts.growth import Container, Course, Growing, Growth, Window, forecast
+from stoker._tools.doctor.facts.machine import Machine
+from stoker._tools.doctor.facts.samples import Samples
+from stoker._tools.doctor.facts.target import Loader, Target
 
 GIB, MIB = 1 << 30, 1 << 20
 

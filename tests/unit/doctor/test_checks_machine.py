@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from stoker._doctor.catalogue import check_of
-from stoker._doctor.facts.leftovers import Leftovers
-from stoker._doctor.facts.machine import Machine
-from stoker._doctor.facts.tmpdir import Tmpdir
+from stoker._tools.doctor.catalogue import check_of
+from stoker._tools.doctor.facts.leftovers import Leftovers
+from stoker._tools.doctor.facts.machine import Machine
+from stoker._tools.doctor.facts.tmpdir import Tmpdir
 from tests.unit.doctor.given import cpus, found, loader, only, process, samples, target
 
 MIB = 1 << 20

@@ -6,59 +6,29 @@ from dataclasses import replace
 
 import pytest
 
-from stoker._doctor.checks import (
-    stk501_repeated_randomness as stk501,
-)
-from stoker._doctor.checks import (
-    stk502_unsharded_stream as stk502,
-)
-from stoker._doctor.checks import (
-    stk503_drop_last_loss as stk503,
-)
-from stoker._doctor.checks import (
-    stk504_stale_workers as stk504,
-)
-from stoker._doctor.checks import (
-    stk505_set_epoch as stk505,
-)
-from stoker._doctor.checks import (
-    stk506_unequal_ranks as stk506,
-)
-from stoker._doctor.checks import (
-    stk507_worker_dependent_randomness as stk507,
-)
-from stoker._doctor.checks import (
-    stk508_shared_iterator as stk508,
-)
-from stoker._doctor.checks import (
-    stk509_broken_generator as stk509,
-)
-from stoker._doctor.checks import (
-    stk510_wrong_length as stk510,
-)
-from stoker._doctor.checks import (
-    stk511_bad_sampler as stk511,
-)
-from stoker._doctor.checks import (
-    stk602_persistent_pair as stk602,
-)
-from stoker._doctor.checks import (
-    stk703_needless_pinning as stk703,
-)
-from stoker._doctor.checks import (
-    stk704_pin_thread as stk704,
-)
-from stoker._doctor.checks import (
-    stk706_cold_epochs as stk706,
-)
-from stoker._doctor.facts.machine import Machine
-from stoker._doctor.facts.pinning import Pinning
-from stoker._doctor.facts.randomness import Randomness, Source
-from stoker._doctor.facts.sampler import Outside, Sampler
-from stoker._doctor.facts.samples import Leaf, Samples
-from stoker._doctor.facts.scan import Scan
-from stoker._doctor.facts.stream import Broken, Reading, Stream
-from stoker._doctor.facts.target import Loader, Target
+from stoker._tools.doctor.checks.memory import stk602_persistent_pair as stk602
+from stoker._tools.doctor.checks.order import stk501_repeated_randomness as stk501
+from stoker._tools.doctor.checks.order import stk502_unsharded_stream as stk502
+from stoker._tools.doctor.checks.order import stk503_drop_last_loss as stk503
+from stoker._tools.doctor.checks.order import stk504_stale_workers as stk504
+from stoker._tools.doctor.checks.order import stk505_set_epoch as stk505
+from stoker._tools.doctor.checks.order import stk506_unequal_ranks as stk506
+from stoker._tools.doctor.checks.order import stk507_worker_dependent_randomness as stk507
+from stoker._tools.doctor.checks.order import stk508_shared_iterator as stk508
+from stoker._tools.doctor.checks.order import stk509_broken_generator as stk509
+from stoker._tools.doctor.checks.order import stk510_wrong_length as stk510
+from stoker._tools.doctor.checks.order import stk511_bad_sampler as stk511
+from stoker._tools.doctor.checks.speed import stk703_needless_pinning as stk703
+from stoker._tools.doctor.checks.speed import stk704_pin_thread as stk704
+from stoker._tools.doctor.checks.speed import stk706_cold_epochs as stk706
+from stoker._tools.doctor.facts.machine import Machine
+from stoker._tools.doctor.facts.pinning import Pinning
+from stoker._tools.doctor.facts.randomness import Randomness, Source
+from stoker._tools.doctor.facts.sampler import Outside, Sampler
+from stoker._tools.doctor.facts.samples import Leaf, Samples
+from stoker._tools.doctor.facts.scan import Scan
+from stoker._tools.doctor.facts.stream import Broken, Reading, Stream
+from stoker._tools.doctor.facts.target import Loader, Target
 
 LOADER = Loader(
     engine="torch", batch_size=32, num_workers=2, prefetch_factor=None, persistent_workers=False, pin_memory=False,

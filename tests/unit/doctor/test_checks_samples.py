@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from stoker._core.finding import Finding
-from stoker._doctor.checks import (
-    stk304_cuda_in_worker,
+from stoker._record.finding import Finding
+from stoker._tools.doctor.checks.process import stk304_cuda_in_worker
+from stoker._tools.doctor.checks.samples import (
     stk401_ragged,
     stk402_none_sample,
     stk403_mixed_types,
@@ -25,10 +25,10 @@ from stoker._doctor.checks import (
     stk411_hanging_sample,
     stk412_deadly_sample,
 )
-from stoker._doctor.facts.mishaps import Mishap, Mishaps
-from stoker._doctor.facts.round_trip import RoundTrip, Trip
-from stoker._doctor.facts.samples import Difference, Failure, Leaf, Samples, Storage
-from stoker._doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.probe_failures import Mishap, Mishaps
+from stoker._tools.doctor.facts.round_trip import RoundTrip, Trip
+from stoker._tools.doctor.facts.samples import Difference, Failure, Leaf, Samples, Storage
+from stoker._tools.doctor.facts.target import Loader, Target
 
 LOADER = Loader(
     engine="torch", batch_size=4, num_workers=2, prefetch_factor=2, persistent_workers=False, pin_memory=False,

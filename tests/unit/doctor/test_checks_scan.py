@@ -19,8 +19,9 @@ import torch
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 import stoker
-from stoker._core.finding import Finding
-from stoker._doctor.checks import (
+from stoker._record.finding import Finding
+from stoker._tools.doctor.checks.memory import stk605_big_permutation
+from stoker._tools.doctor.checks.pickling import (
     stk101_unsendable,
     stk102_local_code,
     stk103_open_handle,
@@ -29,13 +30,12 @@ from stoker._doctor.checks import (
     stk106_slow_travel,
     stk107_device_tensor,
     stk108_eager_data,
-    stk605_big_permutation,
 )
-from stoker._doctor.facts.machine import Machine
-from stoker._doctor.facts.samples import Leaf
-from stoker._doctor.facts.scan import OddTensor, Part, Preload, Scan
-from stoker._doctor.probes.scan import probe
-from stoker._patients.subject import Subject
+from stoker._tools.doctor.facts.machine import Machine
+from stoker._tools.doctor.facts.samples import Leaf
+from stoker._tools.doctor.facts.scan import OddTensor, Part, Preload, Scan
+from stoker._tools.doctor.probes.scan import probe
+from stoker._tools.sandbox.subject import Subject
 from tests.unit.doctor import given
 
 GiB = 1 << 30

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from stoker._doctor.checks import (
-    stk202_few_descriptors,
-    stk307_oversubscription,
+from stoker._tools.doctor.checks.host import stk202_few_descriptors
+from stoker._tools.doctor.checks.process import stk307_oversubscription
+from stoker._tools.doctor.checks.speed import (
     stk701_no_workers_needed,
     stk705_costly_samples,
     stk706_cold_epochs,
     stk707_stragglers,
 )
-from stoker._doctor.facts.machine import Machine
-from stoker._doctor.facts.samples import Samples
-from stoker._doctor.facts.speed import Hot, Slow, Speed
-from stoker._doctor.facts.worker import Worker
+from stoker._tools.doctor.facts.machine import Machine
+from stoker._tools.doctor.facts.samples import Samples
+from stoker._tools.doctor.facts.speed import Hot, Slow, Speed
+from stoker._tools.doctor.facts.worker import Worker
 from tests.unit.doctor.test_checks_growth import LOADER, TARGET
 
 WORKER = Worker(

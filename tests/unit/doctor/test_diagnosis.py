@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from stoker._core.finding import Finding
-from stoker._doctor.check import SECTIONS, Check
-from stoker._doctor.diagnosis import diagnose
-from stoker._doctor.facts import Missing
+from stoker._record.finding import Finding
+from stoker._tools.doctor.check import SECTIONS, Check
+from stoker._tools.doctor.diagnosis import diagnose
+from stoker._tools.doctor.facts import Missing
 
 _PAGE = "Something is wrong.\n\n" + "\n\n".join(f"{name}\n{'-' * len(name)}\nText." for name in SECTIONS)
 

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from stoker._core.finding import Edit
-from stoker._doctor import examination
-from stoker._doctor.catalogue import catalogue
-from stoker._doctor.diagnosis import Diagnosis
-from stoker._doctor.patches.fixes import FixError, can_be_made, fixes
+from stoker._record.finding import Edit
+from stoker._tools.doctor import examination
+from stoker._tools.doctor.catalogue import catalogue
+from stoker._tools.doctor.diagnosis import Diagnosis
+from stoker._tools.doctor.patches.fixes import FixError, can_be_made, fixes
 from stoker.cli.doctor import _progress
 from stoker.cli.main import main
 from stoker.errors import TargetError

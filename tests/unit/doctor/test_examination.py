@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from stoker._doctor import examination, probes
-from stoker._doctor.examination import doctor
-from stoker._doctor.facts import Missing
-from stoker._doctor.facts.samples import Mishap, Samples
-from stoker._patients import ward
-from stoker._patients.ward import Answer
+from stoker._tools.doctor import examination, probes
+from stoker._tools.doctor.examination import doctor
+from stoker._tools.doctor.facts import Missing
+from stoker._tools.doctor.facts.samples import Mishap, Samples
+from stoker._tools.sandbox import client
+from stoker._tools.sandbox.client import Answer
 from stoker.errors import TargetError
 
 FINE = Samples(indices=(0,), leaves=())
@@ -46,7 +46,7 @@ def clinic(monkeypatch: pytest.MonkeyPatch) -> Clinic:
             return clinic.loads.popleft() if clinic.loads else Answer(SimpleNamespace(hazards=()))
 
         def probe(self, module: str, *, avoid: Any, in_fork: bool, **_: Any) -> Answer:
-            name = module.removeprefix("stoker._doctor.probes.")
+            name = module.removeprefix("stoker._tools.doctor.probes.")
             clinic.asked.append((name, self.number, in_fork, tuple(sorted(avoid))))
             answer = clinic.answers.get(
                 name, deque([Answer(SimpleNamespace(kind="dataset", stream=False, assumed=True))])
@@ -58,7 +58,7 @@ def clinic(monkeypatch: pytest.MonkeyPatch) -> Clinic:
         def close(self) -> None:
             self.alive = False
 
-    monkeypatch.setattr(ward, "Patient", Scripted)
+    monkeypatch.setattr(client, "Patient", Scripted)
     monkeypatch.setattr(examination, "parts", lambda target: ("data", "train"), raising=False)
     plans = (probes.Plan("target", samples=False), probes.Plan("samples"), probes.Plan("round_trip"))
     monkeypatch.setattr(probes, "PLANS", plans)

@@ -9,11 +9,11 @@ import json
 import pytest
 
 import stoker
-from stoker._core.finding import Finding
-from stoker._doctor.catalogue import catalogue, check_of
-from stoker._doctor.explain import PROCEDURE, Also, Explanation, explain_log, first_advice
-from stoker._doctor.facts import machine
-from stoker._doctor.reading import logs
+from stoker._record.finding import Finding
+from stoker._tools.doctor.catalogue import catalogue, check_of
+from stoker._tools.doctor.explain import PROCEDURE, Also, Explanation, explain_log, first_advice
+from stoker._tools.doctor.facts import machine
+from stoker._tools.doctor.reading import logs
 from stoker.errors import LoaderClosed, WorkerDied, coded
 
 BUS = (

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from stoker._doctor.catalogue import catalogue
+from stoker._tools.doctor.catalogue import catalogue
 from stoker.cli.main import main
 
 KILLED = "RuntimeError: DataLoader worker (pid 31) is killed by signal: Segmentation fault. "

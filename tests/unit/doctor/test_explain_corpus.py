@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._doctor.catalogue import catalogue
-from stoker._doctor.explain import explain
-from stoker._doctor.facts import machine
+from stoker._tools.doctor.catalogue import catalogue
+from stoker._tools.doctor.explain import explain
+from stoker._tools.doctor.facts import machine
 
 CORPUS = Path(__file__).parent / "corpus"
 

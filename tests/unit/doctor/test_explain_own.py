@@ -18,13 +18,13 @@ from torch.utils.data import Dataset, IterableDataset
 
 import stoker
 from stoker import errors
-from stoker._doctor.catalogue import check_of
-from stoker._executors import hazards
-from stoker._executors.inquest import code_of
-from stoker._metrics import journal
-from stoker._share.shipment import Shipment
-from stoker._worker import failure
-from stoker.report.profiler import reading
+from stoker._pickling.spec_pickle import Shipment
+from stoker._record import journal
+from stoker._runtime.executors.process import start_method
+from stoker._runtime.executors.process.crash_report import code_of
+from stoker._runtime.protocol import failures
+from stoker._tools.doctor.catalogue import check_of
+from stoker._tools.report.profiler import reading
 
 CODED: list[Any] = [
     kind
@@ -60,7 +60,7 @@ def test_the_note_is_made_once_and_the_text_stays(kind: Any) -> None:
         error,
         pickle.loads(pickle.dumps(error)),
         copy.copy(error),
-        failure.unpack(failure.pack(error, 0)),
+        failures.unpack(failures.pack(error, 0)),
     ):
         assert type(each) is kind
         assert each.code == kind.code
@@ -71,7 +71,7 @@ def test_the_note_is_made_once_and_the_text_stays(kind: Any) -> None:
 
 def test_an_error_may_have_a_closer_code():
     error = errors.coded(errors.coded(errors.WorkerDied("gone"), "STK802"), "STK603")
-    again: Any = failure.unpack(failure.pack(pickle.loads(pickle.dumps(error)), 0))
+    again: Any = failures.unpack(failures.pack(pickle.loads(pickle.dumps(error)), 0))
     for each in (error, again):
         assert each.code == "STK603"
         assert notes(each) == ['STK603: the command "stoker explain STK603" has causes and fixes']
@@ -216,14 +216,14 @@ def test_what_stoker_raises_is_recognised(name):
     assert stoker.explain(without).code == code, without
 
 
-HAZARDS = (hazards.HAZARDS[0],)
+HAZARDS = (start_method.HAZARDS[0],)
 LOGGED = {
     "stalled": (
         "STK804",
         "train.py:9: WorkerStalled: DataLoader 'a' has waited 31.0 s for batch 3 (none has arrived yet) [stoker explain STK804]",
     ),
-    "a hazard avoided": ("STK303", hazards._moves("train", HAZARDS)),
-    "a hazard that stays": ("STK303", hazards._stays("train", HAZARDS, ValueError("no"))),
+    "a hazard avoided": ("STK303", start_method._moves("train", HAZARDS)),
+    "a hazard that stays": ("STK303", start_method._stays("train", HAZARDS, ValueError("no"))),
     "a worker replaced": (
         "STK603",
         """train: DataLoader worker (pid 3) is killed by signal: Killed (SIGKILL); a new worker takes its place.

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from stoker._core.finding import size
-from stoker._doctor.facts import limits, surroundings
-from stoker._doctor.facts.leftovers import Leftovers, left_over
-from stoker._doctor.facts.machine import Machine, gather
-from stoker._doctor.facts.tmpdir import LONGEST_PATH_BYTES, SOCKET_BYTES, temporary_folder
+from stoker._record.finding import size
+from stoker._tools.doctor.facts import environment, limits
+from stoker._tools.doctor.facts.leftovers import Leftovers, left_over
+from stoker._tools.doctor.facts.machine import Machine, gather
+from stoker._tools.doctor.facts.tmpdir import LONGEST_PATH_BYTES, SOCKET_BYTES, temporary_folder
 
 _HOUR_S = 3600.0
 
@@ -215,9 +215,9 @@ def test_the_folder_for_temporary_files(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_mounted(tree: Tree, line: str, source: str, kind: str) -> None:
-    assert surroundings.shm_mount(tree.proc) is None
+    assert environment.shm_mount(tree.proc) is None
     tree.write("proc/self/mountinfo", line + "\n")
-    assert surroundings.shm_mount(tree.proc) == (kind, source)
+    assert environment.shm_mount(tree.proc) == (kind, source)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_what_is_mounted(tree: Tree, line: str, source: str, kind: str) -> None:
     ],
 )
 def test_who_else_may_use_shared_memory(source: str, container: str | None, shared: bool) -> None:
-    assert surroundings.is_shared(surroundings.Mount("tmpfs", source), container) is shared
+    assert environment.is_shared(environment.Mount("tmpfs", source), container) is shared
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_who_else_may_use_shared_memory(source: str, container: str | None, shar
 )
 def test_containers(tree: Tree, cgroup: str, environ: dict[str, str], kind: str | None) -> None:
     tree.write("proc/self/cgroup", cgroup)
-    assert surroundings.container(tree.root, environ) == kind
+    assert environment.container(tree.root, environ) == kind
 
 
 def test_the_tightest_limit_of_tasks(tree: Tree) -> None:

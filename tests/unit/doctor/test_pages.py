@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from stoker._doctor import pages
-from stoker._doctor.catalogue import catalogue
-from stoker._doctor.check import SECTIONS
-from stoker._doctor.sample_text import sample
+from stoker._tools.doctor import pages
+from stoker._tools.doctor.catalogue import catalogue
+from stoker._tools.doctor.check import SECTIONS
+from stoker._tools.doctor.sample_text import sample
 
 DOCS = Path(__file__).parents[3] / "docs"
 

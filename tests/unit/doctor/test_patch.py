@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stoker
-from stoker._core.finding import Edit
-from stoker._doctor.patches import calls
-from stoker._doctor.patches.patch import Wanted, kind_of, patched
+from stoker._record.finding import Edit
+from stoker._tools.doctor.patches import calls
+from stoker._tools.doctor.patches.patch import Wanted, kind_of, patched
 
 
 def patch(text: str, *edits: Edit, line: int | None = None) -> str:

@@ -25,16 +25,16 @@ from torch.utils.data import (
 )
 from torch.utils.data.datapipes.iter import IterableWrapper
 
-from stoker._doctor.checks import stk501_repeated_randomness, stk503_drop_last_loss
-from stoker._doctor.facts import Missing
-from stoker._doctor.facts.randomness import Randomness, Source
-from stoker._doctor.facts.sampler import Sampler as Sampled
-from stoker._doctor.facts.stream import Reading, Stream
-from stoker._doctor.instruments import trial
-from stoker._doctor.instruments.digest import digest
-from stoker._doctor.instruments.forks import Enough, Lost, answers, become_worker, soft_limit
-from stoker._doctor.probes import pinning, randomness, sampler, stream
-from stoker._patients.subject import Subject
+from stoker._tools.doctor.checks.order import stk501_repeated_randomness, stk503_drop_last_loss
+from stoker._tools.doctor.facts import Missing
+from stoker._tools.doctor.facts.randomness import Randomness, Source
+from stoker._tools.doctor.facts.sampler import Sampler as Sampled
+from stoker._tools.doctor.facts.stream import Reading, Stream
+from stoker._tools.doctor.instruments import trial
+from stoker._tools.doctor.instruments.fork_workers import Enough, Lost, answers, become_worker, soft_limit
+from stoker._tools.doctor.probes import pinning, randomness, sampler, stream
+from stoker._tools.probes.sample_digest import digest
+from stoker._tools.sandbox.subject import Subject
 from tests.unit.doctor.test_checks_order import LOADER, TARGET
 
 LOOSE = np.random.default_rng(1)

@@ -35,10 +35,10 @@ import torch
 from PIL import Image
 
 from stoker import share
-from stoker._doctor.facts.scan import Scan
-from stoker._doctor.probes.scan import probe
-from stoker._patients.subject import Subject
-from stoker._share.shipment import Shipment
+from stoker._pickling.spec_pickle import Shipment
+from stoker._tools.doctor.facts.scan import Scan
+from stoker._tools.doctor.probes.scan import probe
+from stoker._tools.sandbox.subject import Subject
 
 LOCK = threading.Lock()
 

@@ -10,10 +10,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from stoker._doctor.catalogue import catalogue
-from stoker._doctor.diagnosis import Skip
-from stoker._doctor.explain import explain
-from stoker._doctor.forms import data, github, markdown, sarif, screen
+from stoker._tools.doctor.catalogue import catalogue
+from stoker._tools.doctor.diagnosis import Skip
+from stoker._tools.doctor.explain import explain
+from stoker._tools.doctor.forms import data, github, markdown, sarif, screen
 from tests.unit.doctor.diagnoses import ARGUMENT, BIG, NOTE, SMALL, diagnosis, target
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from stoker._doctor.facts.samples import Storage
-from stoker._doctor.instruments.structure import difference, leaves, storages
-from stoker._doctor.probes.samples import unsendable
+from stoker._tools.doctor.facts.samples import Storage
+from stoker._tools.doctor.instruments.structure import difference, leaves, storages
+from stoker._tools.doctor.probes.samples import unsendable
 
 
 def test_values_are_told_by_their_path() -> None:

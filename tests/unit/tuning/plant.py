@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stoker._core.tuning.pilot import Pilot
-from stoker._core.tuning.window import SAMPLED, Action, Bounds, Window
+from stoker._runtime.autoscale.policy import Pilot
+from stoker._runtime.autoscale.types import SAMPLED, Action, Bounds, Window
 
 Times = Callable[[random.Random, int], tuple[float, float]]
 """(CPU, off-CPU) seconds of batch number so-and-so."""

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from stoker._core.tuning.block import Block
-from stoker._core.tuning.race import Entry, Race
-from stoker._core.tuning.setting import Setting
+from stoker._runtime.simulation.setting import Setting
+from stoker._tools.tune.model.block import Block
+from stoker._tools.tune.model.race import Entry, Race
 
 MS = 1_000_000
 

@@ -13,11 +13,11 @@ import torch
 
 import stoker
 from stoker import options
-from stoker._core.tuning.profile import Profile
-from stoker._core.tuning.setting import Setting
-from stoker._engine import outset as outsets
-from stoker._engine.outset import outset
-from stoker._metrics.cpus import Cpus
+from stoker._host.cpus import Cpus
+from stoker._runtime.autoscale import initial_workers as outsets
+from stoker._runtime.autoscale.initial_workers import outset
+from stoker._runtime.autoscale.profile import Profile
+from stoker._runtime.simulation.setting import Setting
 from stoker.options import Auto, LeftOpen
 
 
@@ -39,7 +39,7 @@ def profiled(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def find(setting: Setting, regime: str = "compute", plain: Setting | None = None) -> None:
         profile = Profile("d", 4, "m", setting, regime=regime, made_at="2026-11-16 16:40 UTC", plain=plain)
-        monkeypatch.setattr("stoker._metrics.profiles.find", lambda *_, **__: profile)
+        monkeypatch.setattr("stoker._runtime.autoscale.profile_files.find", lambda *_, **__: profile)
 
     return find
 

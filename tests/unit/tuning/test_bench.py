@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from stoker._core.tuning.block import Block
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.standing import Counted, Standing
-from stoker._core.tuning.work import Host
-from stoker._tune.bench import advised, calm, crowded, said
-from stoker._tune.comparison import Comparison, Lane
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Host
+from stoker._tools.tune.bench import advised, calm, crowded, said
+from stoker._tools.tune.comparison import Comparison, Lane
+from stoker._tools.tune.model.block import Block
+from stoker._tools.tune.model.standings import Counted, Standing
 
 MS = 1_000_000
 DEFAULT, ADVICE, TUNED = Setting(0, engine="torch"), Setting(4, engine="torch"), Setting(8, 4)

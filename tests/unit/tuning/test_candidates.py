@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stoker._core.tuning import candidates
-from stoker._core.tuning.candidates import MOST, Bounds
-from stoker._core.tuning.prior import prior, safe_workers, window_for
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.work import Demand, Host, Work
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand, Host, Work
+from stoker._tools.tune.model import candidates
+from stoker._tools.tune.model.candidates import MOST, Bounds
+from stoker._tools.tune.model.prior import prior, safe_workers, window_for
 
 MS = 1_000_000
 TORCH = Setting(2, prefetch=2, engine="torch")

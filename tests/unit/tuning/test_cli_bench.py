@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import stoker._tune
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.work import Demand
-from stoker._screen import MOST_LINES
-from stoker._tune.comparison import Comparison, Lane
-from stoker._tune.forms import comparison
+import stoker._tools.tune
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand
+from stoker._tools.render.terminal import MOST_LINES
+from stoker._tools.tune.comparison import Comparison, Lane
+from stoker._tools.tune.forms import comparison
 from stoker.cli.main import main
 from stoker.errors import TargetError
 from tests.unit.tuning.tunings import BEST, NOW, OTHER, point
@@ -61,8 +61,8 @@ def said(monkeypatch: pytest.MonkeyPatch) -> type[Said]:
 
     Said.answer = FOUND
     module = SimpleNamespace(bench=stand_in)
-    monkeypatch.setitem(sys.modules, "stoker._tune.bench", module)
-    monkeypatch.setattr(stoker._tune, "bench", module, raising=False)
+    monkeypatch.setitem(sys.modules, "stoker._tools.tune.bench", module)
+    monkeypatch.setattr(stoker._tools.tune, "bench", module, raising=False)
     return Said
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stoker._metrics import journal
-from stoker._tune import demand as demands
+from stoker._record import journal
+from stoker._tools.tune import demand as demands
 from stoker.errors import RecordError
 from tests.unit import records
 

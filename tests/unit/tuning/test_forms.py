@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker._core.tuning.point import Interval
-from stoker._core.tuning.profile import Profile
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.work import Demand
-from stoker._metrics.identity import machine_key
-from stoker._screen import MOST_LINES
-from stoker._tune.edits import call, edits
-from stoker._tune.forms import data, markdown, screen, words
-from stoker._tune.keeping import kept
+from stoker._record.dataset_identity import machine_key
+from stoker._runtime.autoscale.profile import Profile
+from stoker._runtime.simulation.point import Interval
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand
+from stoker._tools.render.terminal import MOST_LINES
+from stoker._tools.tune.edits import call, edits
+from stoker._tools.tune.forms import data, markdown, screen, words
+from stoker._tools.tune.save_profile import kept
 from stoker.errors import RecordError
 from tests.unit.tuning.tunings import BEST, NOW, OTHER, point, target, tuning
 

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset
 
 import stoker
-from stoker._metrics.identity import dataset_key, machine_key
+from stoker._record.dataset_identity import dataset_key, machine_key
 
 SIZE = 64
 
@@ -154,7 +154,7 @@ def test_a_script_is_the_same_whether_it_runs_or_is_loaded(tmp_path: Path) -> No
         "rows = Rows()\n"
         "import sys\n"
         f"sys.path.insert(0, {str(Path(stoker.__file__).parent.parent)!r})\n"
-        "from stoker._metrics.identity import dataset_key\n"
+        "from stoker._record.dataset_identity import dataset_key\n"
         "key = dataset_key(rows)\n"
     )
     spec = importlib.util.spec_from_file_location("train", script)

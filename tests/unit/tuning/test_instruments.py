@@ -17,21 +17,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker._core.tuning.work import Demand
-from stoker._metrics.machine import Counters
-from stoker._patients.mishap import NotTold
-from stoker._patients.subject import Subject
-from stoker._tune.instruments import consumer, shipping, toll
-from stoker._tune.instruments.consumer import Laps, Stand, consume
-from stoker._tune.instruments.digest import NotComparable, digest
-from stoker._tune.instruments.failure import Refused, failure_of
-from stoker._tune.instruments.lenient import lenient
-from stoker._tune.instruments.limit import Late, limit
-from stoker._tune.instruments.made import Made, made, made_since
-from stoker._tune.instruments.rig import NoBatch, Order
-from stoker._tune.instruments.script import Script
-from stoker._tune.instruments.step import call, step_of
-from stoker._tune.instruments.stint import Stint, work_of
+from stoker._record.machine import Counters
+from stoker._runtime.simulation.work import Demand
+from stoker._tools.probes.batch_digest import NotComparable, digest
+from stoker._tools.sandbox.outcome import NotTold
+from stoker._tools.sandbox.refusal import Refused, failure_of
+from stoker._tools.sandbox.subject import Subject
+from stoker._tools.sandbox.time_limit import Late, limit
+from stoker._tools.tune.instruments import consumer, resource_usage, shipping
+from stoker._tools.tune.instruments.bench_loader import NoBatch, Order
+from stoker._tools.tune.instruments.consumer import Laps, Stand, consume
+from stoker._tools.tune.instruments.lenient import lenient
+from stoker._tools.tune.instruments.own_record import Made, made, made_since
+from stoker._tools.tune.instruments.probe_order import Script
+from stoker._tools.tune.instruments.step import call, step_of
+from stoker._tools.tune.instruments.worker_run import Stint, work_of
 
 
 def subject(length: int = 10, **arguments: Any) -> Subject:
@@ -200,9 +200,9 @@ def counters(at_ns: int, parent: int, busy: int, pressure: int) -> Counters:
 
 
 def test_a_toll_is_what_lies_between_two_readings():
-    before = toll.Reading(counters(0, 0, 0, 0), {1: 100}, {"1/1": 10})
-    after = toll.Reading(counters(1000, 200, 1500, 250), {1: 400, 2: 100}, {"1/1": 110, "2/2": 100})
-    found = toll.between(before, after, 2)
+    before = resource_usage.Reading(counters(0, 0, 0, 0), {1: 100}, {"1/1": 10})
+    after = resource_usage.Reading(counters(1000, 200, 1500, 250), {1: 400, 2: 100}, {"1/1": 110, "2/2": 100})
+    found = resource_usage.between(before, after, 2)
     assert (found.wall_ns, found.parent_cpu_ns, found.workers_cpu_ns) == (1000, 200, 400)
     assert found.runq_share == 0.1
     assert found.foreign_cpus == 0.9
@@ -272,7 +272,7 @@ def test_a_limit_looks_first_and_then_raises_and_puts_back_what_was_there(monkey
     before, timer = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
     looks: list[int] = []
     clock = SimpleNamespace(monotonic=lambda: 1.0 if looks else 0.0, perf_counter_ns=time.perf_counter_ns)
-    monkeypatch.setattr("stoker._tune.instruments.limit.time", clock)
+    monkeypatch.setattr("stoker._tools.sandbox.time_limit.time", clock)
     with (
         pytest.raises(Late, match="nothing within"),
         limit(0.02, "nothing", look_s=0.005, look=lambda: looks.append(1)),

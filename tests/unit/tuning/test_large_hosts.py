@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from stoker._core.tuning.limits import LAST_RESORT, knee, limits, most
-from stoker._core.tuning.oracle import Case, prefetch_for
-from stoker._core.tuning.regime import regime
-from stoker._core.tuning.rehearsal import Making, Rehearsal
-from stoker._core.tuning.replay import replay
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.work import Demand, Host, Work
+from stoker._runtime.simulation.limits import LAST_RESORT, knee, limits, most
+from stoker._runtime.simulation.predictions import Case, prefetch_for
+from stoker._runtime.simulation.replay import replay
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.simulator import Making, Rehearsal
+from stoker._runtime.simulation.work import Demand, Host, Work
+from stoker._tools.tune.model.regime import regime
 
 MS = 1_000_000
 GIANT = Host(cpus=192, machine_cpus=192, copy_bytes_per_s=10e9, room_bytes=1 << 40)

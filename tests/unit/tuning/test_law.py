@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._core.tuning.law import Law, curve, fit
+from stoker._runtime.simulation.scaling_law import Law, curve, fit
 
 MS = 1_000_000
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from stoker._core.tuning.limits import LAST_RESORT, knee, limits, most, need
-from stoker._core.tuning.work import Demand, Host, Work
+from stoker._runtime.simulation.limits import LAST_RESORT, knee, limits, most, need
+from stoker._runtime.simulation.work import Demand, Host, Work
 
 MS = 1_000_000
 NONE = Demand(0)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from stoker._core.tuning.oracle import Case, error, error_of, faster, prefetch_for, table, what_if
-from stoker._core.tuning.point import Interval, Point
-from stoker._core.tuning.replay import replay_setting
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.work import Demand, Work
+from stoker._runtime.simulation.point import Interval, Point
+from stoker._runtime.simulation.predictions import Case, error, error_of, faster, prefetch_for, table, what_if
+from stoker._runtime.simulation.replay import replay_setting
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand, Work
 
 MS = 1_000_000
 STEADY = Work(rows=32, batch_ns=(10 * MS,), cpu_ns=(10 * MS,), batch_bytes=1 << 20)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._core.tuning.pilot import GAP_NS, Pilot
-from stoker._core.tuning.replay import Replayed
-from stoker._core.tuning.window import Action, Bounds, Window
+from stoker._runtime.autoscale.policy import GAP_NS, Pilot
+from stoker._runtime.autoscale.types import Action, Bounds, Window
+from stoker._runtime.simulation.replay import Replayed
 from tests.unit.tuning.plant import Flight, Plant, Times, best, fly
 
 COUNTS = (1, 2, 4, 8, 12, 32)

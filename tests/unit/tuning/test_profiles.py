@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._core.tuning.profile import VERSION, Profile
-from stoker._core.tuning.setting import Setting
-from stoker._metrics import profiles
-from stoker._metrics.identity import dataset_key, machine_key
+from stoker._record.dataset_identity import dataset_key, machine_key
+from stoker._runtime.autoscale import profile_files
+from stoker._runtime.autoscale.profile import VERSION, Profile
+from stoker._runtime.simulation.setting import Setting
 
 ROWS = list(range(100))
 SETTING = Setting(workers=3, prefetch=4, start_method="fork", split=False, threads=2, pin=True)
@@ -38,44 +38,44 @@ def test_what_is_saved_is_found() -> None:
     kept = profile(
         regime="sleep", made_at="2026-11-16 16:40 UTC", interval_ns=1.5e6, reason="waits", cpus=2.0
     )
-    assert profiles.find(ROWS, 64) is None
-    profiles.save(kept)
-    assert profiles.find(ROWS, 64) == kept
+    assert profile_files.find(ROWS, 64) is None
+    profile_files.save(kept)
+    assert profile_files.find(ROWS, 64) == kept
 
 
 def test_other_work_finds_nothing() -> None:
-    profiles.save(profile())
-    assert profiles.find(ROWS, 32) is None
-    assert profiles.find(ROWS, None) is None
-    assert profiles.find(ROWS[:-1], 64) is None
+    profile_files.save(profile())
+    assert profile_files.find(ROWS, 32) is None
+    assert profile_files.find(ROWS, None) is None
+    assert profile_files.find(ROWS[:-1], 64) is None
 
 
 def test_another_machine_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    profiles.save(profile())
-    monkeypatch.setattr(profiles, "machine_key", lambda: "f" * 32)
-    assert profiles.find(ROWS, 64) is None
+    profile_files.save(profile())
+    monkeypatch.setattr(profile_files, "machine_key", lambda: "f" * 32)
+    assert profile_files.find(ROWS, 64) is None
 
 
 def test_the_latest_one_counts() -> None:
-    profiles.save(profile())
-    profiles.save(profile(setting=Setting(1)))
-    found = profiles.find(ROWS, 64)
+    profile_files.save(profile())
+    profile_files.save(profile(setting=Setting(1)))
+    found = profile_files.find(ROWS, 64)
     assert found is not None
     assert found.setting == Setting(1)
 
 
 def test_ranks_have_their_own_and_take_another_if_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     alone, eight = profile(setting=Setting(12)), profile(setting=Setting(2), ranks=8)
-    profiles.save(alone)
+    profile_files.save(alone)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert profiles.find(ROWS, 64) == alone
-    profiles.save(eight)
-    assert profiles.find(ROWS, 64) == eight
-    assert profiles.find(ROWS, 64, ranks=1) == alone
+    assert profile_files.find(ROWS, 64) == alone
+    profile_files.save(eight)
+    assert profile_files.find(ROWS, 64) == eight
+    assert profile_files.find(ROWS, 64, ranks=1) == alone
 
 
 def test_files_are_private(folder: Path) -> None:
-    path = profiles.save(profile())
+    path = profile_files.save(profile())
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [each.name for each in folder.iterdir()] == [path.name]
@@ -97,11 +97,11 @@ def test_files_are_private(folder: Path) -> None:
     ids=lambda text: text[:20],
 )
 def test_a_damaged_file_is_left_aside(content: str) -> None:
-    path = profiles.save(profile())
+    path = profile_files.save(profile())
     path.write_text(content)
-    assert profiles.find(ROWS, 64) is None
-    profiles.save(profile())
-    assert profiles.find(ROWS, 64) is not None
+    assert profile_files.find(ROWS, 64) is None
+    profile_files.save(profile())
+    assert profile_files.find(ROWS, 64) is not None
 
 
 @pytest.mark.parametrize(
@@ -127,91 +127,91 @@ def test_values_that_no_profile_has_are_refused(name: str, value: Any) -> None:
     data = {**profile().as_dict(), name: value}
     with pytest.raises(ValueError):
         Profile.from_dict(json.loads(json.dumps(data)))
-    path = profiles.save(profile())
+    path = profile_files.save(profile())
     path.write_text(json.dumps(data))
-    assert profiles.find(ROWS, 64) is None
+    assert profile_files.find(ROWS, 64) is None
 
 
 def test_a_file_under_anothers_name_is_left_aside() -> None:
-    path = profiles.save(profile())
-    other = profiles.save(profile(batch_size=32))
+    path = profile_files.save(profile())
+    other = profile_files.save(profile(batch_size=32))
     path.write_bytes(other.read_bytes())
-    assert profiles.find(ROWS, 64) is None
+    assert profile_files.find(ROWS, 64) is None
 
 
 def test_what_others_may_write_to_is_not_read(folder: Path) -> None:
-    path = profiles.save(profile())
+    path = profile_files.save(profile())
     path.chmod(0o666)
-    assert profiles.find(ROWS, 64) is None
+    assert profile_files.find(ROWS, 64) is None
     path.chmod(0o600)
     folder.chmod(0o777)
-    assert profiles.find(ROWS, 64) is None
+    assert profile_files.find(ROWS, 64) is None
     with pytest.raises(PermissionError, match="may be written to by others"):
-        profiles.save(profile())
+        profile_files.save(profile())
     folder.chmod(0o700)
-    assert profiles.find(ROWS, 64) is not None
+    assert profile_files.find(ROWS, 64) is not None
 
 
 def test_what_belongs_to_somebody_else_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    profiles.save(profile())
+    profile_files.save(profile())
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert profiles.find(ROWS, 64) is None
+    assert profile_files.find(ROWS, 64) is None
     with pytest.raises(PermissionError, match="belongs to another user"):
-        profiles.save(profile())
+        profile_files.save(profile())
 
 
 def test_links_and_pipes_are_not_read(folder: Path, tmp_path: Path) -> None:
-    path = profiles.save(profile())
+    path = profile_files.save(profile())
     elsewhere = tmp_path / "elsewhere.json"
     path.rename(elsewhere)
     path.symlink_to(elsewhere)
-    assert profiles.find(ROWS, 64) is None
+    assert profile_files.find(ROWS, 64) is None
     path.unlink()
     os.mkfifo(path, 0o600)
-    assert profiles.find(ROWS, 64) is None
+    assert profile_files.find(ROWS, 64) is None
     path.unlink()
     folder.rename(tmp_path / "real")
     folder.symlink_to(tmp_path / "real")
-    assert profiles.find(ROWS, 64) is None
+    assert profile_files.find(ROWS, 64) is None
 
 
 def test_only_so_many_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles, "_MOST", 3)
+    monkeypatch.setattr(profile_files, "_MOST", 3)
     for number in range(5):
-        path = profiles.save(profile(batch_size=number + 1))
+        path = profile_files.save(profile(batch_size=number + 1))
         os.utime(path, (number, number))
     (folder / "notes.txt").write_text("mine")
     left = folder / ".new-killed"
     left.touch()
     os.utime(left, (0, 0))
-    profiles.save(profile(batch_size=9))
-    assert [size for size in range(1, 10) if profiles.find(ROWS, size)] == [4, 5, 9]
+    profile_files.save(profile(batch_size=9))
+    assert [size for size in range(1, 10) if profile_files.find(ROWS, size)] == [4, 5, 9]
     assert (folder / "notes.txt").exists()
     assert not left.exists()
 
 
 def test_where_they_are() -> None:
     home = os.path.expanduser("~")
-    assert profiles.folder({}) == Path(home, ".cache", "stoker", "profiles")
-    assert profiles.folder({"XDG_CACHE_HOME": "/c"}) == Path("/c/stoker/profiles")
-    assert profiles.folder({"XDG_CACHE_HOME": "relative"}) == Path(home, ".cache", "stoker", "profiles")
-    assert profiles.folder({"STOKER_PROFILES": "/p", "XDG_CACHE_HOME": "/c"}) == Path("/p")
-    assert profiles.folder({"STOKER_PROFILES": "off"}) is None
+    assert profile_files.folder({}) == Path(home, ".cache", "stoker", "profiles")
+    assert profile_files.folder({"XDG_CACHE_HOME": "/c"}) == Path("/c/stoker/profiles")
+    assert profile_files.folder({"XDG_CACHE_HOME": "relative"}) == Path(home, ".cache", "stoker", "profiles")
+    assert profile_files.folder({"STOKER_PROFILES": "/p", "XDG_CACHE_HOME": "/c"}) == Path("/p")
+    assert profile_files.folder({"STOKER_PROFILES": "off"}) is None
 
 
 def test_without_a_place_nothing_is_found_and_saving_says_why(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("STOKER_PROFILES", "off")
-    assert profiles.find(ROWS, 64) is None
+    assert profile_files.find(ROWS, 64) is None
     with pytest.raises(OSError, match="STOKER_PROFILES is 'off'"):
-        profiles.save(profile())
+        profile_files.save(profile())
     blocked = tmp_path / "file"
     blocked.touch()
     monkeypatch.setenv("STOKER_PROFILES", str(blocked / "inside"))
-    assert profiles.find(ROWS, 64) is None
+    assert profile_files.find(ROWS, 64) is None
     with pytest.raises(OSError):
-        profiles.save(profile())
+        profile_files.save(profile())
 
 
 @settings(max_examples=40, deadline=None)

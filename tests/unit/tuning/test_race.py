@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from stoker._core.tuning.block import Block
-from stoker._core.tuning.race import Entry, Race
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.standing import Counted, Standing
+from stoker._runtime.simulation.setting import Setting
+from stoker._tools.tune.model.block import Block
+from stoker._tools.tune.model.race import Entry, Race
+from stoker._tools.tune.model.standings import Counted, Standing
 from tests.unit.tuning.plants import Plant, raced, workers
 
 BASE = Setting(0)

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from stoker._core.tuning.pilot import Pilot
-from stoker._core.tuning.ranks import Report, gathered
-from stoker._core.tuning.window import Bounds, Window
+from stoker._runtime.autoscale.policy import Pilot
+from stoker._runtime.autoscale.rank_report import Report, gathered
+from stoker._runtime.autoscale.types import Bounds, Window
 from tests.unit.tuning.plant import Plant, Times
 
 MINE = Window(

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from stoker._core.tuning.point import Interval, Point
-from stoker._core.tuning.regime import regime
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.work import Demand, Host, Work
+from stoker._runtime.simulation.point import Interval, Point
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand, Host, Work
+from stoker._tools.tune.model.regime import regime
 
 MS = 1_000_000
 HOST = Host(cpus=4, machine_cpus=4)

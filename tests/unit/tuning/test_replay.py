@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._core.tuning.rehearsal import Making, Rehearsal
-from stoker._core.tuning.replay import LANE_ROW_NS, Replayed, replay, threads_speed
-from stoker._core.tuning.work import Demand, Work
+from stoker._runtime.simulation.replay import LANE_ROW_NS, Replayed, replay, threads_speed
+from stoker._runtime.simulation.simulator import Making, Rehearsal
+from stoker._runtime.simulation.work import Demand, Work
 
 MS = 1_000_000
 ENDLESS = Demand(0)

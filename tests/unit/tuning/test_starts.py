@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stoker._core.tuning.block import Block
-from stoker._core.tuning.setting import Setting
-from stoker._tune.starts import Start, sentence, taken, try_starts
+from stoker._runtime.simulation.setting import Setting
+from stoker._tools.tune.model.block import Block
+from stoker._tools.tune.starts import Start, sentence, taken, try_starts
 
 BOTH = (Start("fork", 60_000_000), Start("forkserver", 1_200_000_000))
 NO_FORK = (Start("fork", None, "cannot fork."), Start("forkserver", 1_200_000_000))

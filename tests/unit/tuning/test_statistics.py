@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from stoker._core.tuning import statistics
-from stoker._core.tuning.point import Interval
+from stoker._runtime.simulation.point import Interval
+from stoker._tools.tune.model import statistics
 
 
 def test_only_rounds_that_have_both_are_compared():

@@ -7,9 +7,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
 
 import stoker
-from stoker._core.tuning.setting import Setting
-from stoker._patients.target import subject_of
-from stoker._tune.probes.target import probe
+from stoker._runtime.simulation.setting import Setting
+from stoker._tools.sandbox.target import subject_of
+from stoker._tools.tune.probes.target import probe
 
 DATA = TensorDataset(torch.zeros(10, 2))
 

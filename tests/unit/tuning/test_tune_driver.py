@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from stoker._core.tuning.block import Block
-from stoker._core.tuning.race import Entry
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.work import Demand, Host, Work
-from stoker._patients.mishap import Mishap
-from stoker._tune.answer import Answers
-from stoker._tune.facts.target import Target
-from stoker._tune.search import Search
-from stoker._tune.visit import Lost
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand, Host, Work
+from stoker._tools.sandbox.outcome import Mishap
+from stoker._tools.tune.answer import Answers
+from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.model.block import Block
+from stoker._tools.tune.model.race import Entry
+from stoker._tools.tune.search import Search
+from stoker._tools.tune.session import Lost
 from stoker.errors import TargetError
 from tests.unit.tuning.plants import MS, Plant
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stoker._core.tuning.point import Interval, Point
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.verdict import Case, described, gain_of, say
-from stoker._core.tuning.work import Demand, Host, Work
+from stoker._runtime.simulation.point import Interval, Point
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand, Host, Work
+from stoker._tools.tune.model.verdict import Case, described, gain_of, say
 
 TORCH = Setting(2, prefetch=2, engine="torch")
 FOUR = Setting(4, prefetch=2)

@@ -1,6 +1,6 @@
 """Windows: what they come to, alone and joined."""
 
-from stoker._core.tuning.window import SAMPLED, Window
+from stoker._runtime.autoscale.types import SAMPLED, Window
 
 MS = 1_000_000
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from stoker._engine.windows import Stretch
-from stoker._metrics.record import STEP_COLUMNS
+from stoker._record.schema import STEP_COLUMNS
+from stoker._runtime.autoscale.observations import Stretch
 
 MS = 1_000_000
 

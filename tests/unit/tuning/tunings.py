@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker._core.tuning.point import Interval, Point
-from stoker._core.tuning.setting import Setting
-from stoker._core.tuning.work import Demand, Host, Work
-from stoker._tune.edits import edits
-from stoker._tune.facts.target import Target
-from stoker._tune.result import Tuning
+from stoker._runtime.simulation.point import Interval, Point
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand, Host, Work
+from stoker._tools.tune.edits import edits
+from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.result import Tuning
 
 NOW = Setting(workers=0, engine="torch")
 BEST = Setting(workers=3, prefetch=4)

@@ -1,1 +1,0 @@
-"""The pure heart: tickets, slots, scheduling and order. Standard library only; no process, thread, clock or file."""

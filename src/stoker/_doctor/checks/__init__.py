@@ -1,1 +1,0 @@
-"""The checks: one file, one code, one page. ``stoker._doctor.check`` says what belongs into a file."""

@@ -1,1 +1,0 @@
-"""The engine: the only loop. It connects planner, scheduler, executor and transport."""

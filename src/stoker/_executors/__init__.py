@@ -1,1 +1,0 @@
-"""Executors: they move tasks and results and report life and death of workers. They decide nothing."""

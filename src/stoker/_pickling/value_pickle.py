@@ -1,0 +1,82 @@
+"""Packs values for processes that run already: as a shipment would, but in one piece and with references to what they have."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable
+from multiprocessing import context
+from typing import Any
+
+import numpy as np
+
+from stoker._pickling import segment as segments
+from stoker._pickling.spec_pickle import Pickler, Recorder
+
+_context: Any = context
+
+
+class UnfitInPlace(Exception):
+    """This value can reach new processes but not running ones. Its text says why, as the end of a sentence."""
+
+
+def pack(obj: object, refer: Callable[[object], Any], limit_bytes: int) -> bytes:
+    """The pickled object. ``refer`` gives what stands for an object that the reader has, None for all others.
+
+    Raises UnfitInPlace for what takes more than ``limit_bytes`` or needs descriptors of its own, and whatever pickling raises.
+    """
+    recorder = Recorder()
+    stream = _Bounded(limit_bytes)
+    previous = _context.get_spawning_popen()
+    _context.set_spawning_popen(recorder)
+    try:
+        _ValuePickler(stream, refer, limit_bytes).dump(obj)
+    except MemoryError as error:
+        raise UnfitInPlace("finds no memory for a copy") from error
+    finally:
+        _context.set_spawning_popen(previous)
+        recorder.close()
+    if recorder.fds:
+        raise UnfitInPlace("holds shared memory or descriptors")
+    return stream.getvalue()
+
+
+class _Bounded(io.BytesIO):
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__()
+        self._limit_bytes = limit_bytes
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > self._limit_bytes:
+            raise _too_large(self._limit_bytes)
+        return super().write(data)
+
+
+class _ValuePickler(Pickler):
+    def __init__(self, stream: io.BytesIO, refer: Callable[[object], Any], limit_bytes: int) -> None:
+        super().__init__(stream, protocol=5, buffer_callback=_stays_in_band)
+        self._refer = refer
+        self._limit_bytes = limit_bytes
+
+    def persistent_id(self, obj: Any) -> Any:
+        return self._refer(obj)
+
+    def reducer_override(self, obj: Any) -> Any:
+        # Before it is turned into bytes: a mapped file may be larger than memory.
+        if isinstance(obj, np.ndarray) and obj.nbytes > self._limit_bytes:
+            raise _too_large(self._limit_bytes)
+        if isinstance(obj, io.IOBase) and not isinstance(obj, io.BytesIO | io.StringIO):
+            # cloudpickle would send the contents of some of them. Who opened one in this process has opened another in a worker.
+            raise TypeError("it is an open file of this process")
+        return super().reducer_override(obj)
+
+
+def _stays_in_band(buffer: pickle.PickleBuffer) -> bool:
+    view = buffer.raw()
+    if view.nbytes and segments.find(np.frombuffer(view, np.uint8).ctypes.data, view.nbytes) is not None:
+        raise UnfitInPlace("is shared data, of which nobody needs a copy")
+    return True
+
+
+def _too_large(limit_bytes: int) -> UnfitInPlace:
+    return UnfitInPlace(f"takes more than {limit_bytes >> 20} MiB")

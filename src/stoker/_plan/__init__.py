@@ -1,1 +1,0 @@
-"""The sampler's side: what is to be made, in which order."""

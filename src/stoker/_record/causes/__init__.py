@@ -1,0 +1,1 @@
+"""Which cause the waits of a run come down to."""

@@ -1,0 +1,499 @@
+"""One recorder per loader: it takes what iterations write down and makes of it the live record, the run page and the journal.
+
+    tape.write ──(every thousand rows, or a second)──► Accounts: sums ──► RunPage (stoker top)
+                                                                     └──► Journal (every few seconds, where asked for)
+
+Everything happens on the thread that iterates, but for ``record``, which any thread may call.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from stoker._record import machine
+from stoker._record.attribution import Array, Folder
+from stoker._record.instruments import Idle, is_ours
+from stoker._record.journal import Journal
+from stoker._record.live_objects import Roster
+from stoker._record.run_identity import run_here
+from stoker._record.run_page import page
+from stoker._record.run_page.publisher import Shown
+from stoker._record.schema import Event, LoaderRecord, Machine, Option, RunRecord, Slow
+from stoker._record.step_buffer import Tape
+from stoker._record.totals import Accounts, named, table
+from stoker._record.worker_usage import Crew, Size, used_ns
+
+_log = logging.getLogger("stoker")
+_EVENTS = 1000
+_REASON = 2000
+"""Events that are kept, and characters of their reasons."""
+
+_JOURNAL_NS = 5_000_000_000
+_JOURNAL_ROWS = 512
+"""Rows that one line of a journal has at most."""
+_LOAD_NS = 1_000_000_000
+_MANY_ROWS = 256
+_FOLD_NS = 1_000_000_000
+"""More rows than this within this time are not all folded: it takes a microsecond a row, which a loader of 500 batches a second and
+less can spare."""
+
+_live: Roster[Recorder] = Roster()
+_numbers = iter(range(1 << 62))
+
+
+def live() -> list[Recorder]:
+    """All of this process that were not closed. Any thread."""
+    return [each for each in _live.all() if not each.closed]
+
+
+class Recorder:
+    """Keeps the record of one loader. An instrument that fails is unplugged, with its reason: the loader goes on.
+
+    A ``quiet`` one shows it to nobody: it is for those who look at ``since``.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        engine: str,
+        executor: str,
+        dataset: str,
+        site: str | None = None,
+        options: dict[str, Option] | None = None,
+        sink: Path | None = None,
+        quiet: bool = False,
+    ) -> None:
+        self.name = name.encode(errors="replace").decode()  # whoever shows it may know no half characters
+        self.engine, self.executor, self.dataset, self.site = engine, executor, dataset, site
+        self.options = options if options is not None else {}
+        self.closed = False
+        self._released = False
+        self.window: Callable[[], int | None] | None = None
+        """Asks the iteration under way how many tickets may be planned and not taken."""
+        self.counts: Callable[[], dict[str, int]] | None = None
+        """Asks for further counts by their names in ``Totals``."""
+        self.sizes: Callable[[], Iterable[Size]] | None = None
+        """Weighs the workers. Without it they are weighed by their pids."""
+        self.tallies: Callable[[], Iterable[Size]] | None = None
+        """The same without sizes, but with threads and their CPU time: that costs next to nothing."""
+        self.idle: Idle | None = None
+        """Tells how much of the waiting left the accelerator at work, where there is one."""
+        self.shown = Shown()
+        self._sink = sink
+        self._lock = threading.RLock()
+        self._tapes: list[Tape] = []
+        self._quiet = quiet
+        self._born()
+        if not quiet:
+            _live.add(self)
+
+    def _born(self) -> None:
+        """Begin with nothing, in this process."""
+        self.run = run_here()
+        now_ns = self.run.began_ns
+        self._accounts = Accounts(now_ns)
+        self.unplugged: str | None = None
+        """Why a part of the record is missing; None: none is."""
+        self._begun = False
+        self._events: deque[Event] = deque(maxlen=_EVENTS)
+        self._dropped = 0
+        self.slow_floor_ns = 0
+        """How slow a sample has to be to be one of the slowest."""
+        self._deepest = 0
+        self._dials: machine.Dials | None = None
+        self._began: machine.Counters | None = None
+        self._now: machine.Counters | None = None
+        self._load_due_ns = self._journal_due_ns = self._folded_ns = 0
+        self._journal_gap_ns = 500_000_000
+        self._journal: Journal | None = None
+        self._asked_for_journal = False
+        self._written = self._appended_ns = 0
+        self._crew = Crew()
+        self._apart_ns = 0
+        """What weighing workers a last time took, which is part of the wait that ends with them."""
+
+    def _open_journal(self) -> None:
+        """A file of its own for every loader and process, where a folder is given."""
+        sink = self._sink
+        if sink is not None:
+            named = sink.suffix in (".json", ".jsonl")
+            self._journal = Journal(sink if named else sink / f"{os.getpid()}-{next(_numbers)}.jsonl")
+
+    # Written down while it goes
+
+    def opened(self, began_ns: int, ended_ns: int) -> None:
+        """One call of ``iter()``. On the thread that iterates."""
+        self._guarded(partial(self._opened, began_ns, ended_ns))
+
+    def _opened(self, began_ns: int, ended_ns: int) -> None:
+        with self._lock:
+            accounts = self._accounts
+            self._apart_ns = 0
+            if not accounts.totals.epochs:
+                shift_ns = began_ns - self.run.began_ns
+                self.run.began_ns = accounts.began_ns = began_ns
+                self.run.began_unix_ns += shift_ns
+            accounts.opened(began_ns, ended_ns)
+
+    def _begin(self) -> None:
+        self._read_load()
+        self.shown.begin()
+        self._show(None, time.monotonic_ns())  # who it is: the first batch may be long in coming
+
+    def reborn(self) -> None:
+        """In a forked child: begin with nothing. Locks may be held by threads that are not here."""
+        self._lock = threading.RLock()
+        self.shown = Shown()
+        self._tapes.clear()
+        self._born()
+
+    def stopped(self, began_ns: int, ended_ns: int, given_ns: int = 0, *, ended: bool = True) -> None:
+        """A wait that no batch came of, after that of ``given_ns``: an end, or an error (not ``ended``). Where one iterates."""
+        stage, cause = ("start", "start_up") if ended else ("fetch", "unknown")
+        with self._lock:
+            weighed_ns, self._apart_ns = ended_ns - min(self._apart_ns, ended_ns - began_ns), 0
+            self._guarded(partial(self._accounts.stopped, began_ns, weighed_ns, stage, cause, given_ns))
+            self._guarded(partial(self._accounts.stopped, weighed_ns, ended_ns, "record", "parent"))
+
+    def leaving(self) -> None:
+        """Workers are about to go: what they used and occupy is read a last time. On the thread that iterates."""
+        self._guarded(self._leaving)
+
+    def _leaving(self) -> None:
+        with self._lock:
+            self._tally(self._accounts)
+            if self._journal is not None:
+                self._apart_ns += self._crew.look(self._accounts, last=True)
+
+    def tape(self, folder: Folder | None = None) -> Tape:
+        """For one iteration. ``folder`` knows its pool's workers; a new one for new workers."""
+        if folder is None:
+            folder = Folder(workers=_workers(self.options), inline=self.executor == "inline")
+        if not self._asked_for_journal:  # not before: forked workers have recorders that nobody uses
+            self._asked_for_journal = True
+            self._guarded(self._open_journal)
+        if self.page is None and not self._begun and not self._quiet:
+            self._begun = True
+            self._guarded(self._begin)
+        with self._lock:
+            for tape in self._tapes:
+                if tape.closed:
+                    if tape.folder is not folder and not (tape.folder.inline and folder.inline):
+                        self._guarded(partial(self._fold, tape, final=True), tape)
+                        tape.folder = folder
+                    tape.closed = False
+                    return tape
+            tape = Tape(self, folder)
+            if self._journal is None:  # a file has the first batch at once; whoever only looks can wait
+                tape.due_ns = time.monotonic_ns() + page.PERIOD_NS
+            self._tapes.append(tape)
+        return tape
+
+    def end(self, tape: Tape, *, lasting: bool = False) -> None:
+        """Its iteration is over; the next one may get it. On the thread that iterated. ``lasting``: the workers stay.
+
+        Nothing is folded here: the next epoch should begin at once.
+        """
+        if tape.closed:
+            return
+        tape.closed = True
+        if not lasting:
+            self.leaving()
+        with self._lock:
+            if all(each.closed for each in self._tapes):
+                self.shown.rest()
+                self._begun = self.page is not None or self.unplugged is not None
+        if self._released:
+            self.release()
+        elif self._journal is not None and time.monotonic_ns() >= self._appended_ns + page.PERIOD_NS:
+            self._guarded(self._write_down)
+
+    def fold(self, tape: Tape) -> None:
+        """It is full."""
+        self._guarded(partial(self._fold, tape, final=False), tape)
+
+    def tick(self, tape: Tape, now_ns: int) -> None:
+        """It is time to tell others how things are."""
+        self._guarded(partial(self._tick, tape, now_ns), tape)
+
+    def slow(self, slow: Slow) -> None:
+        """A sample slower than ``slow_floor_ns``."""
+        self._guarded(partial(self._slow, slow))
+
+    def _slow(self, slow: Slow) -> None:
+        with self._lock:
+            self.slow_floor_ns = self._accounts.note_slow(slow)
+
+    @property
+    def page(self) -> page.RunPage | None:
+        """What others see; None: there is none."""
+        return self.shown.page
+
+    @property
+    def page_inode(self) -> int:
+        """What others know its run page by; 0: there is none."""
+        return 0 if self.page is None else self.page.inode
+
+    def event(self, kind: str, reason: str) -> None:
+        """Something happened. Any thread."""
+        with self._lock:
+            if len(self._events) == _EVENTS:
+                self._dropped += 1
+            now_ns = time.monotonic_ns()
+            self._events.append(Event(max(0, now_ns - self.run.began_ns), kind, reason[:_REASON]))
+            counts = self.counts() if self.counts is not None else {}
+            self._guarded(partial(self.shown.event, self._events[-1], self.run, counts, now_ns))
+
+    def _note_window(self, before: int | None, now: int | None) -> None:
+        """A window that is deeper than ever is an action of ours: it has a reason, and is told once."""
+        if before is not None and now is not None and now > max(before, self._deepest):
+            self._deepest = now
+            reason = f"the window deepened from {before} to {now} batches: the consumer waited while a worker had nothing to do"
+            self.event("window", reason)
+            with suppress(Exception):  # of a handler of the user's
+                _log.info("%s: %s", self.name, reason)
+
+    def resized(self, option: Option, window: int) -> None:
+        """There are other workers, or another window: that is told already. On the thread that iterates."""
+        with self._lock:
+            self.options["num_workers"] = option
+            self._deepest = max(self._deepest, window)
+
+    def worker(self, worker: int, *, pid: int) -> None:
+        """Make a worker known by its pid."""
+        with self._lock:
+            self._crew.pids[worker] = pid
+            self._accounts.worker(worker).pid = pid
+
+    # Told to others
+
+    def record(self, *, steps: bool = True, weigh: bool = True) -> RunRecord:
+        """The record so far. Any thread. Weighing workers takes some milliseconds for each, and holds nobody up but the caller."""
+        found: list[RunRecord] = []
+        self._guarded(lambda: found.append(self._record(steps=steps, weigh=weigh)))
+        if found:
+            return found[0]
+        broken = LoaderRecord(self.name, self.engine, self.executor, self.dataset, self.site)
+        broken.events, broken.events_dropped = list(self._events), self._dropped
+        return RunRecord(self.run, Machine(), [broken])
+
+    def _record(self, *, steps: bool, weigh: bool) -> RunRecord:
+        sizes = self._sizes() if weigh else []
+        with self._lock:
+            accounts = self._ahead()
+            self._read_load()
+            self._tally(accounts)
+            self._crew.note(sizes, accounts)
+            loader = self._loader(accounts)
+            loader.memory = self._crew.memory.columns(accounts.began_ns)
+            if steps:
+                loader.steps = table(accounts.rows(), accounts.began_ns)
+                loader.steps_dropped = accounts.dropped
+            return RunRecord(self.run, machine.known(), [loader])
+
+    def since(self, at_ns: int) -> Array | None:
+        """Rows of batches that were asked for from then on, in the order of delivery, as far as they are kept.
+
+        None while several iterators write, or when nothing is written any more.
+        """
+        with self._lock:
+            if self.unplugged is not None or sum(not tape.closed for tape in self._tapes) > 1:
+                return None
+            rows = np.concatenate([self._accounts.rows(), *(tape.pending() for tape in self._tapes)])
+        return rows[rows[:, 0] >= at_ns]
+
+    def _ahead(self) -> Accounts:
+        """The sums as they will be when the rows are added that are held back."""
+        accounts = self._accounts.copy()
+        for tape in self._tapes:
+            accounts.add(tape.pending(), tape.folder.copy(), tape.last)
+            accounts.told_apart(tape.pin_ns, tape.record_ns)
+        return accounts
+
+    def release(self) -> None:
+        """The loader is gone. An iterator may be left that somebody loops over: then its end is the recorder's as well."""
+        self._released = True
+        if all(tape.closed for tape in self._tapes):
+            self.close()
+
+    def close(self) -> None:
+        """No iterator is left, or the process ends. Idempotent; nothing in a forked child."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.run.pid == os.getpid():
+            self.run.ended = True
+            self._guarded(self._last_words)
+        self.shown.close()
+        # Nothing asks others any more, nor they it: without a cycle it goes without a garbage collection.
+        self.window = self.counts = self.sizes = self.tallies = None
+        self._tapes.clear()
+
+    def _last_words(self) -> None:
+        with self._lock:
+            for tape in self._tapes:
+                self._fold(tape, final=True)
+            if self._journal is not None and self._accounts.totals.epochs:
+                self._read_load()
+                self._crew.look(self._accounts, last=True)
+                self._append(self._journal)
+
+    def _guarded(self, what: Callable[[], None], tape: Tape | None = None) -> None:
+        try:
+            what()
+        except Exception as error:
+            if not is_ours(error):
+                raise  # a signal handler's, for the script
+            if tape is not None:
+                tape.end = 0
+                tape.due_ns = 1 << 62
+            self._unplug(f"{type(error).__name__}: {error}")
+
+    def _unplug(self, why: str) -> None:
+        """The first failure is told: in the record, and in the log."""
+        if self.unplugged is None:
+            self.unplugged = why
+            reason = f"a part of this record is missing from here on: {why}"
+            self._events.append(Event(max(0, time.monotonic_ns() - self.run.began_ns), "unplugged", reason))
+            with suppress(Exception):  # of a handler of the user's
+                _log.warning("%s: %s", self.name, reason)
+
+    def _fold(self, tape: Tape, *, final: bool) -> None:
+        with self._lock:
+            rows = tape.take(final=final)
+            pin_ns, record_ns = tape.pin_ns, tape.record_ns
+            tape.pin_ns = tape.record_ns = 0
+            if self._skims(tape, rows) and not final:
+                tape.last = self._accounts.skim(rows, tape.last, pin_ns + record_ns)
+            else:
+                self._folded_ns = time.monotonic_ns()
+                tape.last = self._accounts.add(rows, tape.folder, tape.last)
+            self._accounts.told_apart(pin_ns, record_ns)
+
+    def _skims(self, tape: Tape, rows: Array) -> bool:
+        """Whether these rows need not be looked at closely: there are very many, of workers that are known, and some just were."""
+        return (
+            len(rows) >= _MANY_ROWS
+            and time.monotonic_ns() < self._folded_ns + _FOLD_NS
+            and bool(self._accounts.usual)
+            and tape.folder.knows(rows)
+        )
+
+    def _tick(self, tape: Tape, now_ns: int) -> None:
+        tape.due_ns = now_ns + page.PERIOD_NS
+        with self._lock:
+            self._fold(tape, final=False)
+            self._tally(self._accounts)
+            if now_ns >= self._load_due_ns:
+                self._load_due_ns = now_ns + _LOAD_NS
+                self._read_load()
+            self._guarded(partial(self._show, tape, now_ns))
+            if self._journal is not None:  # nobody else asks how that went on
+                self._crew.look(self._accounts)
+            if self._journal is not None and now_ns >= self._journal_due_ns:
+                self._journal_due_ns = now_ns + self._journal_gap_ns
+                self._journal_gap_ns = min(2 * self._journal_gap_ns, _JOURNAL_NS)
+                # The disk may have room again at the next.
+                self._guarded(partial(self._append, self._journal))
+
+    def _show(self, tape: Tape | None, now_ns: int) -> None:
+        """Rows that are held back count too, for those who look now."""
+        loader, last = self._loader(self._accounts), dict[str, int]()
+        if tape is not None and tape.rows:
+            pending = tape.pending()
+            loader.totals = self._accounts.totals_with(pending, tape.last)
+            last = named(pending[-1])
+        self.shown.write(loader, self.run, last, at_ns=now_ns, workers=_workers(self.options))
+
+    def _write_down(self) -> None:
+        with self._lock:
+            if self._journal is not None:
+                self._append(self._journal)
+
+    def _append(self, journal: Journal) -> None:
+        """One more line, or the whole anew when there are too many."""
+        loader = self._loader(self._ahead())  # what is held back counts: the next line may never come
+        loader.memory = self._crew.memory.columns(self._accounts.began_ns)
+        rows = self._accounts.rows()
+        if journal.full:
+            loader.steps, loader.steps_dropped = table(rows, self._accounts.began_ns), self._accounts.dropped
+            journal.rewrite(RunRecord(self.run, machine.known(), [loader]))
+        else:
+            fresh = rows[len(rows) - min(len(rows), self._accounts.added - self._written) :]
+            loader.steps_dropped = max(0, self._accounts.added - self._written - _JOURNAL_ROWS)
+            loader.steps = table(fresh[-_JOURNAL_ROWS:], self._accounts.began_ns)
+            journal.append(RunRecord(self.run, machine.known(), [loader]))
+        self._written = self._accounts.added
+        self._appended_ns = time.monotonic_ns()
+
+    def _loader(self, accounts: Accounts) -> LoaderRecord:
+        """All but the steps."""
+        totals = accounts.totals
+        if self.window is not None:
+            before, totals.window = totals.window, self.window() or totals.window
+            self._note_window(before, totals.window)
+        if self.idle is not None and self.idle.timed_ns:
+            totals.hidden_ns = self.idle.hidden_ns
+        if self.counts is not None:
+            for name, count in self.counts().items():
+                setattr(totals, name, count)
+        loader = LoaderRecord(self.name, self.engine, self.executor, self.dataset, self.site, self.options)
+        loader.totals = totals
+        workers = [accounts.workers[number] for number in sorted(accounts.workers)]
+        loader.workers = workers
+        if self._began is not None and self._now is not None:
+            apart = workers if self.executor == "process" else []  # threads' time is the parent's already
+            loader.load = self._now.since(self._began, sum(used_ns(each) for each in apart))
+        loader.blame = accounts.blame()
+        loader.concurrency = accounts.by_concurrency()
+        loader.slowest = accounts.slowest
+        loader.events, loader.events_dropped = list(self._events), self._dropped
+        loader.periods = accounts.periods
+        return loader
+
+    def _read_load(self) -> None:
+        if self._dials is None:
+            self._dials = machine.Dials()
+        self._now = self._dials.read()
+        if self._began is None:
+            self._began = self._now
+
+    def _tally(self, accounts: Accounts) -> None:
+        if self.tallies is not None:
+            self._crew.tally(self.tallies(), accounts)
+
+    def _sizes(self) -> list[Size]:
+        return list(self.sizes() if self.sizes is not None else self._crew.by_pid())
+
+
+def _workers(options: dict[str, Option]) -> int:
+    found = options.get("num_workers")
+    return found.value if found is not None and isinstance(found.value, int) else 0
+
+
+def _reborn() -> None:
+    """In a forked child: what was recorded is the parent's, and so are its page and its file."""
+    for each in _live.all():
+        each.reborn()
+
+
+def _close_all() -> None:
+    for each in live():
+        each.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reborn)
+atexit.register(_close_all)

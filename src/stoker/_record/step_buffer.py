@@ -1,0 +1,131 @@
+"""What one iteration writes down, row by row, as it goes. The hot path: one call and one packed row per batch."""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Protocol
+
+import numpy as np
+
+from stoker._record.attribution import Array, Folder
+from stoker._record.schema import STEP_COLUMNS
+
+_ROW = struct.Struct(f"{len(STEP_COLUMNS)}q")
+_ROW_BYTES = _ROW.size
+pack_row = _ROW.pack_into
+_GIVEN = struct.Struct("q")
+_GIVEN_AT = 8 * STEP_COLUMNS.index("given_ns")
+_TICKET = slice(8 * STEP_COLUMNS.index("epoch"), 8 * STEP_COLUMNS.index("part"))
+"""Where a row says which ticket it is of: epoch and seq, neighbours."""
+ROWS = 1024
+"""Rows between two foldings into sums: one takes half a millisecond, and what it works on fits into the CPU's cache."""
+
+_FIRST_ROWS = 32
+"""Room for so many to begin with: somebody may have thousands of loaders with a few batches each."""
+
+HELD_BACK = 8
+"""Rows that stay when others are folded: what came after a batch tells whether order held it back."""
+
+
+class Owner(Protocol):
+    """A recorder, as its tapes see it."""
+
+    def fold(self, tape: Tape) -> None: ...
+
+    def tick(self, tape: Tape, now_ns: int) -> None: ...
+
+
+class Tape:
+    """Rows in the order of delivery. Written on the thread that iterates, read by its recorder.
+
+    ``folder`` knows the workers of the pool that makes the batches. ``due_ns`` is when the recorder wants to be called again.
+    """
+
+    def __init__(self, owner: Owner, folder: Folder) -> None:
+        self.folder = folder
+        self.pin_ns = 0
+        self.record_ns = 0
+        """What the recorder itself took."""
+        self.last = (0, 0)
+        """Epoch of the last batch that was folded, and when it was given; zeros: none was."""
+        self.due_ns = 0
+        self.closed = False
+        self.buffer = bytearray(_ROW_BYTES * _FIRST_ROWS)
+        self.end = 0
+        """Where in the buffer the next row goes."""
+        self._owner = owner
+
+    @property
+    def rows(self) -> int:
+        """How many are not folded yet."""
+        return self.end // _ROW_BYTES
+
+    @property
+    def given_ns(self) -> int:
+        """When the batch written last was given; 0: none was."""
+        if not self.end:
+            return self.last[1]
+        (given_ns,) = _GIVEN.unpack_from(self.buffer, self.end - _ROW_BYTES + _GIVEN_AT)
+        return int(given_ns)
+
+    def write(self, *values: int) -> None:
+        """One row: STEP_COLUMNS' values in their order, moments as they are on the clock."""
+        pack_row(self.buffer, self.end, *values)
+        if self.wrote(values[3]):
+            self.recorded(values[3], time.monotonic_ns())
+
+    def wrote(self, given_ns: int) -> bool:
+        """A row was packed at ``end``: what is to be done now. For those who cannot afford the call of ``write``.
+
+        Whether that took time, for which the consumer waited too: after the ticket's last row, say when it is over (``recorded``).
+        """
+        self.end += _ROW_BYTES
+        if given_ns >= self.due_ns:
+            self._owner.tick(self, given_ns)
+            return True
+        if self.end == len(self.buffer):
+            if self.end < _ROW_BYTES * ROWS:
+                self.buffer = self.buffer + bytes(self.end)  # another thread may look at the old one
+                return False
+            self._owner.fold(self)
+            return True
+        return False
+
+    def gave(self, given_ns: int) -> None:
+        """The batch written last, in one row or several, was given only then."""
+        end = self.end
+        ticket = self.buffer[end - _ROW_BYTES + _TICKET.start : end - _ROW_BYTES + _TICKET.stop]
+        while (
+            end and self.buffer[end - _ROW_BYTES + _TICKET.start : end - _ROW_BYTES + _TICKET.stop] == ticket
+        ):
+            end -= _ROW_BYTES
+            _GIVEN.pack_into(self.buffer, end + _GIVEN_AT, given_ns)
+
+    def recorded(self, began_ns: int, ended_ns: int) -> None:
+        """The batch written last had to wait for the recorder before it was given."""
+        if self.end:  # some rows always stay, unless the recorder was unplugged
+            self.record_ns += ended_ns - began_ns
+            self.gave(ended_ns)
+
+    def pinned(self, began_ns: int, ended_ns: int) -> None:
+        """The batch written last was copied into pinned memory before it was given."""
+        if self.end:  # some rows always stay
+            self.pin_ns += ended_ns - began_ns
+            self.gave(ended_ns)
+
+    def pending(self) -> Array:
+        """A copy of the rows that are not folded yet."""
+        taken = bytes(memoryview(self.buffer)[: self.end])
+        rows: Array = np.frombuffer(taken, np.int64).reshape(-1, len(STEP_COLUMNS))
+        return rows
+
+    def take(self, *, final: bool) -> Array:
+        """Those rows, which are gone from here; the last ones stay unless there will be no more."""
+        rows = self.pending()
+        kept = 0 if final else min(len(rows), HELD_BACK)
+        taken = rows[: len(rows) - kept]
+        if kept:
+            self.buffer[: kept * _ROW_BYTES] = rows[len(rows) - kept :].tobytes()
+        self.end = kept * _ROW_BYTES
+        return taken

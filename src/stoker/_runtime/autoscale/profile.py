@@ -1,0 +1,98 @@
+"""A profile: what a tuning leaves for ``num_workers="auto"``. Plain values, which a file may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from stoker._runtime.simulation.setting import Setting
+
+FORMAT = "stoker-profile"
+VERSION = 1
+_LONGEST = 2000
+"""Characters of a text that is taken from a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The setting that won for one dataset, batch size and machine.
+
+    ``dataset`` and ``machine`` are keys (``_record.dataset_identity``). ``batch_size`` is None where a batch sampler, or
+    nobody, makes batches. ``cpus`` and ``ranks`` are what the setting was found with: one that is picked up with less has
+    to be bounded.
+    """
+
+    dataset: str
+    batch_size: int | None
+    machine: str
+    setting: Setting
+    regime: str = "unknown"
+    made_at: str = ""
+    """When, as people read it: "2026-11-16 16:40 UTC"."""
+    interval_ns: float | None = None
+    """Between two batches, as it was measured."""
+    step_ns: int = 0
+    """What the training loop took for a step; 0: not known."""
+    batch_ns: float | None = None
+    """What making a batch took one worker."""
+    cpus: float | None = None
+    ranks: int = 1
+    reason: str = ""
+    """Why this setting, in a sentence."""
+    name: str = ""
+    """The dataset's class, for people."""
+    plain: Setting | None = None
+    """The best one of worker processes without threads, where ``setting`` is none of these: what changes no bit of a batch."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a JSON file."""
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Profile:
+        """Raises ValueError for what is no profile, is damaged, or is of a newer version. Names that are not known are left out."""
+        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+            raise ValueError(f"it has no format {FORMAT!r}")
+        version = data.get("version")
+        if type(version) is not int or version < 1:
+            raise ValueError("it does not say its version")
+        if version > VERSION:
+            raise ValueError(f"it has version {version}, and this stoker reads up to {VERSION}")
+        values = {each.name: data[each.name] for each in fields(cls) if each.name in data}
+        for name, kinds in _KINDS.items():
+            if name not in values and name in _REQUIRED:
+                raise ValueError(f"{name} is missing")
+            if name in values and type(values[name]) not in kinds:
+                raise ValueError(f"{name} is {values[name]!r:.60}")
+        for name, value in values.items():
+            if isinstance(value, str) and len(value) > _LONGEST:
+                raise ValueError(f"{name} has {len(value)} characters")
+            if isinstance(value, int | float) and not 0 <= value < 1e18:
+                raise ValueError(f"{name} is {value!r:.60}")
+        plain = values.get("plain")
+        return cls(
+            **{
+                **values,
+                "setting": Setting.from_dict(data.get("setting")),
+                "plain": None if plain is None else Setting.from_dict(plain),
+            }
+        )
+
+
+_NUMBER = (int, float, type(None))
+_KINDS: dict[str, tuple[type, ...]] = {
+    "dataset": (str,),
+    "batch_size": (int, type(None)),
+    "machine": (str,),
+    "regime": (str,),
+    "made_at": (str,),
+    "interval_ns": _NUMBER,
+    "step_ns": (int,),
+    "batch_ns": _NUMBER,
+    "cpus": _NUMBER,
+    "ranks": (int,),
+    "reason": (str,),
+    "name": (str,),
+}
+_REQUIRED = ("dataset", "batch_size", "machine")

@@ -1,0 +1,243 @@
+"""Where a loader is in its data: what ``state_dict`` tells, and where the next ``iter()`` begins.
+
+    nothing yet ──state_dict()──► pinned: the next epoch's seed and order are settled
+    load_state_dict() ──► loaded ──iter()──► under way ──the end──► nothing yet, with another epoch behind it
+
+Of several iterators of one loader the one that began last counts.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from stoker._runtime.checkpoint import rng_snapshot, sampler_position, state_format
+from stoker._runtime.checkpoint.epoch_start import (
+    Opening,
+    facts_of,
+    is_iterable,
+    stream_count,
+    stream_differences,
+)
+from stoker._runtime.checkpoint.progress import Progress
+from stoker._runtime.checkpoint.rng_snapshot import TORCH, Moment
+from stoker._runtime.checkpoint.sampler_position import is_stateful
+from stoker._runtime.checkpoint.state_format import Saved, StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class _Pin:
+    """The next epoch, settled before it began: generators as they stood, and as they stood after its seed was drawn from them."""
+
+    moment: Moment
+    after: Moment
+    seed: int
+
+
+class Bookmark:
+    """Owner: a loader. Used on the thread that iterates it."""
+
+    def __init__(self) -> None:
+        self._loaded: Saved | None = None
+        self._pin: _Pin | None = None
+        self._opening: Opening | None = None
+        self._progress: Progress | None = None
+        self._ahead: Opening | None = None
+        self._looked = False
+        """Whether it is known that the samplers hold no generators that states leave out, or the user was told."""
+
+    def __copy__(self) -> Bookmark:
+        """For a copy of the loader, which has iterated nothing yet."""
+        other = Bookmark()
+        other._loaded = self._loaded
+        return other
+
+    def state(self, loader: Any) -> dict[str, Any]:
+        """A fresh dict, in time that does not depend on how far the loader is. Starts no worker, reads no data."""
+        if self._loaded is not None:
+            return state_format.dump(copy.deepcopy(self._loaded))
+        if not self._looked:
+            self._looked = True
+            _tell_left_out(loader)
+        if self._opening is None or self._progress is None or self._progress.finished:
+            return state_format.dump(self._between_epochs(loader))
+        return state_format.dump(_under_way(loader, self._opening, self._progress))
+
+    def load(self, loader: Any, state: Any) -> None:
+        """The next ``iter()`` goes on from this state. Raises ValueError, and changes nothing, when it cannot."""
+        if isinstance(state, dict) and not state:
+            return
+        saved = copy.deepcopy(state_format.parse(state))
+        found = state_format.differences(saved, facts_of(loader)) + stream_differences(saved, loader)
+        if found:
+            raise ValueError("this state does not fit this loader: " + "; and ".join(found))
+        try:
+            rng_snapshot.decode(saved.generators, rng_snapshot.generators_of(loader))
+        except rng_snapshot.OtherGenerators:
+            if not saved.finished:
+                raise
+        if "pulled" in saved.generators:
+            rng_snapshot.read_pulled(saved.generators["pulled"], rng_snapshot.generators_of(loader))
+        if not saved.finished:
+            sampler_position.check(loader._index_sampler, saved)
+        sampler_position.announce(loader._index_sampler, saved)
+        self._loaded, self._pin = saved, None
+
+    def open(self, loader: Any, *, ahead: bool = False) -> Opening:
+        """How the epoch that begins now is to be opened. ``ahead``: it is opened before anybody asked for it."""
+        given = rng_snapshot.generators_of(loader)
+        if ahead:
+            self._ahead = Opening(given, rng_snapshot.capture(given, _draws(loader)))
+            return self._ahead
+        if self._loaded is not None:
+            return self._open_loaded(loader, given, self._loaded)
+        pin = self._pin
+        if pin is None:
+            return Opening(given, rng_snapshot.capture(given, rng_snapshot.draws_from(loader._index_sampler)))
+        if rng_snapshot.capture(given, [name for name, _ in pin.after.world]) == pin.after:
+            # Nobody drew since: it begins as if nobody had asked for a state.
+            rng_snapshot.restore(pin.moment, given)
+            return Opening(given, pin.moment)
+        return Opening(given, pin.moment, replays=True)
+
+    def begun(self, opening: Opening, progress: Progress, *, same_workers: bool = False) -> None:
+        """An iteration is under way: from here on its progress counts. ``same_workers``: it runs on those of the one before."""
+        if same_workers and opening.saved is None and self._progress is not None:
+            progress.carry(self._progress)
+        self._loaded = self._pin = None
+        self._opening, self._progress = opening, progress
+        if self._ahead is opening:
+            self._ahead = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether it is settled where the next epoch begins."""
+        return self._loaded is not None or self._pin is not None
+
+    @property
+    def takes_up_streams(self) -> bool:
+        """Whether a state was loaded that workers have to be started with."""
+        return self._loaded is not None and self._loaded.streams is not None
+
+    def take_back(self) -> None:
+        """The epoch that was opened ahead was not wanted as it was: the next one draws the same again."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and self._loaded is None:
+            self._pin = _Pin(ahead.then, Moment(), ahead.base_seed)
+
+    @staticmethod
+    def _open_loaded(loader: Any, given: list[torch.Generator], saved: Saved) -> Opening:
+        try:
+            then = rng_snapshot.decode(saved.generators, given)
+        except rng_snapshot.OtherGenerators:
+            if not saved.finished:
+                raise
+            # A whole epoch that is drawn from other generators: it takes nothing from the one before.
+            return Opening(
+                given, rng_snapshot.capture(given, rng_snapshot.draws_from(loader._index_sampler)), saved
+            )
+        begun = saved.batches > 0 or saved.ahead
+        unmoved = frozenset() if begun else rng_snapshot.unmoved(then, seeded=loader.generator is None)
+        return Opening(given, then, saved, replays=True, unmoved=unmoved)
+
+    def _between_epochs(self, loader: Any) -> Saved:
+        """The next epoch is settled now."""
+        ahead = self._ahead
+        if ahead is None and self._pin is None:
+            self._pin = _draw(loader)
+        if ahead is not None:
+            seed, generators = ahead.base_seed, ahead.generators()
+        else:
+            assert self._pin is not None
+            seed, generators = self._pin.seed, rng_snapshot.encode(self._pin.moment)
+        opening = self._opening
+        epoch = sampler_position.epoch_of(loader._index_sampler)
+        if sampler_position.elastic_part(loader._index_sampler) is not None:
+            if ahead is not None:
+                epoch = ahead.source.epoch
+            elif opening is not None and opening.source.epoch is not None:
+                epoch = opening.source.epoch + 1
+        streams = None
+        if is_iterable(loader):
+            before = self._progress.streams if self._progress is not None else None
+            streams = tuple(
+                StreamState(dataset=each.dataset)
+                for each in before or (StreamState(),) * stream_count(loader)
+            )
+        return Saved(
+            facts=facts_of(loader),
+            base_seed=seed,
+            pipe_seed=None,
+            batches=0,
+            samples=0,
+            ahead=(),
+            finished=True,
+            generators=generators,
+            sampler_epoch=epoch,
+            sampler_state=None,
+            sampler_at=0,
+            dataset_state=_dataset_state(loader),
+            streams=streams,
+            turn=0,
+        )
+
+
+def _under_way(loader: Any, opening: Opening, progress: Progress) -> Saved:
+    """In the middle of an epoch."""
+    batches, samples = progress.batches, progress.samples
+    sampler_state, sampler_at = opening.source.state(batches, samples, progress.snapshot)
+    return Saved(
+        facts=opening.facts(loader),
+        base_seed=opening.base_seed,
+        pipe_seed=opening.pipe_seed,
+        batches=batches,
+        samples=samples,
+        ahead=progress.ahead,
+        finished=False,
+        generators=opening.generators(),
+        sampler_epoch=opening.source.epoch,
+        sampler_state=sampler_state,
+        sampler_at=sampler_at,
+        dataset_state=_dataset_state(loader),
+        streams=progress.streams,
+        turn=progress.turn,
+    )
+
+
+def _draws(loader: Any) -> list[str]:
+    """The global generators that an epoch is drawn from, its base seed included."""
+    world = list(rng_snapshot.draws_from(loader._index_sampler))
+    if loader.generator is None and TORCH not in world:
+        world.append(TORCH)
+    return world
+
+
+def _draw(loader: Any) -> _Pin:
+    """Settle the next epoch's seed: drawn where ``iter()`` would draw it."""
+    given = rng_snapshot.generators_of(loader)
+    world = _draws(loader)
+    before = rng_snapshot.capture(given, world)
+    seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=loader.generator).item())
+    return _Pin(before, rng_snapshot.capture(given, world), seed)
+
+
+def _dataset_state(loader: Any) -> Any:
+    """Of a map-style dataset, as this process has it."""
+    if is_iterable(loader) or not is_stateful(loader.dataset):
+        return None
+    return copy.deepcopy(loader.dataset.state_dict())
+
+
+def _tell_left_out(loader: Any) -> None:
+    found = rng_snapshot.left_out(loader)
+    if found is not None:
+        logging.getLogger("stoker").warning(
+            "%s is a random generator that states of this loader leave out: loaded in another process they may go on in another "
+            "order. A torch.Generator in an attribute called generator is part of them, and so is what a sampler's state_dict() "
+            "says",
+            found,
+        )

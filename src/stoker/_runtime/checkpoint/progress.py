@@ -1,0 +1,185 @@
+"""How far one iteration has been handed over. Kept by the loader too: it outlives the iterator that somebody dropped."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+from stoker._runtime.checkpoint.state_format import StreamState
+from stoker._runtime.protocol.worker_spec import Resume
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.types import StreamStart, Ticket
+
+
+class Progress:
+    """Written by the iteration, read by the loader, on the thread that iterates.
+
+    What the consumer was given counts, and nothing that was made ahead. A batch whose error was raised was given, and so was one of
+    which no sample was good. ``in_order`` false: batches may be given ahead of others. ``streams`` are there for iterable
+    datasets, one per worker.
+    """
+
+    def __init__(
+        self,
+        *,
+        in_order: bool,
+        batched: bool = True,
+        batches: int = 0,
+        samples: int = 0,
+        ahead: tuple[int, ...] = (),
+        snapshot: tuple[int, bytes] | None = None,
+        streams: tuple[StreamState, ...] | None = None,
+        turn: int = 0,
+        fresh: bool = False,
+    ) -> None:
+        self.finished = False
+        self.ends: dict[int, tuple[int, Any]] = {}
+        """By worker: how many batches its stream had, where that is known, and what its dataset said then."""
+        self._batched = batched
+        self._batches = batches
+        self._samples = samples
+        self._ahead: dict[int, tuple[int, Any] | None] = dict.fromkeys(ahead)
+        self._snapshot = snapshot
+        self._simple = in_order and not ahead
+        self._last: Ticket | None = None
+        self._turn = turn
+        self._fresh = fresh
+        self._begun = streams
+        self._pulled = None if streams is None else [0 if fresh else each.pulled for each in streams]
+        if self._pulled is not None:
+            self._batches -= sum(self._pulled)  # what streams gave that are no more
+        self._said: dict[int, Resume] = {}
+        self._heard: Resume | None = None
+        self._carried: tuple[StreamState, ...] | None = None
+
+    def note(self, deliver: m.Deliver) -> None:
+        """The batch of this ticket was handed over."""
+        ticket = deliver.ticket
+        if self._pulled is not None:
+            worker = deliver.results[0].worker
+            self._pulled[worker] += 1
+            self._turn = worker + 1
+            if self._heard is not None:
+                self._said[worker], self._heard = self._heard, None
+        elif self._simple:
+            self._last = ticket
+            if ticket.plan_state is not None:
+                self._snapshot = (ticket.number + 1, ticket.plan_state)  # type: ignore[assignment]
+        else:
+            self._ahead[ticket.number] = (self._end(ticket), ticket.plan_state)
+            self._close_up()
+
+    def passed(self, number: int, samples: int) -> None:
+        """The planner passed over a batch that was handed over before this iteration."""
+        if number >= self._batches:
+            self._ahead[number] = (samples, None)
+            self._close_up()
+
+    def said(self, worker: int, resume: Resume) -> None:
+        """What a stream's dataset and iterator say of where they are at its beginning."""
+        self._said[worker] = resume
+
+    def heard(self, resume: Resume) -> None:
+        """What the stream says of the batch that is noted next. Should that not be handed over after all, it was not said."""
+        self._heard = resume
+
+    def carry(self, before: Progress) -> None:
+        """Streams go on with the datasets that the epoch before left in their workers: nobody has to tell them."""
+        streams = before.streams if before.finished else None
+        if streams is not None and self._begun == (StreamState(),) * len(streams):
+            self._carried = streams
+
+    @property
+    def batches(self) -> int:
+        """Every batch with a smaller number was handed over."""
+        if self._pulled is not None:
+            return self._batches + sum(self._pulled)
+        return self._batches if self._last is None else self._last.number + 1
+
+    @property
+    def samples(self) -> int:
+        """How many samples lie before the batch with that number; 0 for streams, of which only their workers know."""
+        if self._pulled is not None:
+            return 0
+        return self._samples if self._last is None else self._end(self._last)
+
+    @property
+    def ahead(self) -> tuple[int, ...]:
+        """Batches that were handed over beyond it."""
+        return tuple(sorted(self._ahead))
+
+    @property
+    def snapshot(self) -> tuple[int, bytes] | None:
+        """The sampler's newest state that is not ahead of what was handed over, and after how many batches it was taken."""
+        return self._snapshot
+
+    @property
+    def turn(self) -> int:
+        """The stream whose turn it is."""
+        return self._turn % len(self._pulled) if self._pulled is not None else 0
+
+    @property
+    def streams(self) -> tuple[StreamState, ...] | None:
+        """Where every stream stands."""
+        if self._pulled is None:
+            return None
+        return tuple(self._stream(worker, pulled) for worker, pulled in enumerate(self._pulled))
+
+    def _stream(self, worker: int, pulled: int) -> StreamState:
+        assert self._begun is not None
+        was, said = self._begun[worker], self._said.get(worker)
+        if self._fresh:
+            was = StreamState(dataset=was.dataset)
+        elif self._carried is not None:
+            was = StreamState(dataset=self._carried[worker].dataset)
+        total, last_words = self.ends.get(worker, (-1, None))
+        ended = was.ended or total == pulled or (said is not None and said.ended)
+        begun = was.begun or pulled > 0
+        if total == pulled and last_words is not None:
+            said = last_words
+        if said is None:
+            # A state is its reader's, to change as he likes.
+            mine = copy.deepcopy((was.dataset, was.iterator))
+            return StreamState(pulled, was.at, *mine, ended, begun)
+        at = min(pulled, said.pulled)  # a stream may find its end by one pull more
+        return StreamState(pulled, at, _load(said.dataset), _load(said.iterator), ended, begun)
+
+    def stream_start(self) -> StreamStart | None:
+        """For the scheduler: where streams begin, None at the beginning of an epoch."""
+        streams = self._begun
+        if streams is None or self._fresh or not any(each.pulled or each.ended for each in streams):
+            return None
+        live = tuple(worker for worker, each in enumerate(streams) if not each.ended)
+        turn = sum(worker < self._turn for worker in live)
+        return StreamStart({worker: each.pulled for worker, each in enumerate(streams)}, live, turn)
+
+    def resumes(self, epoch: int) -> Iterator[tuple[int, Resume]]:
+        """For the workers: what was saved of the user's parts."""
+        for worker, each in enumerate(self._begun or ()):
+            if each.dataset is not None or each.iterator is not None:
+                states = (_dump(each.dataset), _dump(each.iterator))
+                yield worker, Resume(epoch, each.at, *states, self._fresh, each.ended and not self._fresh)
+
+    def _end(self, ticket: Ticket) -> int:
+        """How many samples lie before and in it. Without automatic batching a ticket is a sample and has no rows."""
+        return ticket.sample + (ticket.rows if self._batched else 1)
+
+    def _close_up(self) -> None:
+        """What lies ahead without a gap is no longer ahead."""
+        ahead = self._ahead
+        while (found := ahead.get(self._batches)) is not None:
+            del ahead[self._batches]
+            self._batches += 1
+            self._samples, state = found
+            if state is not None:
+                self._snapshot = (self._batches, state)
+
+
+def _dump(state: Any) -> bytes | None:
+    return None if state is None else pickle.dumps(state)
+
+
+def _load(raw: bytes | None) -> Any:
+    return None if raw is None else pickle.loads(raw)

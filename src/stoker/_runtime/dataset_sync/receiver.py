@@ -1,0 +1,145 @@
+"""Revisions: what the parent changed on the dataset between iterations, brought to workers that run already.
+
+    parent: changes ─► one payload in a slot of the arena ─► one word on the status page
+    worker: takes a task ─► the word is another one than its own ─► reads the payload ─► writes the attributes ─► makes the batch
+
+A payload holds every revision that a worker may still lack, each with its number: one that starts from the shipment applies all,
+one that was idle for an epoch what it missed, one that is up to date only the newest, so that what it changed itself is kept.
+Payloads are never overwritten. The slot of an older one may be reused as soon as the word has changed, and a reader
+that finds the word changed after it has read reads again.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from stoker._pickling.attributes import MISSING, Path, follow, write
+from stoker._runtime.protocol import status_page
+
+_LENGTH = struct.Struct("<Q")
+_SLOT_BITS = 32
+
+DATASET = "dataset"
+"""Reference inside a payload to a dataset that the worker has, by its path."""
+
+MAIN = "main"
+"""Reference to a class or function of ``__main__`` that a forked worker has, by its name."""
+
+
+class Revision(NamedTuple):
+    """The changes of one ``iter()``. ``blob`` is a pickled list of (path of the dataset, attribute, whether set, value)."""
+
+    number: int
+    labels: tuple[str, ...]
+    blob: bytes
+
+
+Change = tuple[Path, str, bool, Any]
+
+
+def word_of(number: int, slot: int) -> int:
+    """The word that announces a payload: one 64-bit write, never half seen."""
+    return number << _SLOT_BITS | slot
+
+
+def payload_of(revisions: Sequence[Revision]) -> bytes:
+    """The bytes that go to the slot."""
+    body = pickle.dumps([tuple(revision) for revision in revisions], 5)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Reviser:
+    """Brings the dataset of one worker process up to date. Used by the worker's one thread.
+
+    ``word`` is the announcement that the dataset at hand already includes. ``error`` is what went wrong with the last revision, for
+    the next task to raise; the attributes that could not be set are then as they were.
+    """
+
+    def __init__(self, arena_fd: int, stride: int, control: Any, word: int) -> None:
+        self.word = word
+        self.error: Exception | None = None
+        self._arena_fd = arena_fd
+        self._stride = stride
+        self._control = control
+
+    def catch_up(self, dataset: Any) -> None:
+        """Apply what is announced and not applied yet. Never raises: ``error`` has what happened."""
+        known = self.word >> _SLOT_BITS
+        try:
+            revisions = self._read()
+        except Exception as error:
+            self.error = error
+            return
+        for number, labels, blob in revisions:
+            if number <= known:
+                continue
+            try:
+                _apply(dataset, blob)
+            except Exception as error:
+                error.add_note(
+                    f"stoker: while {', '.join(labels)}, changed in the training process, was brought to this worker"
+                )
+                self.error = self.error or error
+
+    def raise_error(self) -> None:
+        """Raise what went wrong, once."""
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+
+    def _read(self) -> list[tuple[int, tuple[str, ...], bytes]]:
+        control = self._control
+        while (word := control[status_page.REVISION]) != self.word:
+            start = (word & (1 << _SLOT_BITS) - 1) * self._stride
+            (length,) = _LENGTH.unpack(os.pread(self._arena_fd, _LENGTH.size, start))
+            if control[status_page.REVISION] != word:
+                continue
+            body = _pread(self._arena_fd, length, start + _LENGTH.size)
+            if control[status_page.REVISION] == word:
+                self.word = word
+                return pickle.loads(body)  # type: ignore[no-any-return]
+        return []
+
+
+def _pread(fd: int, nbytes: int, at: int) -> bytes:
+    parts = []
+    while nbytes > 0:
+        part = os.pread(fd, nbytes, at)
+        if not part:
+            break
+        parts.append(part)
+        at += len(part)
+        nbytes -= len(part)
+    return b"".join(parts)
+
+
+def _apply(dataset: Any, blob: bytes) -> None:
+    changes: list[Change] = _Loader(io.BytesIO(blob), dataset).load()
+    # All paths are those of the dataset before the first of these changes.
+    holders = [follow(dataset, path) for path, _, _, _ in changes]
+    for holder, (_, name, present, value) in zip(holders, changes, strict=True):
+        if holder is not MISSING:  # a copy may lack what __getstate__ left out, or the worker has replaced it
+            write(holder, name, value if present else MISSING)
+
+
+class _Loader(pickle.Unpickler):
+    """Knows what the worker has already."""
+
+    def __init__(self, stream: io.BytesIO, dataset: Any) -> None:
+        super().__init__(stream)
+        self._dataset = dataset
+
+    def persistent_load(self, pid: Any) -> Any:
+        kind, key = pid
+        if kind == MAIN:
+            return vars(sys.modules["__main__"])[key]
+        found = follow(self._dataset, key)
+        if found is MISSING:
+            raise pickle.UnpicklingError(f"this worker's dataset has nothing at {key}")
+        return found

@@ -1,0 +1,174 @@
+"""Brings changed attributes of the dataset to workers that run already (``receiver`` has the other side)."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from stoker._pickling import main_module
+from stoker._pickling.attributes import MISSING, spell
+from stoker._pickling.value_pickle import UnfitInPlace, pack
+from stoker._runtime.dataset_sync import receiver
+from stoker._runtime.dataset_sync.snapshot import Change, Snapshot, leads_on
+from stoker._runtime.scheduler.slots import SlotTable
+from stoker._runtime.scheduler.types import SlotRef
+from stoker._runtime.transport.arena import Arena
+
+if TYPE_CHECKING:
+    from stoker._runtime.engine.loader_stats import Ledger
+
+LIMIT_BYTES = 64 << 20
+"""What may be brought to running workers: each makes a copy of its own. More goes to new workers, which share one."""
+
+_TRIM_BYTES = 1 << 20
+_DEFINED = (type, FunctionType)
+_log = logging.getLogger("stoker")
+
+Key = tuple[int, str]
+"""An attribute: the serial of its dataset, and its name."""
+
+
+class _Entry(NamedTuple):
+    """A revision that a worker may lack, and those of its attributes that no newer one has.
+
+    ``lasting``: paths to datasets lead through it, so it is never left out.
+    """
+
+    revision: receiver.Revision
+    keys: frozenset[Key]
+    lasting: bool
+
+
+class Revisions:
+    """All that the workers of one pool have to hear of the dataset since they started. Used on the thread that iterates.
+
+    ``word`` is the last announcement, for the status page. ``forks`` tells that workers inherit what ``__main__`` holds now.
+    """
+
+    def __init__(self, dataset: object, slots: SlotTable, arena: Arena, *, forks: bool) -> None:
+        self.snapshot = Snapshot(dataset)
+        self.word = 0
+        self._slots = slots
+        self._arena = arena
+        self._entries: list[_Entry] = []
+        self._number = 0
+        self._written: list[tuple[SlotRef, int]] = []
+        self._main = _definitions() if forks else {}
+
+    def announce(self, ledger: Ledger) -> bool:
+        """Make ready what changed on the dataset since the last call. False when only new workers can have it.
+
+        Called before an iteration begins. After an exception from outside the next call announces the same again.
+        """
+        changes = self.snapshot.changes()
+        if not changes:
+            return True
+        try:
+            told, untold, blob = self._packed(changes, ledger)
+            if told:
+                self._publish(told, blob)
+        except UnfitInPlace as error:
+            # As text: a handler may keep the record, and through the error's traceback all that was to be sent.
+            _log.info(
+                "%s: workers start anew, because what changed on the dataset %s", ledger.name, str(error)
+            )
+            return False
+        self.snapshot.move_on(told, untold)
+        return True
+
+    def give_back(self) -> None:
+        """The status page has ``word``: nobody who reads an older payload will believe it. Called when an iteration has begun."""
+        for slot, nbytes in self._written[:-1]:
+            self._slots.release(slot)
+            if nbytes > _TRIM_BYTES:
+                self._arena.trim(slot.index)
+        del self._written[:-1]
+
+    def _packed(self, changes: list[Change], ledger: Ledger) -> tuple[list[Change], list[Change], bytes]:
+        """What can be told, what cannot, and the bytes of the former."""
+        try:
+            return changes, [], self._pack(changes)
+        except UnfitInPlace:
+            raise
+        except Exception:
+            told, untold = [], []
+        for change in changes:  # at least one of them is to blame
+            try:
+                self._pack([change])
+                told.append(change)
+            except UnfitInPlace:
+                raise
+            except Exception as error:
+                untold.append(change)
+                label = _label(change)
+                ledger.warn_once(
+                    label,
+                    f"{label} has changed to a {type(change.value).__name__} that cannot be sent to running workers "
+                    f"({_short(error)}): they keep theirs. loader.refresh() starts workers with it",
+                )
+        try:
+            return told, untold, self._pack(told)
+        except UnfitInPlace:
+            raise
+        except Exception as error:  # each of them was fine a moment ago
+            raise UnfitInPlace(f"keeps changing while it is packed ({_short(error)})") from error
+
+    def _pack(self, changes: list[Change]) -> bytes:
+        """Together, so that what two attributes share stays shared."""
+        facts: list[receiver.Change] = []
+        for holder, name, value in changes:
+            present = value is not MISSING
+            facts.append((holder.path, name, present, value if present else None))
+        return pack(facts, self._reference, LIMIT_BYTES)
+
+    def _reference(self, obj: object) -> Any:
+        """What stands for an object that every worker has, None for others."""
+        path = self.snapshot.path_of(obj)
+        if path is not None:
+            return receiver.DATASET, path
+        if isinstance(obj, _DEFINED):
+            name = obj.__qualname__
+            if self._main.get(name) is obj:
+                return receiver.MAIN, name
+        return None
+
+    def _publish(self, changes: list[Change], blob: bytes) -> None:
+        """Write a payload with these changes to a slot of its own. Older ones that they replace as a whole are left out."""
+        number = self._number + 1
+        keys = frozenset((change.holder.serial, change.name) for change in changes)
+        older = [entry._replace(keys=entry.keys - keys) for entry in self._entries]
+        labels = tuple(map(_label, changes))
+        lasting = any(map(leads_on, changes))
+        entries = [entry for entry in older if entry.lasting or entry.keys]
+        entries.append(_Entry(receiver.Revision(number, labels, blob), keys, lasting))
+        payload = receiver.payload_of([entry.revision for entry in entries])
+        if len(payload) > LIMIT_BYTES:
+            raise UnfitInPlace(f"has come to more than {LIMIT_BYTES >> 20} MiB over the epochs")
+        slot = self._slots.acquire()
+        self._written.append((slot, len(payload)))
+        try:
+            self._arena.put(slot.index, payload)
+        except OSError as error:
+            raise UnfitInPlace(f"finds no room ({error})") from error
+        self._number, self._entries = number, entries
+        self.word = receiver.word_of(number, slot.index)
+
+
+def _definitions() -> dict[str, Any]:
+    """Classes and functions of the training script. A forked worker has the same ones; by value it would get others."""
+    return {
+        name: value
+        for name, value in list(vars(sys.modules["__main__"]).items())
+        if isinstance(value, _DEFINED) and value.__module__ in main_module.NAMES
+    }
+
+
+def _label(change: Change) -> str:
+    return spell(change.holder.path, change.name)
+
+
+def _short(error: Exception) -> str:
+    text = f"{type(error).__name__}: {error}"
+    return text if len(text) <= 200 else f"{text[:197]}..."

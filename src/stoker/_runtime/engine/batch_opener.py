@@ -1,0 +1,179 @@
+"""From a delivered ticket to what the user gets: a batch over a leased slot, a copy, or the worker's exception."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import default_collate
+
+from stoker._runtime.checkpoint.progress import Progress
+from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.executors.base import HEAP
+from stoker._runtime.executors.process.crash_report import code_of
+from stoker._runtime.protocol.failures import Failure, unpack
+from stoker._runtime.protocol.worker_spec import BadSampleMode, Resume
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.policy import lease_pays
+from stoker._runtime.scheduler.slots import SlotTable
+from stoker._runtime.scheduler.ticket_text import place
+from stoker._runtime.scheduler.types import Receipt, SlotRef, Ticket
+from stoker._runtime.transport.arena import Arena, Region
+from stoker._runtime.worker.bad_samples import Envelope, killer
+from stoker._runtime.worker.batch_maker import collate_samples
+from stoker._runtime.worker.split_batches import PartRows, join_placed, samples_of
+from stoker.errors import WorkerDied, coded
+
+NOTHING = object()
+"""Stands for a batch of which no sample was good."""
+
+
+class Handoff:
+    """Opens results. Owner: the pool; called on the thread that iterates."""
+
+    def __init__(
+        self,
+        slots: SlotTable,
+        arena: Arena | None,
+        agree: Callable[[int], None],
+        remember: Callable[[int, Resume], None],
+        mode: BadSampleMode = "raise",
+    ) -> None:
+        self._remember = remember
+        self._mode = mode
+        self.ledger = Ledger("loader")
+        """Of the loader whose iteration is running; the pool may outlive it."""
+        self.progress: Progress | None = None
+        """Of the iteration that is running."""
+        self._slots = slots
+        self._arena = arena
+        self._agree = agree
+        self._layout = 0
+        self.misfit = False
+        """Set when the parts of a split ticket did not fit together: the engine then stops splitting."""
+
+    def open(self, deliver: m.Deliver) -> Any:
+        """The batch of a delivered ticket; raises what its worker raised."""
+        results = deliver.results
+        if len(results) == 1:
+            result = results[0]
+            if type(result) is m.BatchReady:
+                receipt = result.receipt
+                if receipt.flags & HEAP:
+                    batch = receipt.heap
+                else:
+                    assert result.slot is not None
+                    region = self._claim(result.slot, receipt.nbytes)
+                    batch = region.load(receipt.root_offset, receipt.root_bytes)
+                return batch if type(batch) is not Envelope else self._unwrap(batch, result.worker)
+        return self._open_rare(deliver)
+
+    def _unwrap(self, envelope: Envelope, worker: int) -> Any:
+        if envelope.resume is not None:
+            self._remember(worker, envelope.resume)
+            if self.progress is not None:
+                self.progress.heard(envelope.resume)
+        if envelope.bad:
+            self.ledger.note_bad(envelope.bad, self._mode)
+        return NOTHING if envelope.empty else envelope.contents
+
+    def _claim(self, ref: SlotRef, nbytes: int) -> Region:
+        """The slot's bytes: leased to the user when that pays, else copied, with the slot free again."""
+        arena, slots = self._arena, self._slots
+        assert arena is not None
+        if lease_pays(nbytes, slots.leased):
+            region = arena.lease(ref, nbytes)  # first: it may fail for want of address space
+            slots.lease(ref)
+            return region
+        return self._copy(ref, nbytes)
+
+    def _copy(self, ref: SlotRef, nbytes: int) -> Region:
+        assert self._arena is not None
+        region = self._arena.copy_out(ref, nbytes)
+        self._slots.release(ref)
+        return region
+
+    def _open_rare(self, deliver: m.Deliver) -> Any:
+        """Split tickets and failures. A failure in an early row wins, as it would without splitting."""
+        failure: BaseException | None = None
+        parts: list[PartRows] = []
+        main: SlotRef | None = None
+        for result in deliver.results:
+            if type(result) is m.Lost:
+                failure = failure or _died(result, deliver.ticket)
+                continue
+            assert not isinstance(result, m.Lost)
+            main = result.slot
+            opened = self._open_part(result)
+            if type(result) is m.BatchFailed:
+                failure = failure or _to_raise(opened)
+            else:
+                parts.append(opened)
+        if failure is not None:
+            if main is not None:
+                self._slots.release(main)
+            self._note_killers(deliver.ticket)
+            raise failure
+        assert main is not None
+        nbytes = max(part.nbytes for part in parts)
+        bad = [each for part in parts for each in part.bad]
+        if bad:
+            self.ledger.note_bad(bad, self._mode)
+        if all(part.raw is None for part in parts):
+            return join_placed(parts, self._claim(main, nbytes).tensor)
+        samples = samples_of(parts, self._copy(main, nbytes).tensor)
+        if not samples:
+            return NOTHING
+        whole = {part.layout for part in parts if not part.short}
+        if whole:
+            self._judge(whole)
+        indices: Any = deliver.ticket.indices
+        if any(part.short for part in parts):
+            missing = {each.row for each in bad}
+            indices = [index for row, index in enumerate(indices) if row not in missing]
+        with torch.no_grad():  # a batch from a worker has no graph, however it was made
+            return collate_samples(default_collate, samples, indices, own=True)
+
+    def _note_killers(self, ticket: Ticket) -> None:
+        """What was learned at the cost of workers is kept, although no batch comes to tell of it."""
+        if ticket.excluded and self._mode != "raise":
+            indices: Any = ticket.indices if ticket.rows else [ticket.indices]
+            bad = [killer(index, row) for row, index in enumerate(indices) if row in ticket.excluded]
+            self.ledger.note_bad(bad, self._mode)
+
+    def _judge(self, layouts: set[int]) -> None:
+        """Parts came as samples: settle on their layout if they have one and it is the first, else there is no use in splitting.
+
+        It is settled only once: with two layouts in force, rows of one ticket could lie across each other.
+        """
+        if self._layout or len(layouts) > 1 or 0 in layouts:
+            self.misfit = self.misfit or layouts != {self._layout}
+        else:
+            [self._layout] = layouts
+            self._agree(self._layout)
+
+    def _open_part(self, result: m.BatchReady | m.BatchFailed) -> Any:
+        """What lies in a part's scratch slot, or in the slot of a whole ticket that failed."""
+        receipt: Receipt = result.receipt
+        if receipt.flags & HEAP:
+            if result.scratch is not None:
+                self._slots.release(result.scratch)
+            return receipt.heap
+        ref = result.scratch or result.slot
+        assert ref is not None
+        return self._copy(ref, receipt.nbytes).load(receipt.root_offset, receipt.root_bytes)
+
+
+def _died(lost: m.Lost, ticket: Ticket) -> WorkerDied:
+    text = lost.reason + lost.details
+    if not lost.details:
+        text += f"\n  worker {lost.worker} was on {place(ticket, -1)}"
+    return coded(WorkerDied(text), code_of(text))
+
+
+def _to_raise(opened: Any) -> BaseException:
+    if isinstance(opened, Failure):
+        return unpack(opened)
+    assert isinstance(opened, BaseException)
+    return opened

@@ -1,0 +1,90 @@
+"""Notices that every worker of a stream gives the same batches: an IterableDataset that is not shared out.
+
+What is delivered stays as torch has it. The first batches of each worker are compared by some of their bytes; the verdict comes
+with the end of the loader's first whole epoch, and only if they were the same, batch by batch, in every worker. Batches that random
+augmentation made different are not recognised; a stream of equal batches is not judged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+
+import torch
+
+from stoker._runtime.engine.loader_stats import Ledger
+
+_BATCHES = 2
+"""Of each worker."""
+_LEAVES = 64
+_BYTES = 4096
+"""Of each tensor, from its beginning."""
+_JUDGED = "stream judged"
+
+
+class Echo:
+    """One epoch's first batches. On the thread that iterates."""
+
+    def __init__(self, ledger: Ledger, workers: int) -> None:
+        self._ledger = ledger
+        self._workers = workers
+        self._heard: dict[int, list[bytes]] = {}
+        self._batches = 0
+
+    @staticmethod
+    def of(ledger: Ledger, workers: int, *, streams: bool) -> Echo | None:
+        """None where there is nothing to compare, or where it was done before."""
+        return Echo(ledger, workers) if streams and workers > 1 and _JUDGED not in ledger.told else None
+
+    def note(self, worker: int, batch: Any) -> None:
+        """A batch that this worker made is handed over."""
+        self._batches += 1
+        heard = self._heard.setdefault(worker, [])
+        if len(heard) < _BATCHES:
+            heard.append(_print_of(batch))
+
+    def ended(self) -> None:
+        """The epoch is over: warn, if all workers gave the same."""
+        self._ledger.told.add(_JUDGED)
+        first, *others = self._heard.values() or ([],)
+        if (
+            len(self._heard) < self._workers
+            or len(set(first)) < _BATCHES
+            or any(each != first for each in others)
+        ):
+            return
+        self._ledger.warn(
+            f"every worker reads the whole stream: the first {_BATCHES} batches of all {self._workers} are the same, byte for "
+            f"byte as far as was compared, so that each sample is among these {self._batches} batches {self._workers} times. "
+            "Share it out in __iter__: torch.utils.data.get_worker_info() has id and num_workers, and "
+            "itertools.islice(items, id, None, num_workers) is one worker's part (STK502: stoker explain STK502)"
+        )
+
+
+def _print_of(batch: Any) -> bytes:
+    state = blake2b(digest_size=16)
+    with contextlib.suppress(Exception):  # of the user's own classes: what was read until then is compared
+        for _, leaf in zip(range(_LEAVES), _leaves(batch), strict=False):
+            state.update(leaf)
+    return state.digest()
+
+
+def _leaves(value: Any) -> Iterator[bytes]:
+    if isinstance(value, torch.Tensor):
+        yield f"{value.dtype} {tuple(value.shape)}".encode()
+        if value.layout == torch.strided and value.device.type == "cpu" and not value.is_quantized:
+            count = max(1, _BYTES // value.element_size())
+            yield value.detach().reshape(-1)[:count].contiguous().view(torch.uint8).numpy().tobytes()
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(key)
+            yield from _leaves(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, str | bytes | int | float | None):
+        yield repr(value)[:_BYTES].encode()
+    else:
+        yield type(value).__qualname__.encode()

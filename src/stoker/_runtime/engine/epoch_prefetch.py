@@ -1,0 +1,128 @@
+"""Epochs that follow each other without a gap (``prefetch_epochs``).
+
+    epoch 1's tickets all planned ──► epoch 2 is opened, its first tickets follow in the same line ──► epoch 1's last batch is taken
+                                                                                                       │ StopIteration: parked
+                                      iter(loader) gets an iterator that goes on with what is made ◄───┘
+
+Workers and scheduler know nothing of it: tickets carry their own seed and position. One epoch is opened ahead at most.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stoker._runtime.checkpoint.progress import Progress
+from stoker._runtime.engine.iteration import Iteration
+from stoker._runtime.plan.planner import Planner
+from stoker._runtime.scheduler import messages as m
+
+
+@dataclass(slots=True)
+class Lap:
+    """One epoch of a relay. ``ended``: its tickets are all planned."""
+
+    planner: Planner
+    progress: Progress
+    ended: bool = False
+
+
+class Relay(Iteration):
+    """An iteration over several epochs. ``follow`` opens the next one, or returns None when that has to wait for ``iter()``.
+
+    It is handed from one iterator to the next; only the one whose epoch it is on may use it.
+    """
+
+    follow: Callable[[Relay], Lap | None]
+    parked = False
+    """Whether an epoch is over and the next one is opened, but nobody has asked for it yet."""
+
+    planned: int
+    """Tickets so far, over all epochs: the number of the next one."""
+
+    def start(self, planner: Planner) -> None:
+        self._lap = Lap(planner, self._progress)
+        self._ahead: Lap | None = None
+        self._forgotten = False
+        self._aside: deque[m.Deliver] = deque()
+        self._border = 0
+        self.planned = 0
+        super().start(planner)
+
+    def go_on(self) -> None:
+        """The next epoch begins: somebody asked for it."""
+        assert self._ahead is not None
+        self.parked = False
+        self._lap, self._ahead = self._ahead, None
+        self._planner = self._lap.planner
+        self._progress = self._pool.handoff.progress = self._lap.progress
+        self._border = self.planned
+        if self.pen is not None:
+            self.pen.laps += 1
+        self._ready.extendleft(reversed(self._aside))
+        self._aside.clear()
+        self._fill()
+
+    def forget_ahead(self) -> None:
+        """Nobody will ask for the next epoch. This one goes on to its end."""
+        self._ahead = None
+        self._forgotten = True
+        if self.parked:
+            self.close()
+
+    def close(self) -> None:
+        self.parked = False
+        self._aside.clear()
+        super().close()
+
+    def _plan(self) -> m.Planned | m.PlanEnded | None:
+        lap = self._ahead or self._lap
+        if self._forgotten:
+            return None
+        if not lap.ended:
+            planned = lap.planner.plan()
+            if type(planned) is m.Planned:
+                self.planned += 1
+                return planned
+            lap.ended = True
+        if lap is self._ahead:
+            return None  # one epoch ahead is enough
+        self._border = self.planned
+        self._ahead = self.follow(self) if lap.planner.error is None else None
+        return m.PlanEnded() if self._ahead is None else self._plan()
+
+    def _next(self) -> Any:
+        if self._over():
+            if self._forgotten:
+                self.close()
+            else:
+                self.parked = True
+            raise StopIteration
+        if not self._torn:
+            self._set_aside()
+        return super()._next()
+
+    def _advance(self) -> None:
+        super()._advance()
+        self._set_aside()
+        while not self._ready:
+            super()._advance()
+            self._set_aside()
+
+    def _over(self) -> bool:
+        """Whether all batches of this epoch are taken. Those of the next one are open tickets too, and none of them is taken."""
+        if self._closed or not self._lap.ended or (self._ahead is None and not self._forgotten):
+            return False
+        return self._scheduler.open_tickets == self.planned - self._border
+
+    def _set_aside(self) -> None:
+        """In any order, a batch of the next epoch may be ready before the last of this one."""
+        if self._scheduler.policy.in_order or not self._lap.ended:
+            return
+        ready = self._ready
+        self._torn = True
+        while ready and ready[0].ticket.seq >= self._border:
+            self._aside.append(ready.popleft())
+        self._torn = False

@@ -1,0 +1,393 @@
+"""The loop of one iteration.
+
+    plan while there is room ─► commands to the executor ─► wait (results, deaths, wake-ups) ─► scheduler ─► deliver in order
+
+Everything happens on the thread that calls ``next``; between calls the workers go through what was dispatched.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from stoker._record.instruments import is_ours
+from stoker._record.recorder import Recorder
+from stoker._record.run_page.page import ASKED_NS, STEPS
+from stoker._runtime.checkpoint.progress import Progress
+from stoker._runtime.engine.batch_opener import NOTHING
+from stoker._runtime.engine.duplicate_streams import Echo
+from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.engine.pool import Pool
+from stoker._runtime.engine.stall_monitor import Vigil
+from stoker._runtime.engine.step_writer import Pen
+from stoker._runtime.executors.base import Arrival
+from stoker._runtime.executors.process.crash_report import code_of
+from stoker._runtime.plan.planner import Planner
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.policy import BUDGET_MATTERS_BYTES, EMPTY_LIMIT, Policy
+from stoker._runtime.scheduler.scheduler import Scheduler
+from stoker._runtime.scheduler.ticket_text import place
+from stoker.errors import Interrupted, LoaderClosed, NoGoodSample, WorkerDied, coded
+
+if TYPE_CHECKING:
+    from stoker._runtime.autoscale.controller import Autopilot
+
+_STARVED = m.Starved()
+_clock = time.monotonic_ns
+
+
+class Iteration:
+    """One pass over the sampler. ``close`` is idempotent and happens by itself at the end."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        policy: Policy,
+        ledger: Ledger,
+        progress: Progress,
+        *,
+        seed: int,
+        pipe_seed: int,
+        timeout_s: float,
+        recorder: Recorder | None = None,
+        rows: int = 0,
+    ) -> None:
+        self._pool = pool
+        self._ledger = ledger
+        self._progress = progress
+        pool.handoff.ledger = ledger
+        pool.handoff.progress = progress
+        self._scheduler = Scheduler(
+            policy,
+            pool.slots,
+            pool.workers,
+            crew=pool.crew,
+            row_ns=pool.row_ns,
+            typical_bytes=pool.typical_bytes,
+            streams=progress.stream_start(),
+        )
+        self._timeout_s = timeout_s
+        self._echo = Echo.of(ledger, pool.plan.workers, streams=policy.streams)
+        pool.keep_slots = 2 * policy.window
+        self._ready: deque[m.Deliver] = deque()
+        self._abort: m.Finish | None = None
+        self._closed = False
+        # True while an exception from outside, such as Ctrl-C, would leave a ticket that nobody waits for or makes.
+        self._torn = False
+        # A batch that was being made here when Ctrl-C came: it counts as handed over only if somebody goes on without it.
+        self._cut_off: m.Deliver | None = None
+        self.pen: Pen | None = None
+        """Writes down where the consumer's time goes; None: nobody wants to know."""
+        self.autopilot: Autopilot | None = None
+        """Changes the number of workers as it goes; None: it stays."""
+        if recorder is not None:
+            inline = pool.plan.kind == "inline"
+            tape = recorder.tape(pool.folder)
+            self.pen = Pen(
+                recorder, tape, self._scheduler, parent=inline, batched=pool.plan.spec.auto_collation, rows=rows,
+                lasting=pool.lasting,
+            )  # fmt: skip
+        run = 0 if recorder is None else recorder.page_inode
+        self.epoch = pool.begin(self._scheduler, seed, pipe_seed, run)
+        for worker, resume in progress.resumes(self.epoch):
+            pool.executor.take_up(worker, resume)
+        progress.ends = self._scheduler.ends
+        self._planner: Planner | None = None
+
+    @property
+    def pool(self) -> Pool:
+        """What it runs on."""
+        return self._pool
+
+    @property
+    def workers(self) -> int:
+        """How many there are to be; 0 where batches are made here."""
+        return self._scheduler.target if self._pool.executor.eager else 0
+
+    @property
+    def window(self) -> int:
+        """How many batches may be planned and not taken."""
+        return self._scheduler.window
+
+    @property
+    def deepest(self) -> int:
+        """How many that may become."""
+        return self._scheduler.max_window
+
+    @property
+    def splits(self) -> bool:
+        """Whether several workers may make one batch."""
+        return self._scheduler.splitting
+
+    @property
+    def settled(self) -> bool:
+        """Whether all workers that there are to be are up, and no others are there."""
+        there = len(self._scheduler.workers) == self._scheduler.target
+        return there and not self._pool.executor.starting()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be had of it."""
+        return self._closed or self._pool.closed
+
+    def start(self, planner: Planner) -> None:
+        """Begin planning, then start workers: the first of them works while the others come up."""
+        self._planner = planner
+        if self._pool.executor.eager:
+            self._fill()
+        self._pool.launch()
+        self._pool.review_budget(self._scheduler)  # now that workers have something to do
+
+    def next(self) -> Any:
+        """The next batch. Raises StopIteration at the end, or what the dataset, sampler or a worker's death led to."""
+        autopilot = self.autopilot
+        if autopilot is not None and _clock() >= autopilot.due_ns and not self._torn:
+            autopilot.look(self)
+        empty = 0
+        while (batch := self._next()) is NOTHING:
+            self._ledger.empty_batches += 1
+            empty += 1
+            if empty >= EMPTY_LIMIT:  # the sampler may be endless
+                raise NoGoodSample(
+                    f"every sample of {empty} batches in a row was bad; loader.stats() has the reasons"
+                )
+        self._ledger.batches += 1
+        return batch
+
+    def _next(self) -> Any:
+        """The next batch, or NOTHING for one of which no sample was good."""
+        ready, scheduler = self._ready, self._scheduler
+        if self._pool.closed or self._torn or self._pool.executor.torn:
+            self._refuse()
+        pen = self.pen
+        asked_ns = got_ns = planned_ns = depth = nbytes = 0
+        if pen is not None:
+            asked_ns = got_ns = _clock()
+            depth, nbytes = scheduler.ready, scheduler.ready_bytes
+        if not ready:
+            if pen is None:
+                self._advance()
+            else:
+                words = pen.page.words
+                words[STEPS] = self._ledger.batches
+                words[ASKED_NS] = asked_ns
+                if pen.idle is not None:
+                    pen.idle.asked()
+                try:
+                    self._advance()
+                except BaseException as error:
+                    pen.gave_up(asked_ns, ended=type(error) is StopIteration and not scheduler.policy.streams)
+                    raise
+                finally:
+                    pen.page.words[ASKED_NS] = 0
+                got_ns = _clock()
+                if pen.idle is not None:
+                    pen.idle.given(got_ns - asked_ns)
+        self._torn = True
+        deliver = ready.popleft()
+        self._carry_out(scheduler.handle(m.Taken(deliver.ticket.seq)))
+        handoff = self._pool.handoff
+        if self._pool.executor.eager:
+            self._fill()
+        if pen is not None:
+            planned_ns = _clock()
+        try:
+            batch = handoff.open(deliver)
+        except BaseException as error:
+            if pen is not None:
+                pen.failed(deliver, asked_ns, got_ns, planned_ns, depth, nbytes)
+            # What the worker raised costs its batch only. An interrupt of ours has lost one: that must not go unnoticed.
+            self._torn = not isinstance(error, Exception) and not _failed(deliver)
+            if not self._torn and (isinstance(error, Exception) or self._pool.executor.eager):
+                self._progress.note(deliver)
+            elif not self._torn:
+                self._cut_off = deliver
+            raise
+        self._progress.note(deliver)
+        self._torn = False
+        if pen is not None:
+            pen.write(deliver, asked_ns, got_ns, planned_ns, depth, nbytes)
+        if handoff.misfit and scheduler.splitting:
+            scheduler.handle(m.SplitRefused())
+        if self._echo is not None:
+            self._echo.note(deliver.results[0].worker, batch)
+        return batch
+
+    def resize(self, workers: int, window: int = 0) -> int:
+        """Have so many workers from now on, and such a window (0: it follows them); how many there are to be then.
+
+        Called between two batches, on the thread that iterates. Not one bit of what is delivered depends on it. Workers that are
+        bound to their tickets stay as many as they are. One that cannot be started is done without.
+        """
+        scheduler, executor = self._scheduler, self._pool.executor
+        # Cut short from outside, it leaves workers in the accounts that were never started: a later epoch would wait for them.
+        self._torn = executor.torn = True
+        for command in scheduler.handle(m.ResizeAsked(workers, window)):
+            try:
+                self._carry_out([command])
+            except Exception as error:
+                if not isinstance(command, m.Spawn) or not is_ours(error):
+                    raise
+                reason = f"{type(error).__name__}: {error}"
+                refused = m.WorkerLost(command.worker, reason=reason, started=False, refused=True)
+                self._mourn(Arrival(-1, refused), refused)
+        self._torn = executor.torn = False
+        self._pool.resized(scheduler)
+        return scheduler.target
+
+    def close(self) -> None:
+        """Let go of the pool. Tickets still on their way are dropped as they come."""
+        if not self._closed:
+            self._closed = True
+            if self.autopilot is not None:
+                self.autopilot.detach(self)
+            self._ready.clear()
+            if self.pen is not None:
+                self.pen.close()
+            self._pool.end(self.epoch)
+
+    def _refuse(self) -> None:
+        """Nothing comes from a pool that is closed, not even what was ready: its slots are gone. Nor from torn accounts."""
+        if self._closed:
+            raise StopIteration
+        if os.getpid() != self._pool.owner_pid:
+            raise LoaderClosed(
+                f"this iterator's workers belong to process {self._pool.owner_pid}, which forked this one: "
+                "call iter() on the loader again in the child"
+            )
+        if self._pool.closed:
+            raise LoaderClosed("the loader was closed while this iterator was in use")
+        raise Interrupted(
+            "an exception (of a signal handler or a sampler) came while this iterator handed out work; it would wait for "
+            "what was lost then: call iter() on the loader again"
+        )
+
+    def _advance(self) -> None:
+        """Plan and wait until a batch is ready; raises when none will be."""
+        pool = self._pool
+        executor = pool.executor
+        if self._cut_off is not None:
+            self._progress.note(self._cut_off)
+            self._cut_off = None
+        vigil = Vigil(executor, self._scheduler, self.epoch, self._ledger.name, self._timeout_s)
+        while not self._ready:
+            if self._closed:
+                raise StopIteration
+            if pool.closed:
+                self._refuse()
+            self._torn = False
+            self._fill()
+            if self._ready:
+                return
+            if self._scheduler.finished:
+                self._finish()
+            self._carry_out(self._scheduler.handle(_STARVED))
+            try:
+                arrivals = executor.wait(vigil.left_s())
+            except (OSError, ValueError):
+                if pool.closed:  # by another thread, under our hands
+                    self._refuse()
+                raise
+            self._torn = True
+            self._hear(arrivals)
+            if not self._ready:
+                self._torn = False
+                if vigil.check():
+                    self._ledger.note_stall(vigil.told)
+        self._torn = False
+
+    def _hear(self, arrivals: list[Arrival]) -> None:
+        for arrival in arrivals:
+            if type(arrival.event) is m.WorkerLost:
+                self._mourn(arrival, arrival.event)
+            else:
+                self._carry_out(self._pool.route(arrival))
+        self._pool.executor.torn = False
+
+    def listen(self) -> None:
+        """Hear what has come in, without waiting. A consumer whose batches are always there hears of nothing else by itself."""
+        executor = self._pool.executor
+        while executor.eager and not self.over and (arrivals := executor.wait(0)):
+            self._torn = True
+            self._hear(arrivals)
+            self._torn = False
+        executor.torn = False
+
+    def _fill(self) -> None:
+        pool, scheduler = self._pool, self._scheduler
+        arena = pool.arena
+        if arena is not None and (arena.released or pool.trim_asked):
+            pool.reclaim()
+        if scheduler.typical_bytes * scheduler.window >= BUDGET_MATTERS_BYTES:
+            pool.review_budget(scheduler)
+        torn = self._torn
+        while scheduler.has_room():
+            planned = self._plan()  # the user's code, in which Ctrl-C does no harm
+            if planned is None:
+                break
+            self._torn = True
+            self._carry_out(scheduler.handle(planned))
+            self._torn = torn
+
+    def _plan(self) -> m.Planned | m.PlanEnded | None:
+        """The next ticket; None when there is none for now."""
+        assert self._planner is not None
+        return self._planner.plan()
+
+    def _carry_out(self, commands: list[m.Command]) -> None:
+        for command in commands:
+            if isinstance(command, m.Dispatch):
+                self._pool.executor.submit(command.task)
+            elif isinstance(command, m.Deliver):
+                self._ready.append(command)
+            elif isinstance(command, m.Spawn):
+                refused = self._pool.spawn(command.worker)
+                if refused is not None:
+                    self._mourn(Arrival(-1, refused), refused)
+            elif isinstance(command, m.Retire):
+                self._pool.executor.retire(command.worker)
+            else:
+                self._abort = command
+
+    def _mourn(self, arrival: Arrival, loss: m.WorkerLost) -> None:
+        """Hear of a loss. Its details say where it happened: the scheduler forgets tickets, and errors come later."""
+        if loss.expected:
+            self._carry_out(self._pool.route(arrival))
+            return
+        self._ledger.deaths += not loss.refused
+        ticket = self._scheduler.ticket(loss.claimed[0]) if loss.claimed is not None else None
+        where = "\n  it was on no batch" if loss.started else "\n  it had not started yet"
+        if ticket is not None:
+            where = f"\n  worker {loss.worker} was on {place(ticket, loss.row, collating=loss.collating)}"
+        loss = loss._replace(details=where + loss.details)
+        commands = self._pool.route(arrival._replace(event=loss))
+        if self._scheduler.policy.heal:
+            again = any(type(command) is m.Spawn for command in commands)
+            follows = "; a new worker takes its place" if again else ""
+            text = f"{loss.reason.rstrip('.')}{follows}.{loss.details}"
+            self._ledger.event("restart" if again else "worker_died", text)
+            self._ledger.warn(f"{text}\n  stoker explain {code_of(text)} has causes and fixes")
+        self._carry_out(commands)
+
+    def _finish(self) -> None:
+        """Nothing more comes: say why."""
+        abort, planner = self._abort, self._planner
+        error = planner.error if planner is not None else None
+        if planner is not None:
+            planner.error = None
+        self.close()
+        if abort is not None and abort.reason:
+            self._pool.close()  # it has lost workers that nobody replaces
+            told = abort.reason + abort.details
+            raise coded(WorkerDied(told), code_of(told))
+        if error is not None:
+            raise error
+        if self._echo is not None:
+            self._echo.ended()
+        raise StopIteration
+
+
+def _failed(deliver: m.Deliver) -> bool:
+    return any(type(result) is m.BatchFailed for result in deliver.results)

@@ -1,0 +1,385 @@
+"""The iterator that users hold. It is a torch iterator by type and by the names others reach into."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.utils.data import IterDataPipe, MapDataPipe
+from torch.utils.data import dataloader as torch_loader
+
+from stoker._record.recorder import Recorder
+from stoker._runtime.autoscale.controller import Autopilot
+from stoker._runtime.checkpoint.epoch_start import Opening, snapshot_every
+from stoker._runtime.checkpoint.loader_state import Bookmark
+from stoker._runtime.device import pinning
+from stoker._runtime.engine.epoch_prefetch import Lap, Relay
+from stoker._runtime.engine.iteration import Iteration
+from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.engine.pool import Pool, PoolPlan
+from stoker._runtime.engine.step_writer import note_start
+from stoker._runtime.executors.process import start_method
+from stoker._runtime.plan import ranks
+from stoker._runtime.plan.planner import Planner
+from stoker._runtime.protocol.worker_spec import WorkerSpec, batch_getter
+from stoker._runtime.scheduler.policy import DEEPEN_LIMIT, Policy
+from stoker._runtime.worker import collation
+from stoker._runtime.worker.rng import dataset_generators
+from stoker.options import Options
+
+_clock = time.monotonic_ns
+_Base: Any = torch_loader._BaseDataLoaderIter
+_profiling = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
+
+
+class StokerIter(_Base):  # type: ignore[misc]
+    """Iterates once. Dropping the last reference cancels it, without a garbage collection.
+
+    torch's base class draws the base seed and opens the sampler, in its own order, so that random streams in the parent match.
+    ``pool`` is given for persistent workers; otherwise the iterator owns one and closes it at the end. ``relay`` is given for an
+    epoch that is opened while the one before is under way: it is the iteration of both.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        options: Options,
+        ledger: Ledger,
+        bookmark: Bookmark,
+        pool: Pool | None,
+        keep: Callable[[Pool], None] | None,
+        relay: Relay | None = None,
+        recorder: Recorder | None = None,
+        autopilot: Autopilot | None = None,
+    ) -> None:
+        self._recorder = recorder
+        self._grows = autopilot is not None
+        """Whether there may be other workers before this iteration is over."""
+        self._iteration: Iteration | None = None
+        self._pool: Pool | None = None
+        self._owner_pid = os.getpid()
+        self._waits = relay is not None
+        """Whether this is the iterator of an epoch that nobody has asked for yet."""
+        self._opening = opening = bookmark.open(loader, ahead=relay is not None)
+        with _on_cpu(loader.generator), opening.generators_in_place():
+            opening.prepare(loader)
+            super().__init__(loader)
+            if self._num_workers > 0 and isinstance(self._dataset, IterDataPipe):
+                torch_loader._share_dist_seed(loader.generator, self._pg)  # type: ignore[no-untyped-call]  # as torch does
+            opening.take_over(self, loader)
+        self._prefetch_factor = loader.prefetch_factor
+        self._in_order = loader.in_order
+        self._worker_init_fn = loader.worker_init_fn
+        iterable = self._dataset_kind == torch_loader._DatasetKind.Iterable
+        bound = iterable or (options.rng == "torch" and self._num_workers > 0)
+        # Before any worker is started: the dataset's code may be asked, and may raise.
+        self._progress = opening.progress(loader, carries=options.executor != "process" or keep is not None)
+        found = pool
+        if relay is None:
+            pool = self._take_pool(loader, options, ledger, pool, keep, iterable, bound)
+        assert pool is not None
+        self._pool = pool
+        self._same_workers = pool is found
+        self._owns_pool = keep is None
+        self._handles: Sequence[Any] | None = None
+        self._counts = iterable and self._IterableDataset_len_called is not None
+        splittable = _splittable(options, pool, bound)
+        self._iteration = relay
+        if relay is None:
+            chained = loader.prefetch_epochs and keep is not None and not iterable
+            self._iteration = (Relay if chained else Iteration)(
+                pool,
+                _policy(self, options, pool, bound=bound, split=splittable),
+                ledger,
+                self._progress,
+                seed=self._base_seed,
+                pipe_seed=self._shared_seed or 0,
+                timeout_s=self._timeout,
+                recorder=recorder,
+                rows=(loader.batch_size or 1) if iterable else 1,
+            )
+        assert self._iteration is not None
+        by_sample = options.rng == "sample"
+        self._planner = Planner(
+            _drawn_on_cpu(opening.source.iterator, loader.generator),
+            epoch=self._iteration.epoch,
+            seed=self._base_seed,
+            batched=self._auto_collation and not iterable,
+            splittable=splittable,
+            places=functools.partial(ranks.keys, self._index_sampler, self._base_seed) if by_sample else None,
+            spares=options.on_bad_sample == "replace" and not iterable,
+            killers=ledger.killers,
+            begin=opening.begin(loader, self._progress),
+            after=opening.source.after,
+            seq=relay.planned if relay is not None else 0,
+        )
+        if relay is None:
+            fixed = bound or pool.plan.kind == "inline"
+            if autopilot is not None and autopilot.attach(self._iteration, fixed=fixed):
+                self._iteration.autopilot = autopilot
+            self._start(loader, bookmark)
+
+    def _take_pool(
+        self, loader: Any, options: Options, ledger: Ledger, pool: Pool | None, keep: Callable[[Pool], None] | None,
+        iterable: bool, bound: bool,
+    ) -> Pool:  # fmt: skip
+        """The one given, brought up to date, or a new one where that cannot be."""
+        saved = self._opening.saved
+        taken_up = saved is not None and (iterable or saved.dataset_state is not None)
+        if pool is not None and (taken_up or not pool.announce(ledger)):
+            pool.close()  # its workers know nothing of the state that was loaded, or of what changed on the dataset
+            pool = None
+        if pool is None:
+            plan, reason = _pool_plan(self, loader, options, iterable, bound)
+            if self._recorder is not None:
+                note_start(self._recorder, plan.context, loader.multiprocessing_context, reason)
+            pool = Pool(plan, lasting=keep is not None)
+            pool.reserve()
+            if keep is not None:
+                keep(pool)
+        return pool
+
+    def _start(self, loader: Any, bookmark: Bookmark) -> None:
+        iteration = self._iteration
+        assert iteration is not None
+        if isinstance(iteration, Relay):
+            iteration.follow = functools.partial(_follow, weakref.ref(loader))
+        try:
+            iteration.start(self._planner)
+        except BaseException:
+            self._finish()  # now, not when the traceback dies: the pool may serve another iteration by then
+            raise
+        bookmark.begun(self._opening, self._progress, same_workers=self._same_workers)
+
+    # Epochs that were opened ahead
+
+    def lap(self) -> Lap:
+        """This epoch, for the relay that opened it ahead."""
+        return Lap(self._planner, self._progress)
+
+    @property
+    def opening(self) -> Opening:
+        """How this epoch began."""
+        return self._opening
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether the epoch before is over, and nothing ended the relay since."""
+        relay, pool = self._iteration, self._pool
+        return isinstance(relay, Relay) and relay.parked and pool is not None and not pool.closed
+
+    def withdraw(self) -> None:
+        """Nobody wants this epoch as it was opened."""
+        self._finish()
+
+    def go_on(self, bookmark: Bookmark) -> None:
+        """Somebody asked for this epoch, which was opened ahead."""
+        assert isinstance(self._iteration, Relay)
+        self._waits = False
+        bookmark.begun(self._opening, self._progress)
+        self._iteration.go_on()
+
+    def __next__(self) -> Any:
+        if self._counts or _profiling():
+            return super().__next__()
+        data = self._next_data()
+        self._num_yielded += 1
+        return data
+
+    def _next_data(self) -> Any:
+        iteration = self._iteration
+        if iteration is None:
+            raise StopIteration
+        try:
+            data = iteration.next()
+        except StopIteration:
+            self._progress.finished = True
+            began_ns = _clock()
+            self._finish()
+            if self._recorder is not None:
+                self._recorder.stopped(began_ns, _clock())
+            raise
+        if self._pin_memory:
+            began_ns = _clock()
+            data = pinning.pin(data, self._pin_memory_device)
+            if iteration.pen is not None:
+                iteration.pen.pinned(began_ns, _clock())
+        return data
+
+    @property
+    def _workers(self) -> Sequence[Any]:
+        if self._handles is not None:
+            return self._handles
+        return [] if self._pool is None else self._pool._workers
+
+    def abandon(self) -> None:
+        """The loader was closed: end our workers; the next ``next()`` says so."""
+        if self._pool is not None:
+            self._pool.close()
+
+    def _shutdown_workers(self) -> None:
+        """End the iteration, and the workers with it unless they are persistent. Idempotent; nothing in a forked child."""
+        if getattr(self, "_owner_pid", None) == os.getpid():
+            self._finish(shutdown=True)
+
+    def _finish(self, *, shutdown: bool = False) -> None:
+        pool = self._pool
+        if pool is None:
+            return
+        self._handles = list(pool._workers)
+        iteration, self._iteration, self._pool = self._iteration, None, None
+        if isinstance(iteration, Relay) and self._waits:
+            iteration.forget_ahead()
+        elif iteration is not None and not (isinstance(iteration, Relay) and iteration.parked):
+            iteration.close()
+        if self._owns_pool or shutdown:
+            pool.close()
+
+    def __del__(self, _getpid: Callable[[], int] = os.getpid) -> None:
+        if getattr(self, "_owner_pid", None) == _getpid():
+            self._finish()
+
+
+def _draws_on_cpu() -> bool:
+    return not torch._C._len_torch_function_stack() or torch.get_default_device().type == "cpu"
+
+
+def _on_cpu(generator: torch.Generator | None) -> AbstractContextManager[Any]:
+    """Seeds and orders are drawn on the CPU, whatever torch's default device, unless the user's generator lives elsewhere."""
+    if _draws_on_cpu() or (generator is not None and generator.device.type != "cpu"):
+        return nullcontext()
+    return torch.device("cpu")
+
+
+def _drawn_on_cpu(sampler: Iterator[Any], generator: torch.Generator | None) -> Iterator[Any]:
+    if _draws_on_cpu():
+        return sampler
+    return _CpuDraws(sampler, generator)
+
+
+class _CpuDraws:
+    """A sampler's iterator whose draws happen on the CPU."""
+
+    def __init__(self, sampler: Iterator[Any], generator: torch.Generator | None) -> None:
+        self._sampler = sampler
+        self._generator = generator
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        with _on_cpu(self._generator):
+            return next(self._sampler)
+
+
+def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bool) -> tuple[PoolPlan, str]:
+    """How to build the pool, and why its workers do not start as asked for, if they do not."""
+    dataset = it._dataset
+    init = loader.worker_init_fn
+    workers = max(1, it._num_workers)
+    piped = isinstance(dataset, IterDataPipe | MapDataPipe)
+    if piped:
+        if it._num_workers > 0:
+            init = functools.partial(torch_loader._sharding_worker_init_fn, init, it._world_size, it._rank)
+        else:
+            torch.utils.data.graph_settings.apply_sharding(dataset, it._world_size, it._rank)
+    changed = collation.additions()
+    spec = WorkerSpec(
+        dataset=dataset,
+        iterable=iterable,
+        auto_collation=it._auto_collation,
+        collate_fn=it._collate_fn,
+        drop_last=it._drop_last,
+        worker_init_fn=init,
+        num_workers=it._num_workers,
+        rng=options.rng,  # type: ignore[arg-type]
+        rank=it._rank if piped else ranks.rank_of(it._index_sampler),
+        own_collate=collation.is_default(it._collate_fn) and changed is None,
+        collate_map=changed,
+        on_bad_sample=options.on_bad_sample,  # type: ignore[arg-type]
+        stride=ranks.places(it._index_sampler)[1],
+        stored=() if iterable or options.rng == "torch" else dataset_generators.find(dataset),
+        snapshot_every=snapshot_every(loader),
+        metered=loader.record is not False or it._grows,
+        threads=options.threads,
+        tells_draws=options.threads > 1 and not getattr(loader, "_draws_told", False),
+    )
+    if options.threads > 1:
+        _tell_threads(loader, dataset, options)
+    if options.executor == "thread" or options.threads > 1:
+        dataset_generators.tell_once(spec.stored, loader)
+    choice = start_method.Choice(None)
+    if options.executor == "process":
+        choice = start_method.choose(loader.multiprocessing_context, spec, name=options.name)
+        start_method.tell_once(choice, loader)
+    budget_bytes = options.memory_budget_bytes
+    plan = PoolPlan(
+        spec,
+        options.executor,  # type: ignore[arg-type]
+        workers,
+        bound,
+        choice.context,
+        budget_bytes,
+        choice.shipment,
+        grows=it._grows and not bound,
+    )
+    return plan, choice.reason
+
+
+def _tell_threads(loader: Any, dataset: Any, options: Options) -> None:
+    """Once per loader. Its first workers say what else there is to say."""
+    if batch_getter(dataset) is not None and not getattr(loader, "_draws_told", False):
+        logging.getLogger("stoker").warning(
+            "threads_per_worker=%d is not used: %s has __getitems__, which fetches the rows of a batch itself",
+            options.threads,
+            type(dataset).__name__,
+        )
+    loader._draws_told = True
+
+
+def _follow(loader: weakref.ref[Any], relay: Relay) -> Lap | None:
+    """Open the next epoch ahead, if there is still somebody to ask for it."""
+    alive = loader()
+    return None if alive is None else alive._open_ahead(relay)
+
+
+def _splittable(options: Options, pool: Pool, bound: bool) -> bool:
+    spec = pool.plan.spec
+    return (
+        options.split_batches
+        and spec.own_collate
+        and pool.plan.kind == "process"
+        and not bound
+        and batch_getter(spec.dataset) is None
+        and not pool.handoff.misfit
+    )
+
+
+def _policy(it: Any, options: Options, pool: Pool, *, bound: bool, split: bool) -> Policy:
+    if it._num_workers == 0:
+        window = deepest = 1
+    else:
+        window = it._prefetch_factor * it._num_workers
+        deepest = DEEPEN_LIMIT * it._num_workers if options.deepen and it._in_order and not bound else window
+    return Policy(
+        window=max(1, window),
+        max_window=max(1, deepest),
+        in_order=it._in_order,
+        bound=bound,
+        streams=pool.plan.spec.iterable,
+        split=split,
+        restarts=options.restarts,
+        heal=options.restarts > 0 or options.on_bad_sample != "raise",
+        sift=options.on_bad_sample != "raise",
+        budget_bytes=pool.budget.bytes if pool.budget is not None else 0,
+        careful=options.memory_budget_bytes is not None,
+        shared_memory=pool.executor.shared_memory,
+        prefetch=it._prefetch_factor or 0,
+    )

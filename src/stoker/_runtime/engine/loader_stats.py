@@ -1,0 +1,114 @@
+"""What went wrong and was dealt with: counted for ``loader.stats()``, logged once. One per loader; it outlives iterations."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from stoker._runtime.worker.bad_samples import BadSample, StreamPlace, key_of
+
+_log = logging.getLogger("stoker")
+_KEPT = 10_000
+"""Bad samples that are kept by index. A dataset with more of them is broken as a whole; the rest are only counted."""
+
+
+@dataclass(slots=True)
+class BadRecord:
+    """One bad sample: how often it was met, and why it was bad the last time."""
+
+    times: int
+    kind: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Counts of one loader. Written on the thread that iterates. ``killers`` are the keys (``key_of``) of samples that killed."""
+
+    name: str
+    batches: int = 0
+    empty_batches: int = 0
+    deaths: int = 0
+    stalls: int = 0
+    bad_count: int = 0
+    bad: dict[Any, BadRecord] = field(default_factory=dict)
+    killers: set[Any] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
+    tell: Callable[[str, str], None] | None = None
+    """Where events go, with their reasons: the loader's recorder, if it has one."""
+
+    def note_bad(self, samples: Sequence[BadSample], mode: str) -> None:
+        """Count bad samples of a delivered batch. Each index is logged once."""
+        for index, _, kind, reason in samples:
+            self.bad_count += 1
+            key = key_of(index)
+            if kind == "killed":
+                self.killers.add(key)
+            record = self.bad.get(key)
+            if record is not None:
+                record.times, record.kind, record.reason = record.times + 1, kind, reason
+                continue
+            if len(self.bad) >= _KEPT:
+                continue
+            self.bad[key] = BadRecord(1, kind, reason)
+            what = index if isinstance(index, StreamPlace) else f"dataset index {index!r}"
+            self.event("bad_sample", f"{what} is bad ({reason}): {_DONE[mode]}")
+            self.warn(f"{what} is bad ({reason}): {_DONE[mode]}")
+            if len(self.bad) == _KEPT:
+                self.warn(f"{_KEPT} samples are bad; further ones are only counted")
+
+    def note_stall(self, told: str) -> None:
+        """A wait has become odd; the warning is out, and whoever reads logs has it in one line."""
+        self.stalls += 1
+        self.event("stall", told)
+        with suppress(Exception):
+            _log.info("%s", told)
+
+    def event(self, kind: str, reason: str) -> None:
+        """Something happened that a record should have."""
+        if self.tell is not None:
+            self.tell(kind, reason)
+
+    def counts(self) -> dict[str, int]:
+        """By their names in a record."""
+        return {
+            "batches": self.batches,
+            "empty_batches": self.empty_batches,
+            "worker_deaths": self.deaths,
+            "stalls": self.stalls,
+            "bad_samples": self.bad_count,
+        }
+
+    def warn(self, text: str) -> None:
+        """Log a warning. What a handler of the user's raises is not the trainer's fault and costs no batch."""
+        with suppress(Exception):
+            _log.warning("%s: %s", self.name, text)
+
+    def warn_once(self, key: str, text: str) -> None:
+        """Log a warning, unless one with this key was."""
+        if key not in self.told:
+            self.told.add(key)
+            self.warn(text)
+
+    def stats(self) -> dict[str, Any]:
+        """A fresh, plain dict of all counts."""
+        return {
+            "name": self.name,
+            "batches": self.batches,
+            "empty_batches": self.empty_batches,
+            "worker_deaths": self.deaths,
+            "stalls": self.stalls,
+            "bad_samples": {
+                "count": self.bad_count,
+                "indices": {
+                    key: {"times": record.times, "kind": record.kind, "reason": record.reason}
+                    for key, record in list(self.bad.items())  # another thread may add some
+                },
+            },
+        }
+
+
+_DONE = {"skip": "skipped", "replace": "another sample takes its place"}

@@ -1,0 +1,377 @@
+"""A pool: workers, their arena and its slots. It serves one iteration at a time and may outlive many."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stoker._pickling.spec_pickle import Shipment
+from stoker._record.attribution import Folder
+from stoker._runtime.dataset_sync.sender import Revisions
+from stoker._runtime.dataset_sync.snapshot import Snapshot
+from stoker._runtime.engine import lifecycle
+from stoker._runtime.engine.batch_opener import Handoff
+from stoker._runtime.engine.forked_children import Children
+from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.engine.memory_budget import Budget
+from stoker._runtime.executors.base import Arrival, Executor, Start
+from stoker._runtime.executors.inline import InlineExecutor
+from stoker._runtime.executors.process.executor import ProcessExecutor
+from stoker._runtime.executors.thread import ThreadExecutor
+from stoker._runtime.protocol import parent_descriptors
+from stoker._runtime.protocol.worker_spec import WorkerSpec
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.policy import idle_keep_bytes
+from stoker._runtime.scheduler.scheduler import Scheduler
+from stoker._runtime.scheduler.slots import SlotTable
+from stoker._runtime.transport.arena import Arena
+
+_TRIM_AT = 32
+"""Leases that end at once make it worth looking for memory to give back; it is also done at the end of an iteration."""
+
+ExecutorKind = Literal["process", "thread", "inline"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """How to build a pool. ``context`` is a multiprocessing context, for processes only; ``shipment`` is the spec, packed.
+
+    ``workers`` is how many there are at first; with ``grows`` there may be others later.
+    """
+
+    spec: WorkerSpec
+    kind: ExecutorKind
+    workers: int
+    bound: bool
+    context: Any = None
+    budget_bytes: int | None = None
+    shipment: Shipment | None = None
+    grows: bool = False
+
+
+class Pool:
+    """Owner of an executor and an arena. Used on the thread that iterates; inert in forked children.
+
+    ``lasting``: its workers stay for further iterations, and hear at the beginning of each what changed on the dataset.
+    It answers to the names by which other libraries reach into torch's iterators: ``_workers`` and ``_shutdown_workers``.
+    """
+
+    def __init__(self, plan: PoolPlan, *, lasting: bool = False) -> None:
+        self.plan = plan
+        self.lasting = lasting
+        self.workers = plan.workers
+        """How many there are to be, as of the last iteration that is over."""
+        self.crew: frozenset[int] | None = None
+        """Who was there then; None: the first so many."""
+        self._revisions: Revisions | None = None
+        self._snapshot: Snapshot | None = None
+        """Of the dataset, for workers that inherit it in the middle of an epoch, where there are no revisions."""
+        self.slots = SlotTable()
+        self.budget = Budget(plan.budget_bytes) if plan.kind != "inline" else None
+        """None where nothing is made ahead."""
+        self.arena: Arena | None = None
+        try:
+            if plan.kind == "process":
+                parent_descriptors.occupy_standard()
+                with parent_descriptors.may_run_out("the arena"):
+                    self.arena = Arena()
+                forks = plan.context.get_start_method() == "fork"
+                if lasting:
+                    self._revisions = Revisions(plan.spec.dataset, self.slots, self.arena, forks=forks)
+                elif plan.grows and forks:
+                    self._snapshot = Snapshot(plan.spec.dataset)
+            self.executor = _executor(plan, self.arena)
+        except BaseException:
+            if self.arena is not None:
+                self.arena.close()
+            if plan.shipment is not None:
+                plan.shipment.close()
+            raise
+        self.handoff = Handoff(
+            self.slots, self.arena, self.executor.agree, self.executor.remember, plan.spec.on_bad_sample
+        )
+        self.epoch = 0
+        self.folder = Folder(workers=plan.workers, inline=plan.kind == "inline")
+        """Knows what its workers did last, for blame."""
+        self.row_ns = 0.0
+        self.typical_bytes = 0
+        self.trim_asked = False
+        """Set on any thread by ``trim``; the iterating one gives free slots back when it reclaims."""
+        self.keep_slots = _TRIM_AT
+        self.busy = False
+        self.closed = False
+        self._claiming = threading.RLock()
+        self._slim = False
+        self._started = False
+        self._children = Children(self.slots)
+        self.owner_pid = os.getpid()
+        self._schedulers: dict[int, Scheduler] = {}
+        lifecycle.register(self)
+
+    @property
+    def _workers(self) -> Sequence[Any]:
+        return self.executor.workers
+
+    def _shutdown_workers(self) -> None:
+        self.close()
+
+    def reserve(self) -> bool:
+        """Claim the pool for one iteration, on any thread; False when it serves another one or is closed."""
+        with self._claiming:
+            if self.busy or self.closed:
+                return False
+            self.busy = True
+            return True
+
+    def announce(self, ledger: Ledger) -> bool:
+        """Before an iteration begins: what changed on the dataset is for the workers to know. False: it takes a new pool."""
+        return self._revisions is None or self._revisions.announce(ledger)
+
+    def changed(self) -> bool:
+        """Whether something on the dataset is not as the workers know it."""
+        return self._revisions is not None and bool(self._revisions.snapshot.changes())
+
+    def begin(self, scheduler: Scheduler, seed: int, pipe_seed: int, run: int = 0) -> int:
+        """Take on an iteration of the loader whose run page ``run`` names; its epoch number."""
+        self.epoch += 1
+        self.busy = True
+        self._slim = False
+        self._schedulers[self.epoch] = scheduler
+        revisions = self._revisions
+        if revisions is None:
+            as_it_is = None if self._snapshot is None else self._snapshot.restore
+            self.executor.begin(Start(self.epoch, seed, pipe_seed, restore=as_it_is, run=run))
+        else:
+            restore = revisions.snapshot.restore
+            self.executor.begin(Start(self.epoch, seed, pipe_seed, revisions.word, restore, run))
+            revisions.give_back()
+        return self.epoch
+
+    def launch(self) -> None:
+        """Start the workers, the first time. Tasks may be waiting for them already."""
+        if not self._started:
+            self._started = True
+            try:
+                with lifecycle.launching():
+                    for worker in range(self.plan.workers):
+                        self.executor.spawn(worker)
+            except BaseException:
+                self.close()  # the loader would keep a pool without workers, and wait for them
+                raise
+
+    def end(self, epoch: int) -> None:
+        """The iteration is over, by exhaustion or because nobody wants more. What is still on its way is dropped as it comes."""
+        try:
+            scheduler = self._schedulers.get(epoch)
+            if scheduler is None or self.closed:
+                return
+            self.row_ns = scheduler.row_ns
+            self.typical_bytes = scheduler.typical_bytes
+            self.workers, self.crew = scheduler.target, scheduler.workers
+            self.keep_slots = 2 * scheduler.window
+            scheduler.handle(m.CloseAsked())
+            self.executor.begin(Start(-1, 0))
+            for arrival in self.executor.withdraw():
+                self.route(arrival)
+            if scheduler.drained:
+                self._schedulers.pop(epoch, None)
+            self.reclaim()
+            self._trim(idle_keep_bytes(self.budget.bytes) if self.budget is not None else 0)
+        finally:
+            self.busy = False  # only now: until then nobody else may touch the slots
+
+    def spawn(self, worker: int) -> m.WorkerLost | None:
+        """Start a replacement or an addition. One that the system refuses is lost before it started."""
+        if self.closed:
+            return None
+        try:
+            with lifecycle.launching():
+                self.executor.spawn(worker)
+        except OSError as error:
+            return m.WorkerLost(worker, reason=str(error), started=False, refused=True)
+        return None
+
+    def resized(self, scheduler: Scheduler) -> None:
+        """The iteration under way has other workers, or another window."""
+        self.workers = self.folder.workers = scheduler.target
+        self.keep_slots = 2 * scheduler.window
+
+    def route(self, arrival: Arrival) -> list[m.Command]:
+        """Give an arrival to the iteration it belongs to; the commands of the one that is running."""
+        epoch, event = arrival
+        scheduler = self._schedulers.get(epoch)
+        if scheduler is not None:
+            commands = scheduler.handle(event)
+            if epoch != self.epoch and scheduler.drained:
+                del self._schedulers[epoch]
+            return commands
+        if epoch >= 0:
+            return []
+        return self._route_to_all(event)
+
+    def _route_to_all(self, event: m.Event) -> list[m.Command]:
+        """What concerns workers and slots, not one iteration."""
+        if isinstance(event, m.Held):
+            self.slots.hold(*event)
+        elif isinstance(event, m.Unheld):
+            self.slots.unhold(*event)
+        commands: list[m.Command] = []
+        older = event
+        if isinstance(event, m.WorkerLost):
+            self.slots.forget_worker(event.worker)
+            # Tickets are numbered per iteration: what it was working on says nothing to earlier ones.
+            older = event._replace(claimed=None, queued=frozenset())
+        if isinstance(event, m.WorkerLost | m.WorkerUp):
+            for number in list(self._schedulers):
+                scheduler = self._schedulers[number]
+                if number == self.epoch and self.busy:
+                    commands = scheduler.handle(event)
+                else:
+                    scheduler.handle(older)
+                    if scheduler.drained:
+                        del self._schedulers[number]
+        return commands
+
+    def reclaim(self) -> None:
+        """Take back the slots of leases that ended. Memory of slots that are no longer needed goes back to the system."""
+        arena, slots = self.arena, self.slots
+        if arena is None:
+            return
+        if self._children:
+            self._children.bury()
+        released = arena.released
+        many = len(released) >= _TRIM_AT
+        while released:
+            slots.release(released.popleft())
+        if self.trim_asked:
+            self.trim_asked = False
+            self._trim(0)
+        elif many:
+            self._trim()
+
+    def _trim(self, keep_bytes: int | None = None) -> None:
+        """Give back the memory of free slots beyond twice the window: somebody kept batches and let them go.
+
+        With ``keep_bytes`` the others too, least recently used first, until that much is left.
+        """
+        if self.arena is None:
+            return
+        for index in self.slots.coldest(self.keep_slots):
+            self.arena.trim(index)
+        for index in self.slots.forget_retired():
+            self.arena.trim(index)  # whoever may still write there writes for nobody
+            self.arena.unmap(index)
+        if keep_bytes is not None:
+            self.arena.shrink(self.slots.coldest(0), keep_bytes)
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it is in the middle of an epoch and makes batches ahead."""
+        return self.busy and not self.closed and self.budget is not None
+
+    @property
+    def undelivered_bytes(self) -> int:
+        """What is made, or being made, and not taken."""
+        scheduler = self._schedulers.get(self.epoch) if self.busy else None
+        return scheduler.undelivered_bytes if scheduler is not None else 0
+
+    def review_budget(self, scheduler: Scheduler) -> None:
+        """Set the bytes that may be undelivered by what is available now, if that is due. On the iterating thread.
+
+        When memory is short, everybody who is idle gives back what he can do without.
+        """
+        budget = self.budget
+        if budget is None or not budget.due:
+            return
+        held_bytes = self.read_budget(budget)
+        budget.settle()
+        scheduler.budget_bytes = budget.bytes
+        if budget.short:
+            self._trim(0)
+            lifecycle.trim_idle()
+        elif held_bytes > budget.bytes:
+            self._trim(budget.bytes)
+
+    def read_budget(self, budget: Budget) -> int:
+        """Look at what is available now; what this pool has of it for batches that nobody has taken."""
+        held_bytes, arena = self.undelivered_bytes, self.arena
+        if arena is not None:  # what it occupies for batches to come is held as well, and used again
+            held_bytes = max(0, arena.resident_bytes() - arena.leased_bytes())
+        budget.read(held_bytes, lifecycle.at_work())
+        return held_bytes
+
+    def trim(self) -> None:
+        """Give back what an idle pool can do without: pages of free slots at once, and its workers' caches when they get to it.
+
+        Called on any thread. In the middle of an epoch the thread that iterates gives free slots back with its next batch.
+        """
+        if os.getpid() != self.owner_pid:
+            return
+        with self._claiming:
+            if self.closed:
+                return
+            if self.busy:
+                self.trim_asked = True
+                return
+            self._slim = True
+            for arrival in self.executor.trim():
+                self.route(arrival)
+            self.reclaim()
+            self._trim(0)
+
+    def trim_when_idle(self) -> None:
+        """The same for a pool that is idle and was not trimmed since its last epoch."""
+        if not self.busy and not self._slim:
+            self.trim()
+
+    def leases(self) -> int:
+        """How many slots the user reads from. Called around forks, on the forking thread."""
+        return self.slots.leased
+
+    def forked(self, child_fd: int) -> None:
+        """A fork that is not ours: the child reads what is leased now until ``child_fd`` says that it is gone."""
+        self._children.add(child_fd)
+
+    def inherited(self) -> None:
+        """We are in a forked child: workers and channels are the parent's, and their descriptors are closed or another's here."""
+        if self.plan.kind != "inline":
+            self.closed = True
+
+    def close(self) -> None:
+        """End workers and give everything back, within the executor's deadline. Idempotent; nothing in a forked child."""
+        if os.getpid() != self.owner_pid:
+            return
+        with self._claiming:  # not under the hands of a thread that trims it
+            if self.closed:
+                return
+            self.closed = True
+        try:
+            self.executor.close()
+        finally:
+            self._children.close()
+            if self.arena is not None:
+                self._leave_leases(self.arena)
+                self.arena.close()
+
+    def _leave_leases(self, arena: Arena) -> None:
+        """Batches that the user keeps hold the whole file: give back what is free of it."""
+        while arena.released:
+            self.slots.release(arena.released.popleft())
+        if self.slots.leased:
+            arena.shrink(self.slots.coldest(0), 0)
+
+    def __del__(self, _getpid: Callable[[], int] = os.getpid) -> None:
+        if getattr(self, "owner_pid", None) == _getpid():
+            self.close()
+
+
+def _executor(plan: PoolPlan, arena: Arena | None) -> Executor:
+    if plan.kind == "inline":
+        return InlineExecutor(plan.spec)
+    if plan.kind == "thread":
+        return ThreadExecutor(plan.spec, bound=plan.bound)
+    assert arena is not None
+    return ProcessExecutor(plan.spec, plan.context, arena, bound=plan.bound, shipment=plan.shipment)

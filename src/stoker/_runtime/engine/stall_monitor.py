@@ -1,0 +1,106 @@
+"""A wait for one batch, watched: when it becomes an error (``timeout``) and when it is odd enough for a warning."""
+
+from __future__ import annotations
+
+import warnings
+from time import monotonic
+
+from stoker._runtime.executors.base import Executor, Sighting
+from stoker._runtime.executors.process.crash_report import state_of
+from stoker._runtime.protocol.status_page import NO_EPOCH
+from stoker._runtime.scheduler import policy
+from stoker._runtime.scheduler.scheduler import Scheduler
+from stoker._runtime.scheduler.ticket_text import place
+from stoker.errors import WorkerStalled, WorkerTimeout
+
+_SHOWN = 4
+
+
+class Vigil:
+    """One per call of ``next`` that has to wait, on the thread that iterates."""
+
+    def __init__(
+        self, executor: Executor, scheduler: Scheduler, epoch: int, name: str, timeout_s: float
+    ) -> None:
+        self._executor = executor
+        self._scheduler = scheduler
+        self._epoch = epoch
+        self._name = name
+        self._timeout_s = timeout_s
+        self._began = monotonic()
+        self._patience_s = 0.0
+        self.told = ""
+        """The last warning, in one line."""
+
+    def left_s(self) -> float | None:
+        """How long to wait before asking ``check`` again. Who makes batches himself has to keep the timeout himself."""
+        deadline = self._timeout_s if self._timeout_s > 0 else None
+        if not self._executor.eager:
+            return deadline
+        if not self._patience_s:
+            self._patience_s = policy.PATIENCE_S
+        deadline = self._patience_s if deadline is None else min(deadline, self._patience_s)
+        return max(0.001, self._began + deadline - monotonic())
+
+    def check(self) -> bool:
+        """Raise WorkerTimeout when it is time for that; warn, and return True, when the wait has become odd."""
+        waited_s = monotonic() - self._began
+        if self._timeout_s > 0 and waited_s >= self._timeout_s:
+            where = self._whereabouts() or "; no worker is at work"
+            raise WorkerTimeout(f"DataLoader timed out after {self._timeout_s} seconds{where}")
+        if not self._executor.eager or waited_s < self._patience_s:
+            return False
+        usual_ns = self._scheduler.median_ns()
+        if waited_s < (
+            patience_s := policy.patience_s(usual_ns)
+        ):  # known only now: a median is no matter of every wait
+            self._patience_s = patience_s
+            return False
+        usual = f"recent ones took {usual_ns / 1e9:.2g} s" if usual_ns else "none has arrived yet"
+        self._patience_s *= 2
+        whereabouts = self._whereabouts() or "; no worker is at work"
+        # Whoever hangs in an epoch that is over keeps nobody waiting: it is replaced.
+        self._executor.dismiss(self._epoch)
+        which = f"batch {self._scheduler.head} ({usual}) [stoker explain {WorkerStalled.code}]"
+        text = f"DataLoader {self._name!r} has waited {waited_s:.1f} s for {which}{whereabouts}"
+        self.told = "; ".join(line.strip() for line in text.splitlines()[:2])
+        warnings.warn(text, WorkerStalled, stacklevel=7)
+        return True
+
+    def _whereabouts(self) -> str:
+        """What the workers are on, by dataset index, with the stacks of those that matter."""
+        head = self._scheduler.head
+        seen = sorted(
+            self._executor.sightings(),
+            key=lambda each: (each.epoch != self._epoch, each.seq != head, -each.since_ns),
+        )
+        awaited = [each for each in seen if each.epoch == self._epoch and each.seq == head]
+        telling = awaited or seen[:1]
+        text = "".join(self._described(each, stack=each in telling) for each in seen[:_SHOWN])
+        if len(seen) > _SHOWN:
+            text += f"\n  and {len(seen) - _SHOWN} more workers are busy"
+        for worker, pid in self._executor.starting()[:_SHOWN]:
+            text += f"\n  worker {worker} (pid {pid}) has not started yet{self._stack(worker)}"
+        return text if awaited else text + self._hindered({each.pid for each in seen})
+
+    def _hindered(self, busy: set[int]) -> str:
+        """Workers on nothing that the system keeps from taking the awaited batch: stopped ones, say."""
+        pids = [handle.pid for handle in self._executor.workers if handle.pid and handle.pid not in busy]
+        states = ((pid, state_of(pid)) for pid in pids)
+        return "".join(f"\n  a worker (pid {pid}) takes no work: {state}" for pid, state in states if state)
+
+    def _described(self, seen: Sighting, *, stack: bool) -> str:
+        ticket = self._scheduler.ticket(seen.seq) if seen.epoch == self._epoch else None
+        where = (
+            "a batch nobody waits for any more"
+            if seen.epoch != NO_EPOCH
+            else "the order to let go of its caches"
+        )
+        if ticket is not None:
+            where = place(ticket, seen.row, collating=seen.collating)
+        who = f"worker {seen.worker} (pid {seen.pid})" if seen.pid else f"worker thread {seen.worker}"
+        text = f"\n  {who} has been on {where} for {seen.since_ns / 1e9:.1f} s"
+        return text + self._stack(seen.worker) if stack else text
+
+    def _stack(self, worker: int) -> str:
+        return "".join(f"\n    {line}" for line in self._executor.stack(worker))

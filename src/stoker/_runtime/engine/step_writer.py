@@ -1,0 +1,236 @@
+"""What the recorder of a loader has to know, and whom it may ask; without holding on to the loader."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import time
+import weakref
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import get_worker_info
+
+from stoker import options as opts
+from stoker._record.journal import sink_from_environment
+from stoker._record.recorder import Recorder
+from stoker._record.run_page import page
+from stoker._record.schema import Option, Slow
+from stoker._record.step_buffer import Tape, pack_row
+from stoker._record.worker_usage import Size
+from stoker._runtime.device.idle_meter import IdleMeter, idle_meter
+from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.scheduler import Scheduler
+from stoker._runtime.scheduler.types import Ticket
+
+_clock = time.monotonic_ns
+_TEXT = 200
+"""Characters that are kept of what users name things by."""
+
+_TORCHS = (
+    "num_workers", "batch_size", "pin_memory", "drop_last", "timeout", "persistent_workers", "in_order", "prefetch_epochs",
+)  # fmt: skip
+_DEFAULTS: dict[str, Any] = {
+    "num_workers": 0, "batch_size": 1, "pin_memory": False, "drop_last": False, "timeout": 0, "persistent_workers": False,
+    "in_order": True, "prefetch_epochs": False, "rng": "batch", "restarts": 2, "on_bad_sample": "raise", "split_batches": None,
+    "memory_budget": None, "threads_per_worker": 1,
+}  # fmt: skip
+_OURS = ("rng", "restarts", "on_bad_sample", "split_batches", "memory_budget", "threads_per_worker")
+
+
+def recorder_of(loader: Any, options: opts.Options, site: str | None) -> Recorder:
+    """For a loader that is iterated for the first time; ``attach`` makes it the loader's."""
+    given = isinstance(loader.record, str | os.PathLike)
+    return Recorder(
+        name=options.name,
+        engine="stoker",
+        executor=options.executor,
+        dataset=f"{type(loader.dataset).__module__}.{type(loader.dataset).__qualname__}",
+        site=site,
+        options=_options(loader, options),
+        sink=Path(loader.record) if given else _sink(),
+    )
+
+
+def quiet_recorder(name: str) -> Recorder:
+    """For who has to look at what a loader does that keeps no record."""
+    return Recorder(name=name, engine="stoker", executor="", dataset="", quiet=True)
+
+
+def attach(recorder: Recorder, loader: Any, ledger: Ledger) -> None:
+    """Let the two of them tell each other, without one keeping the other."""
+    reference = weakref.ref(loader)
+
+    def weights(*, sizes: bool) -> Iterable[Size]:
+        alive = reference()
+        pools = () if alive is None else alive._pools()
+        return [_size(each) for pool in pools for each in pool.executor.weights(sizes=sizes)]
+
+    recorder.sizes = partial(weights, sizes=True)
+    recorder.tallies = partial(weights, sizes=False)
+    recorder.counts = ledger.counts
+    ledger.tell = recorder.event
+    weakref.finalize(loader, recorder.release)
+
+
+def _sink() -> Path | None:
+    """Where the environment asks for it. Not in a worker: a loader inside a dataset is part of what the outer one waits for."""
+    return None if get_worker_info() is not None else sink_from_environment()
+
+
+def _size(weight: Any) -> Size:
+    growth = None
+    if weight.private_bytes is not None and weight.baseline_bytes is not None:
+        growth = max(0, weight.private_bytes - weight.baseline_bytes)
+    sizes = weight.pss_bytes, weight.private_bytes, growth
+    return Size(weight.worker, weight.pid, *sizes, weight.threads, weight.cpu_ns, weight.baseline_bytes)
+
+
+def _options(loader: Any, options: opts.Options) -> dict[str, Option]:
+    """Every option that matters for speed, and why it is what it is."""
+    found = {name: _option(loader, name) for name in (*_TORCHS, *_OURS)}
+    open_factor = isinstance(loader.prefetch_factor, opts.LeftOpen)
+    why = "left open: the window deepens where that helps" if open_factor else "given"
+    factor = loader.prefetch_factor
+    found["prefetch_factor"] = Option(None if factor is None else int(factor), why)
+    found["executor"] = Option(options.executor, options.reasons.get("executor", "given"))
+    found["num_workers"].why = options.reasons.get("num_workers", found["num_workers"].why)
+    sampler = type(loader.sampler).__name__
+    usual = sampler in ("SequentialSampler", "RandomSampler", "_InfiniteConstantSampler")
+    found["sampler"] = Option(sampler, "torch's, by shuffle and the dataset" if usual else "given")
+    collate = loader.collate_fn
+    name = getattr(collate, "__qualname__", type(collate).__name__)
+    found["collate_fn"] = Option(name, "default" if name.startswith("default_") else "given")
+    for name in _OURS:
+        found[name].why = options.reasons.get(name, found[name].why)
+    return found
+
+
+def _option(loader: Any, name: str) -> Option:
+    """A value that is the default may have been given all the same: nobody can tell."""
+    value = getattr(loader, name)
+    return Option(_plain(value), "default" if value == _DEFAULTS[name] else "given")
+
+
+def note_start(recorder: Recorder, context: Any, asked: Any, reason: str) -> None:
+    """How workers start is known when a pool is made; ``reason`` is why it is not as asked for, if it is not."""
+    if context is not None:
+        why = reason or ("given" if asked is not None else "the platform's default")
+        recorder.options["start_method"] = Option(context.get_start_method(), why)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str(value[:_TEXT])
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    return repr(value)[:_TEXT]
+
+
+class Pen:
+    """Writes one iteration's rows. On the thread that iterates; ``close`` is idempotent.
+
+    ``parent``: the consumer makes the batches itself. ``batched``: a ticket has several indices. ``rows``: how many a batch has
+    whose ticket does not say. ``lasting``: its workers stay.
+    """
+
+    def __init__(
+        self, recorder: Recorder, tape: Tape, scheduler: Scheduler, *, parent: bool, batched: bool, rows: int, lasting: bool,
+    ) -> None:  # fmt: skip
+        self._recorder = recorder
+        self._tape = tape
+        self._lasting = lasting
+        self.laps = 0
+        """Epochs that this iteration has gone through before (``prefetch_epochs``)."""
+        self._parent = parent
+        self._batched = batched
+        self._rows = rows
+        self.page = recorder.page or _NO_PAGE
+        """Its words tell others since when the consumer waits."""
+        self.idle: IdleMeter | None = recorder.idle if isinstance(recorder.idle, IdleMeter) else idle_meter()
+        """Looks whether the accelerator has work meanwhile; None: there is none."""
+        recorder.idle = self.idle
+        reference = weakref.ref(scheduler)
+        recorder.window = lambda: None if (alive := reference()) is None else alive.window
+
+    def write(
+        self, deliver: m.Deliver, asked_ns: int, got_ns: int, planned_ns: int, depth: int, nbytes: int
+    ) -> None:
+        """A batch is handed over, or its error is: now. No part of it is ``Lost``."""
+        ticket, results = deliver
+        epoch, seq, rows = ticket.epoch + self.laps, ticket.seq, ticket.rows or self._rows
+        tape, ready, count = self._tape, got_ns == asked_ns, len(results)
+        given_ns = _clock()
+        late = False
+        for result in results:
+            _, attempt, part, worker, _, _, receipt, spans = result[:8]  # type: ignore[misc]  # one look, not six
+            if self._parent:
+                worker = -1
+            pack_row(
+                tape.buffer, tape.end, asked_ns, got_ns, planned_ns, given_ns, epoch, seq, part, attempt, worker,
+                rows if count == 1 else (rows + part) // count, ready, depth, nbytes, receipt.nbytes, *spans,
+            )  # fmt: skip
+            if tape.wrote(given_ns):
+                late = True
+            if spans.slow_ns > self._recorder.slow_floor_ns:
+                self._note_slow(ticket, spans.slow_row, spans.slow_ns, worker)
+        if late:
+            tape.recorded(given_ns, _clock())
+
+    def failed(self, deliver: m.Deliver, asked_ns: int, *known: int) -> None:
+        """An error is handed over. What is to be said of a ticket whose worker died too often died with it."""
+        if any(type(result) is m.Lost for result in deliver.results):
+            self.gave_up(asked_ns, ended=False)
+        else:
+            self.write(deliver, asked_ns, *known)
+
+    def gave_up(self, asked_ns: int, *, ended: bool) -> None:
+        """No batch came of a wait: there are no more (``ended``), or workers looked for more in vain, or an exception came."""
+        self._recorder.stopped(asked_ns, _clock(), self._tape.given_ns, ended=ended)
+
+    def _note_slow(self, ticket: Ticket, row: int, ns: int, worker: int) -> None:
+        indices = ticket.indices if self._batched else [ticket.indices]
+        index = indices[row] if isinstance(indices, list | tuple) and 0 <= row < len(indices) else None
+        self._recorder.slow(Slow(_told(index), ns, worker, ticket.epoch + self.laps, ticket.seq, row))
+
+    def pinned(self, began_ns: int, ended_ns: int) -> None:
+        """The batch written last was then copied into pinned memory."""
+        self._tape.pinned(began_ns, ended_ns)
+
+    def close(self) -> None:
+        """The iteration is over."""
+        self._recorder.end(self._tape, lasting=self._lasting)
+
+
+def _told(index: Any) -> int | str | None:
+    """A dataset index as JSON can have it; the user's own kinds of index by their texts."""
+    if index is None:
+        return None
+    try:
+        if isinstance(index, str):
+            return str(index[:_TEXT])
+        number = operator.index(index)
+        return int(number) if abs(number) < 1 << 63 else repr(number)[:_TEXT]
+    except Exception:  # it is no number, or one of thousands of digits
+        with suppress(Exception):  # of the user's own code
+            return repr(index)[:_TEXT]
+    return type(index).__name__
+
+
+class _NoPage:
+    """Stands for a run page that could not be made."""
+
+    words: Any = [0] * page.WORDS
+
+
+_NO_PAGE = _NoPage()

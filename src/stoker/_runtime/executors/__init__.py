@@ -1,0 +1,1 @@
+"""Executors move tasks and results, and report life and death of workers. They decide nothing."""

@@ -1,0 +1,66 @@
+"""Carrying out a task in this process: shared by the inline and the thread executor."""
+
+from __future__ import annotations
+
+import time
+
+from stoker._runtime.executors.base import HEAP, Arrival, Start
+from stoker._runtime.protocol.worker_spec import Order
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.types import Receipt, Spans, Task
+from stoker._runtime.transport.batch_size import batch_bytes
+from stoker._runtime.worker.batch_maker import Maker
+from stoker._runtime.worker.cpu_meter import Meter
+from stoker._runtime.worker.stream import Abandoned, StreamEnded
+
+_clock = time.monotonic_ns
+
+
+def carry_out(
+    maker: Maker,
+    task: Task,
+    start: Start,
+    worker: int,
+    *,
+    weigh: bool = False,
+    meter: Meter | None = None,
+    dispatched_ns: int = 0,
+) -> Arrival:
+    """Make the batch of a whole ticket; the result or the exception is handed over as an object.
+
+    With ``weigh`` the receipt says about how large it is; that is for those who make batches ahead. ``meter`` is of this thread.
+    """
+    ticket = task.ticket
+    part = task.part
+    order = Order(
+        ticket.epoch, ticket.seq, ticket.position, task.attempt, part.number, part.count, part.start, part.stop,
+        ticket.rows, ticket.seed, start.pipe_seed, task.pull, ticket.indices, ticket.excluded, ticket.spares,
+    )  # fmt: skip
+    key = (ticket.seq, task.attempt, part.number)
+    began_ns = _clock()
+    if meter is not None and meter.slow:
+        meter.began(began_ns)
+    try:
+        batch = maker.make(order, None)
+    except StreamEnded as end:
+        return Arrival(ticket.epoch, m.SourceEnded(*key, worker, None, None, end.last_words))
+    except Abandoned:
+        return Arrival(ticket.epoch, m.Withdrawn(*key))
+    except BaseException as error:
+        # Ctrl-C too: a task whose outcome nobody hears of would be waited for without end.
+        receipt = Receipt(flags=HEAP, heap=error)
+        spans = _spans(maker, meter, dispatched_ns, began_ns, 0)
+        return Arrival(ticket.epoch, m.BatchFailed(*key, worker, None, None, receipt, spans))
+    collated_ns = _clock()
+    receipt = Receipt(flags=HEAP, heap=batch, nbytes=batch_bytes(batch) if weigh else 0)
+    spans = _spans(maker, meter, dispatched_ns, began_ns, collated_ns)
+    return Arrival(ticket.epoch, m.BatchReady(*key, worker, None, None, receipt, spans))
+
+
+def _spans(maker: Maker, meter: Meter | None, dispatched_ns: int, began_ns: int, collated_ns: int) -> Spans:
+    sent_ns = _clock()
+    if meter is None:
+        return Spans(dispatched_ns, began_ns, 0, 0, sent_ns)
+    reading = meter.ended(began_ns, sent_ns)
+    fetched_ns, slow_row, slow_ns = maker.measured(began_ns)
+    return Spans(dispatched_ns, began_ns, fetched_ns, collated_ns, sent_ns, *reading, slow_row, slow_ns)

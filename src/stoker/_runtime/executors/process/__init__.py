@@ -1,0 +1,1 @@
+"""Worker processes: started, fed, read from, and examined when they die."""

@@ -1,0 +1,160 @@
+"""Message channels between the parent and its workers, as plain descriptors.
+
+Plain descriptors and not socket objects: a forked child inherits the objects too, and an object collected there would close
+a number that by then may belong to somebody else. The parent's ends are private to it (see ``descriptors``).
+Where descriptors run out, making a channel raises StartRefused.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+
+from stoker._runtime.protocol import parent_descriptors
+from stoker._runtime.protocol.wire import MAX_TASK_BYTES, PARCEL_FDS
+
+
+class TaskChannel:
+    """Tasks from the parent to whichever worker reads first. Message boundaries are kept; sending never blocks.
+
+    What the kernel does not take stays in ``backlog``, in order, and is sent when there is room again.
+    """
+
+    def __init__(self) -> None:
+        parent, worker = _message_sockets("a task channel")
+        parent.setblocking(False)
+        worker.setblocking(True)
+        self.worker_fd = worker.detach()
+        self._parent_fd = parent.detach()
+        parent_descriptors.keep_private(self._parent_fd)
+        self.backlog: deque[bytes] = deque()
+
+    def send(self, message: bytes) -> None:
+        """Queue a message behind all earlier ones."""
+        if self.backlog:
+            self.backlog.append(message)
+            self.flush()
+            return
+        try:
+            os.write(self._parent_fd, message)
+        except OSError:  # full, or closed: the wait reports a dead worker, not we
+            self.backlog.append(message)
+
+    def flush(self) -> None:
+        """Send as much of the backlog as the kernel takes."""
+        while self.backlog:
+            try:
+                os.write(self._parent_fd, self.backlog[0])
+            except OSError:
+                return
+            self.backlog.popleft()
+
+    def take_back(self) -> list[bytes]:
+        """All messages that no worker has taken, oldest first."""
+        found: list[bytes] = []
+        reader = socket.socket(
+            fileno=self.worker_fd
+        )  # no duplicate: closing must work without a free descriptor
+        try:
+            # A default timeout set by the user would make this one wait, and every worker's end non-blocking.
+            reader.setblocking(True)
+            while True:
+                try:
+                    message = reader.recv(MAX_TASK_BYTES, socket.MSG_DONTWAIT)
+                except OSError:
+                    break
+                if not message:  # hung up: from here on there is only the end, again and again
+                    break
+                found.append(message)
+        finally:
+            reader.detach()
+        found += self.backlog
+        self.backlog.clear()
+        return found
+
+    def hang_up(self) -> None:
+        """Close the parent's end: workers read what is left and then the end. Idempotent."""
+        if self._parent_fd >= 0:
+            parent_descriptors.close_private(self._parent_fd)
+            self._parent_fd = -1
+
+    def close(self) -> None:
+        """Close both ends. Idempotent."""
+        self.hang_up()
+        if self.worker_fd >= 0:
+            os.close(self.worker_fd)
+            self.worker_fd = -1
+
+
+class ResultPipe:
+    """Fixed-size headers from all workers to the parent. A write below PIPE_BUF is whole or absent, so a kill cannot tear it."""
+
+    def __init__(self) -> None:
+        with parent_descriptors.may_run_out("the result pipe"):
+            self.read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self.read_fd, False)
+        parent_descriptors.keep_private(self.read_fd)
+
+    def read(self) -> bytes:
+        """What has arrived; empty when nothing has."""
+        try:
+            return os.read(self.read_fd, 1 << 16)
+        except BlockingIOError:
+            return b""
+
+    def close(self) -> None:
+        """Close both ends. Idempotent."""
+        if self.write_fd >= 0:
+            parent_descriptors.close_private(self.read_fd)
+            os.close(self.write_fd)
+            self.read_fd = self.write_fd = -1
+
+
+def lifeline() -> tuple[int, int]:
+    """(parent's end, worker's end) of a socket on which nothing is ever sent: its closing is the message."""
+    with parent_descriptors.may_run_out("a worker's lifeline"):
+        parent, worker = socket.socketpair()
+    parent_fd = parent.detach()
+    parent_descriptors.keep_private(parent_fd)
+    return parent_fd, worker.detach()
+
+
+def control() -> tuple[int, int]:
+    """(parent's end, template's end) of the channel on which a template says that it is ready and is asked for workers."""
+    parent, other = _message_sockets("a template's channel")
+    parent_fd = parent.detach()
+    parent_descriptors.keep_private(parent_fd)
+    return parent_fd, other.detach()
+
+
+def parcel(fds: Sequence[int]) -> int:
+    """A descriptor from which ``open_parcel`` takes these: multiprocessing passes at most 256 to a process."""
+    ours, theirs = _message_sockets("a parcel of descriptors")
+    with ours:
+        for at in range(0, len(fds), PARCEL_FDS):
+            socket.send_fds(ours, [b"!"], fds[at : at + PARCEL_FDS])
+    return theirs.detach()
+
+
+def note_sockets() -> tuple[socket.socket, int]:
+    """(parent's socket, workers' descriptor) for notes."""
+    parent, worker = _message_sockets("the channel for notes")
+    return _QuietSocket(fileno=parent.detach()), worker.detach()
+
+
+class _QuietSocket(socket.socket):
+    """Its pool closes it. Where both are collected in one cycle, as with a traceback that somebody kept, the order is anybody's:
+    a warning that it was left open would blame the user.
+    """
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _message_sockets(what: str) -> tuple[socket.socket, socket.socket]:
+    """A connected pair that keeps message boundaries."""
+    kind = socket.SOCK_SEQPACKET if hasattr(socket, "SOCK_SEQPACKET") else socket.SOCK_DGRAM
+    with parent_descriptors.may_run_out(what):
+        return socket.socketpair(socket.AF_UNIX, kind)

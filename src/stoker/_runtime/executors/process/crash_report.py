@@ -1,0 +1,211 @@
+"""What can be found out about a worker process that died or hangs: how it ended, why, and where its code stood."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from time import monotonic
+from typing import Any
+
+import psutil
+
+from stoker._host import cgroup_memory
+from stoker._runtime.executors.process.worker_handle import Member
+from stoker._runtime.protocol import stacks, status_page
+from stoker._runtime.worker.bad_samples import TOGETHER
+
+_ANSWER_S = 1.0
+"""How long a worker may take to write its stack. It does so in a signal handler: at once, unless it is stopped or in the kernel."""
+
+_SETTLED_S = 0.02
+
+_CAUSES = {
+    "SIGSEGV": "native code touched memory that is not its own: a decoder or an extension module, one that was "
+    "built for another version, say, or that does not survive fork (try multiprocessing_context='forkserver')",
+    "SIGBUS": "a memory-mapped file was shortened while in use, or the file system behind it is full",
+    "SIGABRT": "native code gave up on itself (a failed assertion, a damaged heap, an uncaught C++ exception); what it had to "
+    "say is on stderr",
+    "SIGFPE": "native code divided by zero",
+    "SIGILL": "native code used an instruction that this processor does not have: a library built for another one",
+    "SIGTERM": "somebody asked it to end: a job scheduler, a time limit, or code that cleans up processes",
+    "SIGXCPU": "the limit on processor time (RLIMIT_CPU) was reached",
+    "SIGSYS": "a sandbox (seccomp) forbids a system call that the dataset makes",
+    "SIGXFSZ": "the limit on the size of files (RLIMIT_FSIZE) was reached",
+}
+
+
+class OomJudge:
+    """Tells an OOM kill from other kills, by the kernel's counters. Owner: one executor, on the thread that iterates."""
+
+    def __init__(self) -> None:
+        self._before = cgroup_memory.oom_kills()
+        self._judged = 0
+
+    def verdict(self, last_bytes: int, peak_bytes: int) -> str:
+        """The likely cause of a SIGKILL. Several workers may be killed before the first is seen: each kill explains one death.
+
+        The kernel counts every kill in the victim's cgroup too, so the machine's counter, in which those of strangers are,
+        decides only where the cgroup's cannot be read.
+        """
+        now, before = cgroup_memory.oom_kills(), self._before
+        size = _sizes(last_bytes, peak_bytes)
+        elsewhere = now.machine - before.machine - self._judged
+        told = now.cgroup is not None and before.cgroup is not None
+        here = (now.cgroup or 0) - (before.cgroup or 0) - self._judged if told else elsewhere
+        if here > 0:
+            self._judged += 1
+            return (
+                f"out of memory: the kernel's OOM killer struck{_limits(told)}{size}. Use fewer workers, a smaller "
+                "prefetch_factor or memory_budget, or keep the dataset in arrays instead of Python objects"
+            )
+        strangers = " in this cgroup, though elsewhere on this machine" if elsewhere > 0 else ""
+        return (
+            f"somebody sent it SIGKILL (a job scheduler, another program, a person): the kernel counts no OOM kill{strangers}"
+            f"{size}. If memory was short, a supervisor in user space (systemd-oomd, earlyoom, the container's host) may have "
+            "done it"
+        )
+
+
+def inquire(
+    worker: int, member: Member, judge: OomJudge, page: status_page.StatusPage
+) -> tuple[str, bool, int, str, bool]:
+    """What is known of a worker's end: (epitaph, whether it had started, the row it was fetching, details, collating)."""
+    process = member.process
+    peak_bytes = reap(process)
+    row = page.row(worker)
+    at = row[status_page.ROW] if row[status_page.PHASE] == status_page.WORKING else status_page.NO_ROW
+    if row[status_page.AT_ONCE] > 1:
+        at = TOGETHER  # any of them may have done it
+    cause = cause_of(process, judge, row[status_page.RESIDENT_BYTES], peak_bytes)
+    last_words = stacks.last_words(stacks.read(page.fd, worker))
+    collating = row[status_page.PHASE] == status_page.COLLATING
+    return epitaph(process), member.started, at, details(cause, last_words), collating
+
+
+def cause_of(process: Any, judge: OomJudge, last_bytes: int, peak_bytes: int) -> str:
+    """The likely cause of a process's end, for people."""
+    code = process.exitcode
+    if code is None:
+        return "its exit status was collected by other code of this program"
+    if _status_lost(process):
+        return "its exit status is lost: the process that started it (fork server or template) is gone"
+    if code >= 0:
+        return "code of the dataset (or a library it uses) ended the process: sys.exit, os._exit, or an error in C code"
+    name = _signal_name(-code)
+    if name == "SIGKILL":
+        return judge.verdict(last_bytes, peak_bytes)
+    return _CAUSES.get(name, "")
+
+
+def epitaph(process: Any) -> str:
+    """How a process ended, in torch's words."""
+    code = process.exitcode
+    if code is not None and code < 0:
+        name = _signal_name(-code)
+        described = (signal.strsignal(-code) or name).split(":")[0]
+        return f"DataLoader worker (pid {process.pid}) is killed by signal: {described} ({name})."
+    said = "" if _status_lost(process) else f" with exit code {code}"
+    return f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly{said}"
+
+
+def code_of(told: str) -> str:
+    """The code of the page about a death, by what was said of it: ``epitaph`` and ``details``, or why a start was refused."""
+    if "OOM killer struck" in told:
+        return "STK603"
+    if "could not be started" in told or "the system refused" in told:
+        return "STK809"
+    return "STK802" if "exited unexpectedly" in told else "STK801"
+
+
+def _status_lost(process: Any) -> bool:
+    """multiprocessing says 255 for a process whose fork server has ended before it."""
+    return process.exitcode == 255 and getattr(process._popen, "method", "") == "forkserver"
+
+
+def details(cause: str, last_words: list[str]) -> str:
+    """The lines below the epitaph."""
+    text = f"\n  likely cause: {cause}" if cause else ""
+    if last_words:
+        text += "\n  its Python stack:" + "".join(f"\n    {line}" for line in last_words)
+    return text
+
+
+def reap(process: Any) -> int:
+    """Collect the exit status of a process that has ended; the most memory it ever had, 0 where that is not known.
+
+    multiprocessing would collect the status without the figure.
+    """
+    popen = process._popen
+    peak_bytes = 0
+    if popen is not None and popen.method in ("fork", "spawn") and popen.returncode is None:
+        with contextlib.suppress(ChildProcessError):
+            pid, status, usage = os.wait4(popen.pid, os.WNOHANG)
+            if pid == popen.pid:
+                popen.returncode = os.waitstatus_to_exitcode(status)
+                peak_bytes = usage.ru_maxrss * 1024
+    process.join(1.0)
+    return peak_bytes
+
+
+def stack_of(pidfd: int, status_fd: int, worker: int) -> list[str]:
+    """The Python stack of a living worker that is armed for it; empty when it does not answer."""
+    before = stacks.read(status_fd, worker)
+    if not stacks.has_room(before):
+        return []
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, stacks.SIGNAL)
+    deadline = monotonic() + _ANSWER_S
+    text = before
+    while monotonic() < deadline:
+        # The dump has no end mark: it is whole when nothing was added for a while. The wait ends early if the worker dies.
+        died, _, _ = select.select([pidfd], [], [], _SETTLED_S)
+        longer = stacks.read(status_fd, worker)
+        if (longer == text and longer != before) or died:
+            break
+        text = longer
+    return stacks.shortened(text[len(before) :])
+
+
+def state_of(pid: int) -> str:
+    """What the kernel says a process is doing, where that explains why it does not answer."""
+    try:
+        state = psutil.Process(pid).status()
+    except psutil.Error:
+        return ""
+    if state in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
+        return f"it is stopped (kill -CONT {pid} lets it go on)"
+    if state == psutil.STATUS_DISK_SLEEP:
+        return "it waits in the kernel for a disk or a network file system"
+    return ""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _limits(in_cgroup: bool) -> str:
+    if not in_cgroup:
+        available = cgroup_memory.available_bytes()
+        return "" if available is None else f" (the machine has {_gib(available)} available now)"
+    facts = cgroup_memory.cgroup_memory()
+    if facts.limit_bytes is None:
+        return " in this cgroup"
+    used = "" if facts.used_bytes is None else f", {_gib(facts.used_bytes)} in use now"
+    return f" in this cgroup (limit {_gib(facts.limit_bytes)}{used})"
+
+
+def _sizes(last_bytes: int, peak_bytes: int) -> str:
+    if peak_bytes:
+        return f"; the worker had {_gib(peak_bytes)} at most"
+    return f"; the worker last had {_gib(last_bytes)}" if last_bytes else ""
+
+
+def _gib(nbytes: int) -> str:
+    if nbytes >= 1 << 29:
+        return f"{nbytes / 2**30:.1f} GiB"
+    return f"{nbytes / 2**20:.0f} MiB"

@@ -1,0 +1,507 @@
+"""Worker processes over shared memory.
+
+    parent ── tasks (message socket, one for all or one per bound worker) ──► workers
+    parent ◄── result headers (one pipe, atomic writes) ───────────────────── workers
+    parent ◄── notes (log records, warnings, prints) ───────────────────────── workers
+    parent ──  lifeline per worker; a pidfd per worker tells of its death
+
+One epoll covers results, notes and deaths. No lock and no queue that a killed process could leave held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from stoker._pickling.spec_pickle import Shipment
+from stoker._runtime.executors.base import HEAP, Arrival, Sighting, Start, Weight
+from stoker._runtime.executors.process import crash_report, launcher, worker_memory
+from stoker._runtime.executors.process.channels import ResultPipe, TaskChannel, lifeline, note_sockets
+from stoker._runtime.executors.process.spawner import Nursery
+from stoker._runtime.executors.process.worker_handle import Member
+from stoker._runtime.protocol import log_forwarding, parent_descriptors, stacks, status_page, wire
+from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.types import Receipt, SlotRef, Spans, Task
+from stoker._runtime.transport.arena import Arena
+from stoker._runtime.worker import main, process_setup
+from stoker._runtime.worker.batch_maker import note_indices
+
+GRACE_S = 1.0
+"""How long busy workers may take to finish their current sample when the pool closes."""
+
+_JOIN_S = 1.0
+_clock = time.monotonic_ns
+_READY = int(wire.ResultKind.READY)
+_RESULTS = (_READY, int(wire.ResultKind.FAILED))
+
+
+class ProcessExecutor:
+    """Processes that pull tasks as they become idle, or take them from channels of their own when ``bound``."""
+
+    shared_memory = True
+    eager = True
+
+    def __init__(
+        self, spec: WorkerSpec, context: Any, arena: Arena, *, bound: bool, shipment: Shipment | None = None
+    ) -> None:
+        if not hasattr(select, "epoll"):
+            raise RuntimeError(
+                f"worker processes of stoker need Linux, and this is {sys.platform}: use executor='thread' or num_workers=0"
+            )
+        self._judge = crash_report.OomJudge()
+        self._spec = spec
+        self._context = context
+        self._arena = arena
+        self._bound = bound
+        self._owner_pid = os.getpid()
+        self._shared: TaskChannel | None = None
+        self._own: dict[int, TaskChannel] = {}
+        with contextlib.ExitStack() as undo:  # descriptors may run out at any of these
+            if not bound:
+                self._shared = TaskChannel()
+                undo.callback(self._shared.close)
+            self._results = ResultPipe()
+            undo.callback(self._results.close)
+            self._note_socket, self._note_fd = note_sockets()
+            undo.callback(os.close, self._note_fd)
+            undo.callback(self._note_socket.close)
+            with parent_descriptors.may_run_out("a pool"):
+                self._status = status_page.StatusPage.create()
+                undo.callback(self._status.close)
+                self._poll = select.epoll()
+            undo.pop_all()
+        self._notes = log_forwarding.NoteReader(self._note_socket)
+        self._control = self._status.control
+        self._poll.register(self._results.read_fd, select.EPOLLIN)
+        self._poll.register(self._note_socket.fileno(), select.EPOLLIN)
+        self._members: dict[int, Member] = {}
+        self._by_pidfd: dict[int, int] = {}
+        self._all: dict[int, Any] = {}
+        self._known: set[int] = set()
+        self._lost_at_start: list[int] = []
+        self._refused: list[Arrival] = []
+        self._nursery = Nursery(context, spec, shipment)
+        self._start = Start(0, 0)
+        self._resumes: dict[int, Resume] = {}
+        self._trims = 0
+        self._weighing = worker_memory.Weighing()
+        self.torn = False
+        self._closed = False
+
+    @property
+    def workers(self) -> Sequence[Any]:
+        return [self._all[worker] for worker in sorted(self._all)]
+
+    def begin(self, start: Start) -> None:
+        self._start = start
+        self._resumes.clear()
+        if start.revision:
+            self._control[status_page.REVISION] = start.revision
+        self._control[status_page.EPOCH] = start.epoch
+        self._control[status_page.TRIM] = 0
+        self._control[status_page.RUN] = start.run or self._control[status_page.RUN]
+
+    def agree(self, layout: int) -> None:
+        self._control[status_page.LAYOUT] = layout
+
+    def spawn(self, worker: int) -> None:
+        if worker > status_page.MAX_WORKERS - 1:
+            raise ValueError(f"num_workers may be at most {status_page.MAX_WORKERS}")
+        fork = self._context.get_start_method() == "fork"
+        late = worker in self._known or worker >= self._spec.num_workers
+        if fork:
+            process_setup.native_pools(len(sys.modules))
+        self._status.clear(worker)
+        stacks.forget(self._status.fd, worker)
+        channel = self._channel(worker)
+        ours, theirs = lifeline()
+        boot = main.Boot(
+            worker=worker,
+            task_fd=channel.worker_fd,
+            result_fd=self._results.write_fd,
+            lifeline_fd=theirs,
+            note_fd=self._note_fd,
+            arena_fd=self._arena.fd,
+            status_fd=self._status.fd,
+            stride=self._arena.stride,
+            reserve=self._arena.reserve,
+            base_seed=self._start.seed,
+            levels=log_forwarding.logger_levels(),
+            spec=self._spec if fork else None,
+            resume=self._resumes.get(worker),
+            revision=self._control[status_page.REVISION] if fork else 0,
+            restore=self._start.restore if fork and late else None,
+        )
+        try:
+            process = self._nursery.start(boot)
+        except BaseException:
+            parent_descriptors.close_private(ours)
+            raise
+        finally:
+            os.close(theirs)
+        self._all[worker] = process
+        self._known.add(worker)
+        try:
+            member = Member(process, ours, launcher.watch(process))
+        except BaseException:
+            parent_descriptors.close_private(ours)  # ends the process: nobody could tell when it dies
+            process.join(_JOIN_S)
+            raise
+        self._members[worker] = member
+        if member.pidfd < 0:
+            self._lost_at_start.append(worker)
+        else:
+            parent_descriptors.keep_private(member.pidfd)
+            self._by_pidfd[member.pidfd] = worker
+            self._poll.register(member.pidfd, select.EPOLLIN)
+
+    def submit(self, task: Task) -> None:
+        ticket, part, slot, scratch = task.ticket, task.part, task.slot, task.scratch
+        assert slot is not None
+        if self._control[status_page.NOTES]:
+            # A consumer slower than its workers never waits, and wants to see their notes all the same.
+            self._control[status_page.NOTES] = 0
+            self._notes.drain()
+        indices: Any = ticket.indices
+        if part.count > 1:
+            indices = indices[part.start : part.stop]
+        sifted = bool(ticket.excluded or ticket.spares)
+        try:
+            payload = pickle.dumps((indices, ticket.excluded, ticket.spares) if sifted else indices, 5)
+        except Exception as error:  # the batch fails in its turn, as it would in a worker
+            note_indices(error, indices)
+            receipt = Receipt(flags=HEAP, heap=error)
+            failed = m.BatchFailed(ticket.seq, task.attempt, part.number, -1, slot, scratch, receipt, Spans())
+            self._refused.append(Arrival(ticket.epoch, failed))
+            return
+        self._arena.prepare(slot.index)
+        flags = wire.INLINE | wire.SIFTED if sifted else wire.INLINE
+        if len(payload) > wire.INLINE_BYTES:
+            flags &= ~wire.INLINE
+            self._arena.put(scratch.index if scratch is not None else slot.index, payload)
+        if scratch is None:
+            scratch_index, scratch_generation = wire.NO_SLOT, 0
+        else:
+            scratch_index, scratch_generation = scratch
+            self._arena.prepare(scratch_index)
+        start = self._start
+        header = wire.pack_task(
+            wire.VERSION, 1, flags, ticket.epoch, ticket.seq, ticket.position, task.attempt, part.number, part.count,
+            part.start, part.stop, ticket.rows, slot.index, slot.generation, scratch_index, scratch_generation,
+            ticket.seed, start.pipe_seed, task.pull, len(payload), _clock(),
+        )  # fmt: skip
+        message = header + payload if flags & wire.INLINE else header
+        channel = self._channel(task.worker)
+        if task.attempt and self._shared is not None:
+            # A repeated task is the oldest as a rule, and the one the consumer waits for: it goes to its place in the line.
+            waiting = [*channel.take_back(), message]
+            for each in sorted(waiting, key=_place):
+                channel.send(each)
+        else:
+            channel.send(message)
+
+    def wait(self, timeout_s: float | None) -> list[Arrival]:
+        self.torn = True
+        data = self._results.read()
+        if data:
+            return self._arrivals(data)
+        if self._refused:
+            refused, self._refused = self._refused, []
+            return refused
+        if self._lost_at_start:
+            return self._lost(self._lost_at_start.pop())
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            for channel in self._channels():
+                channel.flush()
+            left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
+            self.torn = False
+            found = self._poll.poll(left)
+            if not found:
+                return []
+            self.torn = True
+            arrivals = self._collect(found)
+            if arrivals:
+                return arrivals
+
+    def withdraw(self) -> list[Arrival]:
+        back: list[Arrival] = []
+        for channel in self._channels():
+            for message in channel.take_back():
+                task = wire.TaskHeader._make(wire.unpack_task(message))
+                if task.kind == wire.TaskKind.MAKE:
+                    back.append(Arrival(task.epoch, m.Withdrawn(task.seq, task.attempt, task.part)))
+                elif not self._closed:
+                    channel.send(message)
+        return back
+
+    def sightings(self) -> list[Sighting]:
+        seen = []
+        for worker in self._members:
+            row = self._status.row(worker)
+            phase = row[status_page.PHASE]
+            if phase != status_page.IDLE:
+                pid, epoch, seq, _, part, place = row[status_page.PID : status_page.ROW + 1].tolist()
+                collating = phase == status_page.COLLATING
+                since_ns = _clock() - row[status_page.SINCE_NS]
+                seen.append(Sighting(worker, pid, epoch, seq, part, place, since_ns, collating))
+        return seen
+
+    def stack(self, worker: int) -> list[str]:
+        member = self._members.get(worker)
+        if member is None or member.pidfd < 0:
+            return []
+        pid = member.process.pid
+        row = self._status.row(worker)
+        if row[status_page.PID] != pid:
+            return ["(it is still starting)"]
+        if not row[status_page.ARMED]:
+            return []
+        frames = crash_report.stack_of(member.pidfd, self._status.fd, worker)
+        return frames or [f"(no stack: {crash_report.state_of(pid) or 'it does not answer'})"]
+
+    def dismiss(self, epoch: int) -> None:
+        for worker, member in self._members.items():
+            row = self._status.row(worker)
+            if (
+                row[status_page.PHASE] != status_page.IDLE
+                and row[status_page.W_EPOCH] != epoch
+                and member.pidfd >= 0
+            ):
+                member.leaving = True
+                member.send_signal(signal.SIGKILL)
+
+    def starting(self) -> list[tuple[int, int]]:
+        return [
+            (worker, member.process.pid) for worker, member in self._members.items() if not member.started
+        ]
+
+    def remember(self, worker: int, resume: Resume) -> None:
+        if resume.epoch == self._start.epoch:
+            self._resumes[worker] = resume
+
+    take_up = remember  # before a worker starts it is the same
+
+    def trim(self) -> list[Arrival]:
+        self._trims += 1
+        self._weighing.forget()
+        worker_memory.order_trim(
+            self._status, self._trims, [self._channel(worker) for worker in self._members]
+        )
+        return self._arrivals(self._results.read())
+
+    def weights(self, *, sizes: bool = True) -> list[Weight]:
+        return self._weighing.weigh(self._status, dict(self._members), sizes=sizes)
+
+    def retire(self, worker: int | None) -> None:
+        leave = wire.pack_task(wire.VERSION, wire.TaskKind.LEAVE, *(0,) * (len(wire.TaskHeader._fields) - 2))
+        self._channel(worker).send(leave)
+
+    def close(self) -> None:
+        if self._closed or os.getpid() != self._owner_pid:
+            return
+        self._closed = True
+        self._control[
+            status_page.EPOCH
+        ] = -1  # who is in the middle of a batch stops after its current sample
+        self.withdraw()
+        for channel in self._channels():
+            channel.hang_up()
+        try:
+            self._end_processes()
+        except BaseException:  # somebody is impatient: no more patience with workers either
+            self._kill_all()
+            raise
+        finally:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        self._notes.drain()
+        for channel in self._channels():
+            channel.close()
+        self._results.close()
+        self._note_socket.close()
+        os.close(self._note_fd)
+        self._control.release()
+        self._status.close()
+        self._poll.close()
+        self._nursery.close()
+
+    # Inside
+
+    def _channel(self, worker: int | None) -> TaskChannel:
+        """The channel that leads to a worker; it may be older than the worker."""
+        if self._shared is not None:
+            return self._shared
+        assert worker is not None
+        channel = self._own.get(worker)
+        if channel is None:
+            channel = self._own[worker] = TaskChannel()
+        return channel
+
+    def _channels(self) -> Sequence[TaskChannel]:
+        return [self._shared] if self._shared is not None else list(self._own.values())
+
+    def _collect(self, found: list[tuple[int, int]]) -> list[Arrival]:
+        arrivals: list[Arrival] = []
+        dead: list[int] = []
+        for fd, _ in found:
+            if fd == self._results.read_fd:
+                arrivals += self._arrivals(self._results.read())
+            elif fd in self._by_pidfd:
+                dead.append(self._by_pidfd[fd])
+            else:
+                self._notes.drain()
+        for worker in dead:
+            arrivals += self._lost(worker)
+        return arrivals
+
+    def _arrivals(self, data: bytes) -> list[Arrival]:
+        arrivals = []
+        for fields in wire.unpack_results(data):
+            kind = fields[1]
+            if kind in _RESULTS:
+                (_, _, flags, worker, epoch, seq, attempt, part, slot, slot_generation, scratch, scratch_generation,
+                 root_offset, root_bytes, nbytes, shared_bytes, *spans) = fields  # fmt: skip
+                event = (m.BatchReady if kind == _READY else m.BatchFailed)(
+                    seq, attempt, part, worker,
+                    SlotRef(slot, slot_generation),
+                    None if scratch == wire.NO_SLOT else SlotRef(scratch, scratch_generation),
+                    Receipt(root_offset, root_bytes, nbytes, 0, None, shared_bytes),
+                    Spans(*spans),
+                )  # fmt: skip
+                if flags:
+                    arrivals += _kept(flags, worker, slot, scratch)
+                arrivals.append(Arrival(epoch, event))
+            else:
+                header = wire.ResultHeader._make(fields)
+                arrivals += _kept(header.flags, header.worker, header.slot, header.scratch)
+                arrivals += self._rare(header)
+        return arrivals
+
+    def _rare(self, header: wire.ResultHeader) -> list[Arrival]:
+        """Messages that come seldom: start, end of a stream, skipped work, slots let go, leaving."""
+        key = (header.seq, header.attempt, header.part)
+        if header.kind == wire.ResultKind.UP:
+            if header.worker in self._members:
+                self._members[header.worker].started = True
+            return [Arrival(-1, m.WorkerUp(header.worker))]
+        if header.kind == wire.ResultKind.ENDED:
+            slot = SlotRef(header.slot, header.slot_generation)
+            words: Any = None  # a later epoch's slot may be another's
+            if header.nbytes and header.epoch == self._start.epoch:
+                words = self._arena.copy_out(slot, header.nbytes).load(header.root_offset, header.root_bytes)
+            return [Arrival(header.epoch, m.SourceEnded(*key, header.worker, slot, None, words))]
+        if header.kind == wire.ResultKind.SKIPPED:
+            return [Arrival(header.epoch, m.Withdrawn(*key))]
+        if header.kind == wire.ResultKind.UNHELD:
+            return [Arrival(-1, m.Unheld(header.slot, header.worker))]
+        if header.kind == wire.ResultKind.LEAVING and header.worker in self._members:
+            member = self._members[header.worker]
+            member.leaving = member.left = True
+        return []
+
+    def _lost(self, worker: int) -> list[Arrival]:
+        """A worker is gone: first all of its messages, then what the living are working on, then the loss."""
+        member = self._members[worker]
+        arrivals: list[Arrival] = []
+        while data := self._results.read():
+            arrivals += self._arrivals(
+                data
+            )  # among them may be its last words: that it has started, or leaves
+        del self._members[worker]
+        self._forget(member)
+        queued: set[tuple[int, int, int]] = set()
+        if self._shared is not None:
+            messages = self._shared.take_back()
+            for message in messages:
+                task = wire.TaskHeader._make(wire.unpack_task(message))
+                if task.kind == wire.TaskKind.MAKE and task.epoch == self._start.epoch:
+                    queued.add((task.seq, task.attempt, task.part))
+                self._shared.send(message)
+        else:
+            self._own[worker].take_back()  # all of its tasks are issued again, in order, by the scheduler
+        for living in self._members:
+            claim = self._status.claim(living)
+            if claim is not None:
+                arrivals.append(Arrival(claim[0], m.Claimed(living, *claim[1:])))
+        claim = self._status.claim(worker)
+        claimed = claim[1:] if claim is not None and claim[0] == self._start.epoch else None
+        loss = m.WorkerLost(
+            worker,
+            claimed,
+            frozenset(queued),
+            member.leaving,
+            *crash_report.inquire(worker, member, self._judge, self._status),
+            left=member.left,
+        )
+        arrivals.append(Arrival(-1, loss))
+        if member.leaving:
+            self._all.pop(worker, None)
+        if member.left:
+            self._status.clear(worker)  # tools that look on see who is there
+        return arrivals
+
+    def _forget(self, member: Member) -> None:
+        if member.pidfd >= 0:
+            self._poll.unregister(member.pidfd)
+            del self._by_pidfd[member.pidfd]
+            parent_descriptors.close_private(member.pidfd)
+            member.pidfd = -1
+        parent_descriptors.close_private(member.lifeline_fd)
+
+    def _end_processes(self) -> None:
+        """One deadline for all: let them finish a sample, then end them. They hold nothing that could be left broken."""
+        self._await_ends(GRACE_S)
+        for how, patience_s in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 1.0)):
+            for member in self._members.values():
+                member.send_signal(how)
+            self._await_ends(patience_s)
+        self._collect_statuses()
+
+    def _kill_all(self) -> None:
+        for member in self._members.values():
+            member.send_signal(signal.SIGKILL)
+        self._collect_statuses()
+
+    def _collect_statuses(self) -> None:
+        """They have ended; whoever started them tells how, unless it is stopped itself. One deadline for all."""
+        deadline = time.monotonic() + _JOIN_S
+        for member in self._members.values():
+            member.process.join(max(0.001, deadline - time.monotonic()))
+            self._forget(member)
+        self._members.clear()
+
+    def _await_ends(self, patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
+        while self._by_pidfd:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            for fd, _ in self._poll.poll(left):
+                if fd in self._by_pidfd:
+                    self._forget(self._members[self._by_pidfd[fd]])
+                elif fd == self._results.read_fd:
+                    self._results.read()
+                else:
+                    self._notes.drain()
+
+
+def _kept(flags: int, worker: int, slot: int, scratch: int) -> list[Arrival]:
+    """Slots that the worker's user code still refers to."""
+    held = ((wire.HELD_SLOT, slot), (wire.HELD_SCRATCH, scratch))
+    return [Arrival(-1, m.Held(index, worker)) for bit, index in held if flags & bit]
+
+
+def _place(message: bytes) -> tuple[int, int, int]:
+    """Where a task stands in the line."""
+    task = wire.TaskHeader._make(wire.unpack_task(message))
+    return task.epoch, task.seq, task.part

@@ -1,0 +1,351 @@
+"""Starts worker processes under fork, spawn and forkserver.
+
+fork and spawn use no path of the file system. The fork server of multiprocessing listens on a socket below the temporary
+directory; where that cannot work (too long a path, a directory that vanished), it gets a private directory elsewhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import gc
+import multiprocessing.util
+import os
+import resource
+import select
+import shutil
+import signal
+import stat
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import forkserver, popen_fork, process, resource_tracker, spawn
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from stoker._runtime.protocol import parent_descriptors
+from stoker.errors import StartRefused
+
+_PRELOAD = ["stoker._runtime.worker.preload"]
+_SOCKET_PATH_BYTES = 107
+"""What the kernel takes as the path of a socket, without the closing zero."""
+
+_REFUSALS = (errno.ENOMEM, errno.EAGAIN, *parent_descriptors.SPENT)
+_patching = threading.Lock()
+_started: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def start(
+    ctx: Any, target: Callable[[Any], None], boot: Any, *, popen: Callable[[Any], Any] | None = None
+) -> Any:
+    """A started ``Process`` of this context that runs ``target(boot)``. Raises StartRefused when the system has no room for it.
+
+    ``popen`` stands in for the context's own way to a process. Called by the nursery, on the thread that iterates.
+    """
+    child = ctx.Process(target=target, args=(boot,), daemon=True)
+    method = ctx.get_start_method()
+    if method == "fork" and hasattr(os, "pidfd_open"):
+        child._Popen = functools.partial(_Forked, lifeline_fd=boot.lifeline_fd)
+    elif popen is not None:
+        child._Popen = popen
+    with _refusals(method):
+        if method != "fork":
+            parent_descriptors.ensure_spare(
+                10
+            )  # multiprocessing leaks pipe ends when it runs out between them
+        with _daemons_may_have_children(), _main_stays_out(method):
+            if method == "forkserver":
+                if popen is None:
+                    _ready_server()
+                child.start()
+            else:
+                with _interrupts_held_back():
+                    child.start()
+    _started.add(child)
+    return child
+
+
+def watch(child: Any) -> int:
+    """A descriptor that becomes readable when the process ends; -1 when it has ended already. The caller closes it."""
+    if isinstance(child._popen, _Forked):
+        return child._popen.hand_over()
+    if not hasattr(os, "pidfd_open"):
+        return os.dup(child.sentinel)
+    try:
+        return os.pidfd_open(child.pid)
+    except ProcessLookupError:
+        return -1
+
+
+class _Forked(popen_fork.Popen):
+    """multiprocessing's handle of a forked process, without its two pipes.
+
+    The worker learns of its parent's end from the lifeline, the parent of the worker's from a pidfd. It also leaves nothing
+    open when the fork is refused.
+    """
+
+    def __init__(self, child: Any, lifeline_fd: int) -> None:
+        self._lifeline_fd = lifeline_fd
+        self._watched = False
+        super().__init__(child)
+
+    def _launch(self, child: Any) -> None:
+        parent_descriptors.ensure_spare(1)  # for the pidfd: without it nobody could tell when the worker dies
+        code = 1
+        self.pid = os.fork()
+        if self.pid == 0:
+            gc.freeze()  # before anything else runs here: a collection would touch, and so copy, the parent's objects
+            try:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+                code = child._bootstrap(parent_sentinel=self._lifeline_fd)
+            finally:
+                os._exit(code)
+        try:
+            self.sentinel = os.pidfd_open(self.pid)
+        except OSError:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            raise
+        self.finalizer = multiprocessing.util.Finalize(self, _close, (self.sentinel,))
+
+    def hand_over(self) -> int:
+        """The pidfd, from now on the caller's to close."""
+        if self.finalizer is not None:
+            self.finalizer.cancel()
+            self.finalizer = None
+        return self.sentinel
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """As multiprocessing's, with a descriptor of its own: who watches closes theirs when the process has ended."""
+        if timeout is None or timeout <= 0 or self.poll() is not None:
+            return super().wait(timeout)
+        try:
+            fd = os.pidfd_open(self.pid)
+        except OSError:  # somebody else has waited for it, or no descriptor is free
+            return self.poll()
+        try:
+            ended = select.poll()
+            ended.register(fd, select.POLLIN)
+            ended.poll(timeout * 1000)
+        finally:
+            os.close(fd)
+        return self.poll()
+
+
+def _close(fd: int) -> None:
+    os.close(fd)
+
+
+def _ready_server() -> None:
+    """Prepare multiprocessing's fork server, unless it runs: torch imported once, and a place where its socket can be."""
+    server: Any = forkserver._forkserver
+    with server._lock:
+        if _serves_us(server):
+            return
+        if server._preload_modules == ["__main__"]:  # the user has not chosen
+            server.set_forkserver_preload(list(_PRELOAD))
+        _find_place()
+        ours = server._preload_modules == _PRELOAD
+    if ours:  # others do not let the signal through again
+        with _interrupts_held_back():
+            server.ensure_running()
+
+
+def _serves_us(server: Any) -> bool:
+    """Whether the server runs and is ours. One inherited through a fork is not; multiprocessing would fail to wait for it."""
+    if server._forkserver_pid is None:
+        return False
+    try:
+        ended, _ = os.waitpid(server._forkserver_pid, os.WNOHANG)
+    except ChildProcessError:
+        ended = server._forkserver_pid
+    if not ended:
+        if os.path.exists(server._forkserver_address):
+            return True
+        os.kill(
+            server._forkserver_pid, signal.SIGKILL
+        )  # a cleaner took its socket: nobody can reach it any more
+        os.waitpid(server._forkserver_pid, 0)
+    os.close(server._forkserver_alive_fd)
+    server._forkserver_address = server._forkserver_alive_fd = server._forkserver_pid = None
+    return False
+
+
+def _find_place() -> None:
+    """See to it that multiprocessing's temporary directory can hold the server's socket.
+
+    Never a socket without a path: anybody on the machine could connect to that, and what arrives there is unpickled.
+    """
+    config: Any = process.current_process()._config  # type: ignore[attr-defined]
+    held = config.get("tempdir")
+    if held is not None and _is_ours(held) and _has_room(held, ""):
+        return
+    bases = [_default_base(), os.environ.get("XDG_RUNTIME_DIR"), "/tmp", "/var/tmp", "/dev/shm"]
+    tried = [base for base in bases if base]
+    for base in tried:
+        if not _has_room(base, "/stoker-12345678"):
+            continue
+        try:
+            place = tempfile.mkdtemp(prefix="stoker-", dir=base)
+        except OSError:
+            continue
+        multiprocessing.util.Finalize(None, _remove_place, args=(place,), exitpriority=-100)
+        config["tempdir"] = place
+        return
+    raise StartRefused(
+        errno.ENOENT,
+        f"the fork server needs a directory for its socket, writable and with a short path ({_SOCKET_PATH_BYTES} bytes for "
+        f"all of it); none of these will do: {', '.join(tried)}. Ways out: set TMPDIR to such a directory, or use "
+        "multiprocessing_context='spawn' or executor='thread'",
+    )
+
+
+def _default_base() -> str | None:
+    try:
+        return tempfile.gettempdir()
+    except OSError:
+        return None
+
+
+def _has_room(base: str, below: str) -> bool:
+    return len(os.fsencode(base)) + len(f"{below}/listener-12345678") <= _SOCKET_PATH_BYTES
+
+
+def _is_ours(folder: str) -> bool:
+    """Whether this directory exists, is ours and nobody else may enter it."""
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def _remove_place(place: str, rmtree: Callable[..., Any] = shutil.rmtree) -> None:
+    rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _refusals(method: str) -> Iterator[None]:
+    """Turn what the system says when it has no room for a worker into an error with the numbers and the ways out."""
+    try:
+        yield
+    except (OSError, EOFError) as error:
+        number = getattr(error, "errno", None)
+        # What goes wrong in the fork server reaches us as a connection that ends.
+        server = method == "forkserver" and isinstance(error, EOFError | ConnectionError)
+        if isinstance(error, StartRefused) or not (server or number in _REFUSALS):
+            raise
+        if server:
+            number, why = number or errno.EPIPE, "the fork server ended while it was asked for a worker"
+            found = f"{_memory()}. {_processes()}. Ways out: fewer workers, executor='thread'"
+        else:
+            why = os.strerror(number or 0)
+            found = _circumstances(number, method)
+        text = f"a worker process ({method}) could not be started: {why}. {found}"
+        raise StartRefused(number, text) from error
+
+
+def _circumstances(number: int | None, method: str) -> str:
+    if number == errno.ENOMEM:
+        other = ", multiprocessing_context='forkserver' or 'spawn' (they do not copy this process)"
+        return f"{_memory()}. Ways out: fewer workers, executor='thread'{other if method == 'fork' else ''}"
+    if number == errno.EAGAIN:
+        return f"{_processes()}. Ways out: fewer workers, executor='thread', or a higher limit (ulimit -u)"
+    return parent_descriptors.census()
+
+
+def _memory() -> str:
+    mib = 1 << 20
+    own = psutil.Process().memory_info().rss // mib
+    free = psutil.virtual_memory().available // mib
+    mode = _read("/proc/sys/vm/overcommit_memory") or "unknown"
+    strict = " (strict: a fork must be able to copy all of this process)" if mode == "2" else ""
+    return f"This process has {own} MiB resident, {free} MiB are available, vm.overcommit_memory is {mode}{strict}"
+
+
+def _processes() -> str:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    limit, most = ("unlimited" if value < 0 else value for value in (soft, hard))
+    text = f"This user may have {limit} processes and threads (hard limit {most})"
+    for line in _read("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "pids"):
+            group = f"/sys/fs/cgroup{'/pids' if controllers else ''}{path.rstrip('/')}"
+            if most := _read(f"{group}/pids.max"):
+                text += f", its control group {most}, of which {_read(f'{group}/pids.current')} are there"
+    return text
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+@contextmanager
+def _daemons_may_have_children() -> Iterator[None]:
+    """multiprocessing forbids it because orphans would be left; our workers end with their parent (lifeline)."""
+    config: Any = process.current_process()._config  # type: ignore[attr-defined]
+    daemon = config.pop("daemon", None)
+    try:
+        yield
+    finally:
+        if daemon is not None:
+            config["daemon"] = daemon
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C reaches a worker from its first moment on, and would print a traceback before the worker can ignore it.
+
+    So it is born with the signal blocked, also over exec. The parent gets a signal of that time when the worker is started.
+    """
+    resource_tracker.ensure_running()  # it unblocks the signal when it has to start its process
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _main_stays_out(method: str) -> Iterator[None]:
+    """Keep a spawned worker from importing the training script: all it needs travels by value.
+
+    The import is what breaks scripts without a ``__main__`` guard, notebooks and code read from stdin.
+    """
+    if method == "fork":
+        yield
+        return
+    module: Any = spawn
+    with _patching:
+        original = module.get_preparation_data
+
+        def without_main(name: str) -> dict[str, Any]:
+            data: dict[str, Any] = original(name)
+            data.pop("init_main_from_name", None)
+            data.pop("init_main_from_path", None)
+            return data
+
+        module.get_preparation_data = without_main
+        try:
+            yield
+        finally:
+            module.get_preparation_data = original
+
+
+def _disown() -> None:
+    """In a forked child: the workers are the parent's. multiprocessing would end them, by their pids, when the child exits."""
+    children: Any = process._children  # type: ignore[attr-defined]
+    children.difference_update(_started)
+    _started.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown)

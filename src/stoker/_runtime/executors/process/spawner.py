@@ -1,0 +1,288 @@
+"""Where the workers of a pool come from: forked, or under spawn and forkserver forked from a template that has the dataset ready.
+
+A template (``worker.template``) is built with the first worker and serves all later ones. Where there is none, because it is
+unfit, or gone, or there is only one worker, each worker unpacks the shipment for itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import logging
+import os
+import select
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from multiprocessing import context as mp_context
+from multiprocessing import forkserver, popen_forkserver, reduction, spawn, util
+from types import FunctionType, ModuleType
+from typing import Any
+
+from stoker._pickling.spec_pickle import Shipment
+from stoker._runtime.executors.process import channels, launcher
+from stoker._runtime.protocol import parent_descriptors, wire
+from stoker._runtime.protocol.spec_fds import Cargo
+from stoker._runtime.protocol.worker_spec import WorkerSpec
+from stoker._runtime.worker import entry, main, template
+
+WORTHWHILE_BYTES = 1 << 20
+"""A pickle of this size takes 10 ms to unpack and some 5 MiB of every worker; a template takes 20 to 30 ms to start."""
+
+WORTHWHILE_IMPORTS = 50
+"""The same for modules that come with the dataset."""
+
+_IN_SERVER = {
+    *sys.stdlib_module_names,
+    "__main__",
+    "cloudpickle",
+    "numpy",
+    "psutil",
+    "stoker",
+    "threadpoolctl",
+    "torch",
+}
+
+PATIENCE_S = 60.0
+"""How long a template may take to be ready, beside the time that the size of the dataset explains."""
+
+_FORK_S = 10.0
+"""How long it may take to fork, which takes milliseconds: only one that is stopped or starved keeps us waiting."""
+
+_UNPACKED_BYTES_PER_S = 2 << 20
+"""Unpacking is ten times faster than this, or slow for a reason that waiting does not cure."""
+
+_FAREWELL_S = 1.0
+_log = logging.getLogger("stoker")
+
+_KILLED_S = 10.0
+"""For the end of one whose lifeline was cut: the kernel's time, not its own."""
+
+
+class Nursery:
+    """Starts workers and owns what they start from. Used on the thread that iterates."""
+
+    def __init__(self, context: Any, spec: WorkerSpec, shipment: Shipment | None) -> None:
+        self._context = context
+        self._spec = spec
+        self._shipment = shipment
+        self._template: _Template | None = None
+        self._due = spec.num_workers
+        self._spawns = context.get_start_method() == "spawn"
+        self._wanted = spec.num_workers > 1 and hasattr(os, "pidfd_open")
+
+    def start(self, boot: main.Boot) -> Any:
+        """A started process that runs this boot. Raises StartRefused when the system has no room for it."""
+        if boot.spec is not None:
+            return launcher.start(self._context, entry.run, boot)
+        if self._wanted:
+            self._wanted = False
+            if self._spawns or _is_worthwhile(self._packed()):
+                self._build(boot)
+        if self._template is not None:
+            try:
+                return self._template.start(boot)
+            except _Gone as why:
+                self._drop(logging.WARNING, str(why))
+        with self._cargo() as cargo:
+            boot.cargo = cargo
+            process = launcher.start(self._context, entry.run, boot)
+        self._due -= 1
+        if self._due <= 0:
+            self._packed().load()  # while they start: that takes longer
+        return process
+
+    def close(self) -> None:
+        """End the template and let go of the shipment. Its workers have ended before. Idempotent."""
+        try:
+            if self._template is not None:
+                self._template.close()
+                self._template = None
+        finally:
+            if self._shipment is not None:
+                self._shipment.close()
+
+    def _build(self, boot: main.Boot) -> None:
+        with self._cargo() as cargo:
+            self._template = _Template(self._context)
+            self._template.launch(boot, cargo)
+        self._packed().load()
+        patience_s = PATIENCE_S + self._packed().root_bytes / _UNPACKED_BYTES_PER_S
+        try:
+            unfit = self._template.await_ready(patience_s)
+        except _Gone as why:
+            self._drop(logging.WARNING, str(why))
+        else:
+            if unfit:
+                self._drop(logging.INFO, unfit)
+
+    def _drop(self, level: int, why: str) -> None:
+        assert self._template is not None
+        self._template.close()
+        self._template = None
+        _log.log(level, "each worker unpickles the dataset for itself, not one process for all: %s", why)
+
+    def _packed(self) -> Shipment:
+        if self._shipment is None:
+            with parent_descriptors.may_run_out("the packed dataset"):
+                self._shipment = Shipment(self._spec, later=True)
+        return self._shipment
+
+    @contextmanager
+    def _cargo(self) -> Iterator[Cargo]:
+        """The shipment, for one process to be started now."""
+        shipment = self._packed()
+        fds = shipment.fds
+        parcel_fd = channels.parcel(fds) if len(fds) > wire.PARCEL_FDS else -1
+        try:
+            yield Cargo(shipment.fd, fds, parcel_fd)
+        finally:
+            if parcel_fd >= 0:
+                os.close(parcel_fd)
+
+
+def _is_worthwhile(shipment: Shipment) -> bool:
+    """Whether unpacking once for all workers saves more than a template costs."""
+    return shipment.root_bytes >= WORTHWHILE_BYTES or _imports(shipment.modules) >= WORTHWHILE_IMPORTS
+
+
+def _imports(names: Iterable[str]) -> int:
+    """About how many modules come with these that the fork server does not have: those of the packages they are in or use."""
+    packages: set[str] = set()
+    for name in names:
+        if _package(name) in _IN_SERVER:
+            continue
+        packages.add(_package(name))
+        for value in list(vars(sys.modules[name]).values()) if name in sys.modules else ():
+            if isinstance(value, ModuleType):
+                packages.add(_package(value.__name__))
+            elif isinstance(value, type | FunctionType):
+                packages.add(_package(str(value.__module__)))
+    packages -= _IN_SERVER
+    return sum(_package(name) in packages for name in list(sys.modules)) if packages else 0
+
+
+def _package(name: str) -> str:
+    return name.partition(".")[0]
+
+
+class _Gone(Exception):
+    """The template does not answer any more; says why, for people."""
+
+
+class _Template:
+    """The parent's side of a template: it dies when this is closed, or with the parent."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._process: Any = None
+        self._control_fd = self._lifeline_fd = -1
+
+    def launch(self, boot: main.Boot, cargo: Cargo) -> None:
+        """Start it, with the channels for notes of this worker's pool."""
+        self._control_fd, control_fd = channels.control()
+        lifeline_fd = -1
+        try:
+            self._lifeline_fd, lifeline_fd = channels.lifeline()
+            begin = template.TemplateBoot(
+                control_fd, lifeline_fd, boot.note_fd, boot.status_fd, boot.levels, cargo
+            )
+            self._process = launcher.start(self._context, template.run, begin)
+        finally:
+            for fd in (control_fd, lifeline_fd):
+                if fd >= 0:
+                    os.close(fd)
+
+    def await_ready(self, patience_s: float) -> str:
+        """Wait for its verdict on itself: why workers must not be forked from it, empty when they may."""
+        self._await(self._control_fd, patience_s)
+        message = os.read(self._control_fd, 1 << 16)
+        if not message:
+            self._process.join(_FAREWELL_S)
+            raise _Gone(f"the process that did so ended, exit code {self._process.exitcode}")
+        return "" if message == template.READY else message.decode(errors="replace")
+
+    def start(self, boot: main.Boot) -> Any:
+        """A worker forked from it."""
+        popen = functools.partial(_Popen, origin=self)
+        return launcher.start(self._context, entry.run, boot, popen=popen)
+
+    def fork(self, fds: list[int], data: memoryview) -> tuple[int, int, int]:
+        """(pid, where its exit status comes from, what it knows its parent by) of a worker that was sent ``data``."""
+        status_fd, child_status_fd = os.pipe()
+        child_data_fd, data_fd = os.pipe()
+        try:
+            try:
+                with socket.socket(fileno=os.dup(self._control_fd)) as control:
+                    control.setblocking(True)  # whatever default timeout the user has set for sockets
+                    socket.send_fds(control, [b"+"], [child_data_fd, child_status_fd, *fds])
+            finally:
+                os.close(child_data_fd)
+                os.close(child_status_fd)
+            self._await(status_fd, _FORK_S)
+            pid = forkserver.read_signed(status_fd)
+            if pid < 0:
+                raise OSError(-pid, os.strerror(-pid))
+            with open(data_fd, "wb", closefd=False) as pipe:
+                pipe.write(data)
+        except BaseException as error:
+            os.close(status_fd)
+            os.close(data_fd)
+            if isinstance(error, EOFError | ConnectionError):
+                raise _Gone("the process that did so has ended") from error
+            raise
+        return pid, status_fd, data_fd
+
+    def close(self) -> None:
+        """Ask it to leave, and end it when it does not. Idempotent."""
+        parent_descriptors.close_private(self._control_fd)
+        try:
+            if self._process is not None:
+                self._process.join(_FAREWELL_S)
+        finally:
+            parent_descriptors.close_private(self._lifeline_fd)
+        if self._process is not None and self._process.is_alive():
+            self._process.kill()  # one that is still importing has not tied itself to the lifeline
+            self._process.join(_KILLED_S)
+        self._process = None
+
+    def _await(self, fd: int, patience_s: float) -> None:
+        ready = select.poll()
+        ready.register(fd, select.POLLIN)
+        if not ready.poll(patience_s * 1000):
+            raise _Gone(f"the process that should do so gave no answer for {patience_s:.0f} s")
+
+
+class _Popen(popen_forkserver.Popen):
+    """multiprocessing's handle of a process that a fork server started, for one that a template started."""
+
+    def __init__(self, child: Any, origin: _Template) -> None:
+        self._origin: _Template | None = origin
+        self._fds: list[int]
+        super().__init__(child)
+
+    def _launch(self, child: Any) -> None:
+        del child._Popen  # this way to start is ours, not a part of the process that travels
+        buffer = io.BytesIO()
+        mp_context.set_spawning_popen(self)
+        try:
+            reduction.dump(_preparation(child._name), buffer)
+            reduction.dump(child, buffer)
+        finally:
+            mp_context.set_spawning_popen(None)
+        assert self._origin is not None
+        self.pid, self.sentinel, parent_fd = self._origin.fork(self._fds, buffer.getbuffer())
+        self._origin = None
+        self.finalizer = util.Finalize(self, _close_both, (parent_fd, self.sentinel))
+
+
+def _close_both(*fds: int) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _preparation(name: str) -> dict[str, Any]:
+    """What a new process is to set first. Folder and paths it has from the template, where the dataset may have changed them."""
+    data: dict[str, Any] = spawn.get_preparation_data(name)
+    return {key: value for key, value in data.items() if key not in ("dir", "sys_path")}

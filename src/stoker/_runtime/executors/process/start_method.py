@@ -1,0 +1,157 @@
+"""Libraries whose thread pools die in a fork, and the start method that is chosen because of them.
+
+A fork copies one thread. A pool whose other threads are gone looks whole in the child and never answers: the first batch does
+not come. A worker of the fork server starts without such pools, if the dataset can travel there.
+
+A library is listed when a forked child that uses it was seen to hang or to be refused, or when its authors say so. Those whose
+pools survive (BLAS, OpenMP and OpenCV with one thread per worker) are not: ``docs/start-methods.md`` has the reasons.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from stoker._host import memory_available
+from stoker._pickling.spec_pickle import Shipment
+from stoker._runtime.protocol.worker_spec import WorkerSpec
+from stoker.errors import UnsendableError
+
+_TASKS = Path("/proc/self/task")
+_log = logging.getLogger("stoker")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """How threads of a pool are recognised: by how the kernel's name for them begins (15 characters at most), or by Python's."""
+
+    native: tuple[str, ...] = ()
+    python: tuple[str, ...] = ()
+
+    def seen(self, native: Collection[str], python: Collection[str]) -> bool:
+        """Whether one of these names is the name of such a thread."""
+        return any(name.startswith(self.native) for name in native) or not set(self.python).isdisjoint(python)
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """A module with a pool that does not survive a fork. ``pool`` says in messages what the pool is."""
+
+    module: str
+    pool: str
+    evidence: Evidence
+
+
+HAZARDS: tuple[Hazard, ...] = (
+    Hazard("polars", "compute pool", Evidence(native=("polars-",))),
+    # s3fs, gcsfs and every other asynchronous file system run on this one thread.
+    Hazard("fsspec", "event loop of s3fs, gcsfs and the like", Evidence(python=("fsspecIO",))),
+    # The codec's own threads have no name. zarr's loop tells that arrays have been read or written here.
+    Hazard("zarrs", "codec pool", Evidence(python=("zarr_io",))),
+    Hazard("lance", "tokio runtime", Evidence(native=("lance_backgroun", "lance-cpu"))),
+    Hazard("lancedb", "event loop", Evidence(python=("LanceDBBackgroundEventLoop",))),
+    # Best effort: FFmpeg names the threads of a decoder that works frame by frame, not those that share out slices.
+    Hazard("av", "decoder threads of an open container", Evidence(native=("av:",))),
+)
+
+
+class Choice(NamedTuple):
+    """A multiprocessing context, the hazards that were met, and what to tell the user about it ("" when there is nothing)."""
+
+    context: Any
+    hazards: tuple[Hazard, ...] = ()
+    reason: str = ""
+    shipment: Shipment | None = None
+    """What was packed to see whether it can travel: the caller's, to send or to close."""
+
+
+def live_hazards() -> tuple[Hazard, ...]:
+    """The listed hazards whose threads live in this process now. About free when none of the modules is loaded."""
+    loaded = [hazard for hazard in HAZARDS if hazard.module in sys.modules]
+    if not loaded:
+        return ()
+    native = _native_threads()
+    python = {thread.name for thread in threading.enumerate()}
+    return tuple(hazard for hazard in loaded if hazard.evidence.seen(native, python))
+
+
+def choose(context: Any, spec: WorkerSpec, *, name: str) -> Choice:
+    """The context to start workers with. Called once per pool, on the thread that iterates.
+
+    What the user gave is never changed. Otherwise it is the platform's default, unless that is fork, a hazard is live and
+    ``spec`` can travel to a fork server. ``name`` is what messages call the loader.
+    """
+    if context is not None:
+        return Choice(context)
+    context = torch.multiprocessing.get_context()
+    if context.get_start_method() != "fork":
+        return Choice(context)
+    hazards = live_hazards()
+    if not hazards:
+        return Choice(context)
+    try:
+        # Under fork the dataset costs nothing more; a copy that nobody asked for must not be what ends the run.
+        shipment = Shipment(spec, limit_bytes=(memory_available.room_bytes() or 0) // 2)
+    except (UnsendableError, OSError, MemoryError) as error:
+        return Choice(context, hazards, _stays(name, hazards, error))
+    server = torch.multiprocessing.get_context("forkserver")
+    return Choice(server, hazards, _moves(name, hazards), shipment)
+
+
+def tell_once(choice: Choice, loader: Any) -> None:
+    """Log what there is to tell, once per loader and set of hazards.
+
+    The loader remembers, not this module: pools that are built anew for every epoch are the same news.
+    """
+    if choice.reason:
+        told: frozenset[str] = getattr(loader, "_hazards_told", frozenset())
+        news = frozenset(hazard.module for hazard in choice.hazards)
+        if not news <= told:
+            loader._hazards_told = told | news
+            _log.warning("%s (stoker explain STK303)", choice.reason)
+
+
+def _native_threads() -> set[str]:
+    """The kernel's names of this process's threads. Empty where there is no /proc."""
+    names = set()
+    try:
+        threads = os.listdir(_TASKS)
+    except OSError:
+        return set()
+    for thread in threads:
+        try:
+            names.add((_TASKS / thread / "comm").read_text(errors="replace").rstrip("\n"))
+        except OSError:  # it has ended since
+            continue
+    return names
+
+
+def _described(hazards: tuple[Hazard, ...]) -> str:
+    return " and ".join(f"{hazard.module} ({hazard.pool})" for hazard in hazards)
+
+
+def _moves(name: str, hazards: tuple[Hazard, ...]) -> str:
+    return (
+        f"{name}: workers are started by a clean fork server, not by fork. Threads of {_described(hazards)} live in this "
+        "process; they do not survive a fork, and a forked worker that needs them would wait for ever. What workers will not "
+        "see: module state set at run time (changed globals, patches, registered plug-ins). Pass "
+        "multiprocessing_context='forkserver' to confirm this, or 'fork' if workers do not use the library: either silences "
+        "this line."
+    )
+
+
+def _stays(name: str, hazards: tuple[Hazard, ...], error: BaseException) -> str:
+    return (
+        f"{name}: threads of {_described(hazards)} live in this process and do not survive the fork that starts the workers: "
+        f"a worker that needs them waits for ever. They cannot be started by a clean fork server instead: {error} "
+        "A worker that hangs will be reported with its Python stack. Pass multiprocessing_context='fork' if workers do not "
+        "use the library: that silences this line."
+    )

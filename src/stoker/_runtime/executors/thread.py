@@ -1,0 +1,311 @@
+"""Worker threads: no copies, no processes; right for I/O and for code that releases the GIL.
+
+The dataset is shared by all threads, not copied. Global generators belong to the trainer's threads too and are left alone, but
+for OpenCV's, of which every thread has its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from stoker._host.code_location import is_stoker
+from stoker._runtime.executors.base import HEAP, Arrival, Sighting, Start, Weight
+from stoker._runtime.executors.in_process import carry_out
+from stoker._runtime.protocol.status_page import (
+    COLLATING,
+    EPOCH,
+    IDLE,
+    INDEX,
+    MAX_WORKERS,
+    NO_INDEX,
+    NO_ROW,
+    PART,
+    PHASE,
+    PID,
+    ROW,
+    RUN,
+    SEQ,
+    SINCE_NS,
+    W_EPOCH,
+    WORDS,
+    WORKING,
+    StatusPage,
+)
+from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.types import Receipt, Spans, Task
+from stoker._runtime.worker import collation, context, trim
+from stoker._runtime.worker.batch_maker import Maker, Watch
+from stoker._runtime.worker.cpu_meter import Meter
+from stoker.errors import coded
+
+CLOSE_S = 1.5
+
+
+class ThreadHandle:
+    """A worker thread under the names that a process has."""
+
+    pid: int | None = None
+    exitcode: int | None = None
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+
+    @property
+    def ident(self) -> int | None:
+        """What the interpreter calls this thread."""
+        return self._thread.ident
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._thread.join(timeout)
+
+    def terminate(self) -> None:
+        """A thread cannot be ended from outside; it leaves after its current sample."""
+
+
+class ThreadExecutor:
+    """Threads that pull from one queue, or each from its own when tasks are bound to workers."""
+
+    shared_memory = False
+    eager = True
+    torn = False
+
+    def __init__(self, spec: WorkerSpec, *, bound: bool) -> None:
+        collation.install()
+        self._spec = spec
+        self._bound = bound
+        self._shared: SimpleQueue[tuple[Task, int] | None] = SimpleQueue()
+        self._own: dict[int, SimpleQueue[tuple[Task, int] | None]] = {}
+        self._arrivals: SimpleQueue[Arrival] = SimpleQueue()
+        self._handles: dict[int, ThreadHandle] = {}
+        self._start = Start(0, 0)
+        self._epoch = [0] * WORDS
+        self._status = _page() if spec.metered else None
+        self._pages: dict[int, Any] = {}
+        self._at_work: dict[int, tuple[Task, int]] = {}
+        self._resumes: dict[int, Resume] = {}
+        self._closed = False
+
+    @property
+    def workers(self) -> Sequence[Any]:
+        return [self._handles[worker] for worker in sorted(self._handles)]
+
+    def begin(self, start: Start) -> None:
+        self._start = start
+        self._epoch[EPOCH] = start.epoch
+        if self._status is not None:
+            self._status.control[EPOCH] = start.epoch
+            self._status.control[RUN] = start.run
+
+    def agree(self, layout: int) -> None:
+        return None
+
+    def spawn(self, worker: int) -> None:
+        queue = self._queue(worker)
+        on_page = self._status is not None and worker < MAX_WORKERS
+        self._pages[worker] = self._status.row(worker) if self._status and on_page else [0] * WORDS
+        thread = threading.Thread(
+            target=self._run, args=(worker, queue), name=f"stoker-worker-{worker}", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system's limit, in Python's words
+            raise OSError(errno.EAGAIN, f"worker thread {worker} cannot start: {error}") from error
+        self._handles[worker] = ThreadHandle(thread)
+
+    def submit(self, task: Task) -> None:
+        self._queue(task.worker).put((task, time.monotonic_ns()))
+
+    def wait(self, timeout_s: float | None) -> list[Arrival]:
+        try:
+            first = self._arrivals.get(timeout=timeout_s) if timeout_s != 0 else self._arrivals.get_nowait()
+        except Empty:
+            return []
+        found = [first]
+        while True:
+            try:
+                found.append(self._arrivals.get_nowait())
+            except Empty:
+                break
+        for _, event in found:
+            if type(event) is m.WorkerLost:  # its thread has nothing left to do but to end
+                self._handles.pop(event.worker).join()
+        return found
+
+    def withdraw(self) -> list[Arrival]:
+        back: list[Arrival] = []
+        told_to_leave = 0
+        for queue in (self._shared, *self._own.values()):
+            while True:
+                try:
+                    found = queue.get_nowait()
+                except Empty:
+                    break
+                if found is None:
+                    told_to_leave += 1
+                else:
+                    task = found[0]
+                    key = (task.ticket.seq, task.attempt, task.part.number)
+                    back.append(Arrival(task.ticket.epoch, m.Withdrawn(*key)))
+        if not self._closed and not self._bound:
+            for _ in range(told_to_leave):
+                self._shared.put(None)
+        return back
+
+    def sightings(self) -> list[Sighting]:
+        now_ns = time.monotonic_ns()
+        seen = []
+        for worker, (task, since_ns) in list(self._at_work.items()):
+            ticket, page = task.ticket, self._pages[worker]
+            place = (ticket.epoch, ticket.seq, task.part.number, page[ROW], now_ns - since_ns)
+            seen.append(Sighting(worker, 0, *place, page[PHASE] == COLLATING))
+        return seen
+
+    def stack(self, worker: int) -> list[str]:
+        handle = self._handles.get(worker)
+        frame = sys._current_frames().get(handle.ident or -1) if handle is not None else None
+        if frame is None:
+            return ["(its thread has ended)"]
+        users: list[str] = []
+        for each in reversed(traceback.extract_stack(frame)):
+            if users and is_stoker(each.filename):  # from here on down it is always the same
+                break
+            users.append(f'File "{each.filename}", line {each.lineno} in {each.name}')
+        return users
+
+    def dismiss(self, epoch: int) -> None:
+        return None
+
+    def starting(self) -> list[tuple[int, int]]:
+        return []
+
+    def remember(self, worker: int, resume: Resume) -> None:
+        return None
+
+    def take_up(self, worker: int, resume: Resume) -> None:
+        self._resumes[worker] = resume
+
+    def trim(self) -> list[Arrival]:
+        if not self._at_work:  # a sample of an abandoned epoch may still be in the making
+            trim.let_go(self._spec.dataset)
+        return self.wait(0)
+
+    def weights(self, *, sizes: bool = True) -> list[Weight]:
+        return []
+
+    def retire(self, worker: int | None) -> None:
+        self._queue(worker).put(None)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._epoch[EPOCH] = -1
+        self.withdraw()
+        for worker in self._handles:
+            self._queue(worker).put(None)
+        deadline = time.monotonic() + CLOSE_S
+        for handle in self._handles.values():
+            handle.join(max(0.0, deadline - time.monotonic()))
+        if self._status is not None:
+            for worker, page in self._pages.items():
+                thread = self._handles.get(worker)
+                if isinstance(page, memoryview) and (thread is None or not thread.is_alive()):
+                    page.release()  # frames of an exception that somebody keeps may refer to it
+            self._status.close()
+
+    def _queue(self, worker: int | None) -> SimpleQueue[tuple[Task, int] | None]:
+        if not self._bound or worker is None:
+            return self._shared
+        return self._own.setdefault(worker, SimpleQueue())
+
+    def _run(self, worker: int, queue: SimpleQueue[tuple[Task, int] | None]) -> None:
+        spec = self._spec
+        failed: BaseException | None = None
+        maker: Maker | None = None
+        try:
+            count = max(spec.num_workers, worker + 1)  # as in a process
+            context.set_thread_info(worker, count, self._start.seed + worker, spec.dataset)
+            resume = self._resumes.pop(worker, None)
+            maker = Maker(spec, worker, shared=True, keeps_state=True, resume=resume)
+            maker.watch = Watch(self._pages[worker], self._epoch)
+            if spec.worker_init_fn is not None:
+                try:
+                    spec.worker_init_fn(worker)
+                except Exception as error:
+                    coded(error, "STK810")
+                    raise
+        except BaseException as error:
+            failed = error
+        page = self._pages[worker]
+        page[PID] = threading.get_native_id()  # what the system's accounts know it by
+        meter = Meter(page) if spec.metered else None
+        while True:
+            found = queue.get()
+            if found is None or self._closed:
+                break
+            task, dispatched_ns = found
+            if task.ticket.epoch != self._start.epoch:
+                key = (task.ticket.seq, task.attempt, task.part.number)
+                self._arrivals.put(Arrival(task.ticket.epoch, m.Withdrawn(*key)))
+            elif failed is not None or maker is None:
+                self._arrivals.put(self._refuse(task, worker, failed))
+                # Not the same object again: it carries the frames of whoever caught it, and would keep the iterator alive.
+                failed = (
+                    RuntimeError(f"this worker could not start: {failed!r}") if failed is not None else None
+                )
+            else:
+                self._arrivals.put(self._carry_out(maker, task, worker, meter, dispatched_ns))
+            del task, found
+        if meter is not None:
+            meter.close()
+        page[PID] = 0
+        if not self._closed:
+            self._arrivals.put(Arrival(-1, m.WorkerLost(worker, expected=True, left=True)))
+
+    def _carry_out(
+        self, maker: Maker, task: Task, worker: int, meter: Meter | None, dispatched_ns: int
+    ) -> Arrival:
+        page, ticket, now_ns = self._pages[worker], task.ticket, time.monotonic_ns()
+        page[ROW], page[INDEX] = NO_ROW, NO_INDEX
+        page[W_EPOCH], page[SEQ], page[PART], page[SINCE_NS] = (
+            ticket.epoch,
+            ticket.seq,
+            task.part.number,
+            now_ns,
+        )
+        page[PHASE] = WORKING
+        self._at_work[worker] = (task, now_ns)
+        try:
+            return carry_out(
+                maker, task, self._start, worker, weigh=True, meter=meter, dispatched_ns=dispatched_ns
+            )
+        except BaseException as error:  # SystemExit, say: for the consumer to see, as without workers; a dead thread tells nobody
+            return self._refuse(task, worker, error)
+        finally:
+            page[PHASE] = IDLE
+            del self._at_work[worker]
+
+    @staticmethod
+    def _refuse(task: Task, worker: int, error: BaseException | None) -> Arrival:
+        key = (task.ticket.seq, task.attempt, task.part.number)
+        receipt = Receipt(flags=HEAP, heap=error)
+        return Arrival(task.ticket.epoch, m.BatchFailed(*key, worker, None, None, receipt, Spans()))
+
+
+def _page() -> StatusPage | None:
+    """For tools that look on: what each thread is on. Nothing else reads it, so one that cannot be had is done without."""
+    with suppress(OSError):
+        return StatusPage.create()
+    return None

@@ -1,0 +1,1 @@
+"""The sampler's side: which samples are made, in which order."""

@@ -1,0 +1,46 @@
+"""A shipment on its way to one process: its descriptors travel beside the pickled boot, the data stays where it is."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from multiprocessing import reduction
+from typing import Any
+
+from stoker._pickling import spec_pickle
+from stoker._runtime.protocol import wire
+
+
+@dataclass(slots=True)
+class Cargo:
+    """The descriptors of a shipment, in the numbers of the process that holds this object."""
+
+    fd: int
+    fds: list[int]
+    parcel_fd: int = -1
+    """Where the shipped descriptors are taken from when they are too many to be passed one by one."""
+
+    def __reduce__(self) -> Any:
+        """For spawn and forkserver: duplicate every descriptor for the child. Called while the process is spawned."""
+        parcelled = self.parcel_fd >= 0
+        rest = [self.parcel_fd] if parcelled else self.fds
+        return _arrive, ([reduction.DupFd(fd) for fd in (self.fd, *rest)], parcelled)
+
+    def unpack(self) -> Any:
+        """The object. Called once, in the process that it was sent to."""
+        return spec_pickle.unpack(self.fd, self.fds)
+
+
+def _arrive(passed: list[Any], parcelled: bool) -> Cargo:
+    fd, *fds = [item.detach() for item in passed]
+    return Cargo(fd, _open_parcel(*fds) if parcelled else fds)
+
+
+def _open_parcel(fd: int) -> list[int]:
+    fds: list[int] = []
+    with socket.socket(fileno=fd) as parcel:
+        while True:
+            data, found, _, _ = socket.recv_fds(parcel, 1, wire.PARCEL_FDS)
+            if not data:
+                return fds
+            fds += found

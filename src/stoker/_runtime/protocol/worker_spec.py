@@ -1,0 +1,113 @@
+"""What a worker has to know to make batches: the same for every executor, fixed for the life of a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from torch.utils.data import Subset
+
+from stoker._pickling.attributes import Path
+
+RngMode = Literal["batch", "sample", "torch"]
+BadSampleMode = Literal["raise", "skip", "replace"]
+
+
+class Stored(NamedTuple):
+    """Where a generator lies on the dataset, and the number that tells its stream from those of others."""
+
+    path: Path
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """The user's side of a worker and how to treat it.
+
+    ``auto_collation`` is torch's word for "a batch of samples is collated"; without it one sample is converted.
+    ``own_collate`` tells that ``collate_fn`` is torch's ``default_collate``, the only one whose rows may be split.
+    ``collate_map`` holds what the user added to torch's collate map in the parent, for workers that do not inherit it.
+    Rows of a batch lie ``stride`` places apart in the global order (``rng="sample"``). ``stored`` is where the parent found
+    generators on the dataset.
+    """
+
+    dataset: Any
+    iterable: bool
+    auto_collation: bool
+    collate_fn: Callable[[Any], Any]
+    drop_last: bool
+    worker_init_fn: Callable[[int], Any] | None
+    num_workers: int
+    rng: RngMode
+    rank: int
+    own_collate: bool
+    collate_map: dict[Any, Any] | None = None
+    on_bad_sample: BadSampleMode = "raise"
+    stride: int = 1
+    stored: tuple[Stored, ...] = ()
+    snapshot_every: int = 1
+    """How many batches of a stream lie between two states of it that the parent hears of."""
+    metered: bool = True
+    """Whether the worker measures where its time goes."""
+    threads: int = 1
+    """How many threads of a worker process fetch rows of a batch at once."""
+    tells_draws: bool = False
+    """Whether to say that rows draw from generators which these threads share."""
+
+
+def batch_getter(dataset: Any) -> Callable[[Any], Any] | None:
+    """The dataset's ``__getitems__``, which fetches a batch at once; None where rows are fetched one by one.
+
+    That of torch's Subset does no more than to fetch them one by one, unless the dataset inside has one of its own.
+    """
+    found = getattr(dataset, "__getitems__", None)
+    while found is not None and _is_plain(dataset):
+        dataset = dataset.dataset
+        if not callable(getattr(dataset, "__getitems__", None)):
+            return None
+    return found
+
+
+def _is_plain(dataset: Any) -> bool:
+    kind = type(dataset)
+    return (
+        issubclass(kind, Subset)
+        and kind.__getitem__ is Subset.__getitem__
+        and kind.__getitems__ is Subset.__getitems__
+    )
+
+
+class Resume(NamedTuple):
+    """Where a stream stood after ``pulled`` batches: the pickled states of the dataset and of its iterator, None without one.
+
+    ``fresh`` tells that the iterator is to begin anew, with the dataset as it was then; ``ended`` that the stream has no more. A
+    dataset that is its own iterator has one state, the iterator's.
+    """
+
+    epoch: int
+    pulled: int
+    dataset: bytes | None
+    iterator: bytes | None
+    fresh: bool = False
+    ended: bool = False
+
+
+class Order(NamedTuple):
+    """A task as the worker sees it: plain values, whatever executor brought it."""
+
+    epoch: int
+    seq: int
+    position: int
+    attempt: int
+    part: int
+    parts: int
+    start: int
+    stop: int
+    rows: int
+    seed: int
+    pipe_seed: int
+    pull: int
+    indices: Any
+    excluded: tuple[int, ...] = ()
+    spares: tuple[Any, ...] = ()

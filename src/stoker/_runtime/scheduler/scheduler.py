@@ -1,0 +1,458 @@
+"""The scheduler: events in, commands out. Pure, single-threaded, one per iteration.
+
+    Planned ──► PLANNED ──dispatch──► DISPATCHED ──BatchReady──► READY ──Taken──► TAKEN
+                                        │   ▲  └──BatchFailed──► READY (an error is delivered in its place)
+                                        │   └──WorkerLost: issued again, new attempt, new slot
+                                        └──SourceEnded──► VOID
+
+Clauses that the rest of the engine relies on:
+
+- The ticket at the head of the line is always let in, whatever window and budget say: without it they would deadlock.
+- Undelivered bytes exceed the budget by no more than the tickets that were dispatched when batches were seen to grow. A ticket
+  issued again counts twice until it is taken, if whoever has the first may still be writing.
+- Issuing a task again is always safe. A late duplicate carries an old attempt; it is recognised and dropped.
+- A task is issued again when its worker is lost and it is neither finished, nor back in the channel, nor claimed by a living
+  worker. Its slot is retired, because the one who may still write to it is not known. So is the slot that the parts of a split
+  ticket share, unless the writer is known to be the dead one: all parts are then made anew, into another slot.
+- After Finish nothing is delivered. What was delivered before may still be taken, until CloseAsked.
+- Nothing here is more than amortised constant time per event, except WorkerLost, which looks at the open tickets once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from statistics import median
+from typing import Any
+
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.policy import RECENT_BATCHES, SIZE_MEMORY, Policy, parts_for
+from stoker._runtime.scheduler.recovery import Recovery
+from stoker._runtime.scheduler.reorder import Reorder
+from stoker._runtime.scheduler.row_ranges import share_ranges
+from stoker._runtime.scheduler.slots import SlotTable
+from stoker._runtime.scheduler.story import Story, TicketState
+from stoker._runtime.scheduler.types import Part, StreamStart, Task, Ticket
+from stoker.errors import IllegalMove
+
+_D, _R, _V, _T = TicketState.DISPATCHED, TicketState.READY, TicketState.VOID, TicketState.TAKEN
+
+
+class Scheduler(Recovery):
+    """Decides who makes what, when, and what is handed over next.
+
+    Called by the engine only, on the thread that iterates. ``slots`` is shared by all iterations of a pool, because
+    leases outlive the iteration that made them. ``workers`` is how many there are to be; ``crew`` who is there, if not the first
+    so many: some may have been told to leave, and are still there.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        slots: SlotTable,
+        workers: int,
+        *,
+        crew: Iterable[int] | None = None,
+        row_ns: float = 0.0,
+        typical_bytes: int = 0,
+        streams: StreamStart | None = None,
+    ) -> None:
+        self.policy = policy
+        self.budget_bytes = policy.budget_bytes
+        self.typical_bytes = typical_bytes
+        self.window = policy.window
+        self.max_window = policy.max_window
+        self.splitting = policy.split
+        self.closed = False
+        self.deaths = 0
+        self.reissued = 0
+        self._slots = slots
+        self._target = workers
+        self._deepest = policy.max_window // max(1, workers)
+        self._workers: dict[int, bool] = dict.fromkeys(range(workers) if crew is None else crew, True)
+        self._streams = list(range(workers)) if streams is None else list(streams.live)
+        self._turn = 0 if streams is None else streams.turn
+        self._pulls: dict[int, int] = {} if streams is None else dict(streams.pulls)
+        self.ends: dict[int, tuple[int, object]] = {}
+        """By worker: how many batches its stream had, once that is known, and what its dataset said then."""
+        self._stories: dict[int, Story] = {}
+        self._reorder: Reorder[m.Deliver] = Reorder(in_order=policy.in_order)
+        self._open = 0
+        self._tasks_out = 0
+        self._load: dict[int, int] = dict.fromkeys(range(workers), 0)
+        self.ready_bytes = 0
+        self.ready = 0
+        """Batches that are made and not taken, and their bytes."""
+        self._strays = 0
+        self._peak_bytes = 0
+        self._sized = 0
+        self.row_ns = row_ns
+        self._recent_ns: list[int] = []
+        self._plan_ended = self.finished = streams is not None and not streams.live
+        self._starving = False
+        self._deaths_in_a_row = 0
+        self._stillborn = 0
+        self._stopped: set[int] = set()
+        self._killed: dict[int, dict[int, int]] = {}
+        self._handlers: dict[type, Callable[[Any], list[m.Command]]] = {
+            m.Planned: self._planned,
+            m.BatchReady: self._batch_ready,
+            m.BatchFailed: self._batch_ready,
+            m.Taken: self._taken,
+            m.Released: self._released,
+            m.Starved: self._starved,
+            m.SourceEnded: self._source_ended,
+            m.Withdrawn: self._withdrawn,
+            m.PlanEnded: self._plan_over,
+            m.WorkerUp: self._worker_up,
+            m.Claimed: self._claimed,
+            m.WorkerLost: self._worker_lost,
+            m.SplitRefused: self._split_refused,
+            m.ResizeAsked: self._resize_asked,
+            m.CloseAsked: self._close_asked,
+        }
+
+    def handle(self, event: m.Event) -> list[m.Command]:
+        """Take one event; the commands it leads to, in the order in which to carry them out."""
+        return self._handlers[type(event)](event)
+
+    def has_room(self) -> bool:
+        """Whether the planner should make another ticket now."""
+        if self._plan_ended or self.finished:
+            return False
+        if self._open == 0:
+            return True
+        if self._open >= self.window:
+            return False
+        budget, typical = self.budget_bytes, self.typical_bytes
+        if budget and typical:
+            coming = (self._open - self.ready + self._strays + 1) * typical
+            return self.ready_bytes + coming <= budget
+        return not self.policy.careful or self._open < len(self._workers)
+
+    @property
+    def undelivered_bytes(self) -> int:
+        """What is made and not taken, and what is being made, by the size of recent batches."""
+        return self.ready_bytes + (self._open - self.ready + self._strays) * self.typical_bytes
+
+    @property
+    def idle(self) -> int:
+        """Workers that have nothing to do, as far as the parent can know."""
+        return max(0, self._hands() - self._tasks_out)
+
+    def _hands(self) -> int:
+        """Workers to reckon with: those that were told to leave are not among them."""
+        return min(len(self._workers), self._target)
+
+    @property
+    def open_tickets(self) -> int:
+        """Tickets planned and not yet taken or void."""
+        return self._open
+
+    @property
+    def workers(self) -> frozenset[int]:
+        """Ids of the workers that are up or on their way."""
+        return frozenset(self._workers)
+
+    @property
+    def target(self) -> int:
+        """How many workers there are to be."""
+        return self._target
+
+    @property
+    def head(self) -> int:
+        """The number of the ticket that is delivered next, in order."""
+        return self._reorder.head
+
+    def median_ns(self) -> float:
+        """How long recent batches, or parts of them, took to make; 0 before the first."""
+        return median(self._recent_ns) if self._recent_ns else 0.0
+
+    def ticket(self, seq: int) -> Ticket | None:
+        """An open ticket by number."""
+        story = self._stories.get(seq)
+        return story.ticket if story else None
+
+    # Planning and dispatch
+
+    def _planned(self, event: m.Planned) -> list[m.Command]:
+        ticket = event.ticket
+        if ticket.seq in self._stories:
+            raise IllegalMove(f"planned twice: {self._stories[ticket.seq]}")
+        story = Story(ticket)
+        self._stories[ticket.seq] = story
+        self._open += 1
+        worker = None
+        parts = 1
+        pull = 0
+        if self.policy.bound:
+            worker = self._bind()
+            pull = self._pulls.get(worker, 0)
+            self._pulls[worker] = pull + 1
+        elif self.splitting and event.ranges:
+            parts = parts_for(
+                idle=self.idle,
+                ranges=len(event.ranges),
+                first=ticket.seq == 0 and not self.row_ns,
+                expected_ns=int(self.row_ns * ticket.rows),
+            )
+        if parts == 1:
+            spans: tuple[tuple[int, int], ...] = ((0, ticket.rows),)
+        else:
+            spans = share_ranges(event.ranges, parts)
+        slot = self._slots.acquire() if self.policy.shared_memory else None
+        count = len(spans)
+        scratch = None
+        tasks = story.tasks
+        for number, (start, stop) in enumerate(spans):
+            if count > 1 and slot is not None:
+                scratch = self._slots.acquire()
+            tasks.append(Task(ticket, Part(number, count, start, stop), 0, slot, scratch, worker, pull))
+        commands: list[m.Command] = [m.Dispatch(task) for task in tasks]
+        story.results = [None] * count
+        story.open_parts = count
+        story.move(_D, "dispatched")
+        self._tasks_out += count
+        if worker is not None:
+            self._load[worker] = self._load.get(worker, 0) + 1
+        return commands
+
+    def _bind(self) -> int:
+        """The worker whose turn it is: round-robin among those whose stream goes on, or the least loaded of them."""
+        streams = self._streams
+        if not streams:
+            raise IllegalMove("planned a ticket although every worker's stream has ended")
+        turn = self._turn % len(streams)
+        if not self.policy.in_order:
+            load = self._load
+            turn = min(
+                range(len(streams)),
+                key=lambda place: (load.get(streams[place], 0), (place - turn) % len(streams)),
+            )
+        self._turn = turn + 1
+        return streams[turn]
+
+    def _end_stream(self, worker: int) -> None:
+        if worker in self._streams:
+            place = self._streams.index(worker)
+            del self._streams[place]
+            if place < self._turn:
+                self._turn -= 1
+            if not self._streams:
+                self._plan_ended = True
+
+    def _plan_over(self, event: m.PlanEnded) -> list[m.Command]:
+        self._plan_ended = True
+        return self._finish_if_done()
+
+    # Results
+
+    def _batch_ready(self, event: m.BatchReady | m.BatchFailed) -> list[m.Command]:
+        story = self._accept(event)
+        if story is None:
+            return []
+        story.results[event.part] = event
+        story.open_parts -= 1
+        receipt = event.receipt
+        story.nbytes += receipt.nbytes
+        if receipt.shared_bytes > story.shared_bytes:
+            story.nbytes += receipt.shared_bytes - story.shared_bytes
+            story.shared_bytes = receipt.shared_bytes
+        spans = event.spans
+        if spans.sent_ns:
+            task = story.tasks[event.part]
+            rows = (task.part.stop - task.part.start) or 1
+            took_ns = spans.sent_ns - spans.received_ns
+            recent_ns = self._recent_ns
+            recent_ns.append(took_ns)
+            if len(recent_ns) > 2 * RECENT_BATCHES:
+                del recent_ns[:RECENT_BATCHES]
+            per_row = took_ns / rows
+            self.row_ns = per_row if not self.row_ns else 0.8 * self.row_ns + 0.2 * per_row
+        if self._starving and self.window < self.max_window:
+            self._deepen(event.seq)
+        if story.open_parts:
+            return []
+        return self._make_ready(story)
+
+    def _deepen(self, seq: int) -> None:
+        """The consumer waits for the head of the line, something behind it is done, and a worker has nothing to do."""
+        if seq != self._reorder.head and self._tasks_out < self._hands() and not self._plan_ended:
+            self.window += 1
+
+    def _make_ready(self, story: Story) -> list[m.Command]:
+        """All parts are in: the batch waits for its turn, or is dropped when nobody waits for it any more."""
+        if self.finished:
+            return self._drop(story)
+        story.move(_R, "ready")
+        size = story.nbytes
+        self.ready += 1
+        self.ready_bytes += size
+        self._learn_size(size)
+        deliver = m.Deliver(story.ticket, tuple([result for result in story.results if result is not None]))
+        return list(self._reorder.put(story.ticket.seq, deliver))
+
+    def _learn_size(self, size: int) -> None:
+        """Expect the largest of recent batches: at once when it is larger, for what is dispatched already may be as large."""
+        size = size or 1  # 0 means: not known yet
+        if size > self._peak_bytes:
+            self._peak_bytes = size
+            if size > self.typical_bytes:
+                self.typical_bytes = size
+        self._sized += 1
+        if self._sized == SIZE_MEMORY:
+            self.typical_bytes = self._peak_bytes
+            self._sized = self._peak_bytes = 0
+
+    def _source_ended(self, event: m.SourceEnded) -> list[m.Command]:
+        story = self._accept(event)
+        if story is None:
+            return []
+        self._end_stream(event.worker)
+        self.ends.setdefault(event.worker, (story.tasks[event.part].pull, event.last_words))
+        story.move(_V, "source ended")
+        self._drop(story)
+        if self.finished:
+            return []
+        commands: list[m.Command] = list(self._reorder.put(story.ticket.seq, None))
+        return commands + self._finish_if_done()
+
+    def _withdrawn(self, event: m.Withdrawn) -> list[m.Command]:
+        story = self._accept(event)
+        if story is not None:
+            # Fills the part's place, so that a worker lost later does not count it a second time.
+            story.results[event.part] = m.Lost(event.seq, event.part, -1, "withdrawn")
+            story.open_parts -= 1
+            if not story.open_parts:
+                self._drop(story)
+        return []
+
+    def _accept(self, event: m.BatchReady | m.BatchFailed | m.SourceEnded | m.Withdrawn) -> Story | None:
+        """The story this result belongs to, or None for a late duplicate.
+
+        A duplicate's slots need no care: they were retired when its task was issued again.
+        """
+        story = self._stories.get(event.seq)
+        if (
+            story is None
+            or story.state is not _D
+            or story.results[event.part] is not None
+            or story.tasks[event.part].attempt != event.attempt
+        ):
+            return None
+        self._tasks_out -= 1
+        worker = story.tasks[event.part].worker
+        if worker is not None:
+            self._load[worker] -= 1
+        return story
+
+    def _drop(self, story: Story) -> list[m.Command]:
+        """Forget a ticket that will not be delivered; its slots are free again."""
+        for task in story.tasks:
+            for ref in (task.slot, task.scratch):
+                if ref is not None:
+                    self._slots.release(ref)
+        del self._stories[story.ticket.seq]
+        self._killed.pop(story.ticket.seq, None)
+        self._open -= 1
+        self._strays -= story.strays
+        return []
+
+    # The consumer
+
+    def _starved(self, event: m.Starved) -> list[m.Command]:
+        self._starving = True
+        return []
+
+    def _taken(self, event: m.Taken) -> list[m.Command]:
+        story = self._stories.pop(event.seq, None)
+        if story is None:
+            raise IllegalMove(f"ticket {event.seq} was taken but is not open")
+        if self._killed:
+            self._killed.pop(event.seq, None)
+        story.move(_T, "taken")
+        self._starving = False
+        if not story.ticket.excluded or not _nothing_left(story.ticket):
+            self._deaths_in_a_row = 0
+        self._stillborn = 0
+        self._open -= 1
+        self.ready -= 1
+        self.ready_bytes -= story.nbytes
+        self._strays -= story.strays
+        return self._finish_if_done()
+
+    def _released(self, event: m.Released) -> list[m.Command]:
+        self._slots.release(event.slot)
+        return []
+
+    # Workers
+
+    def _worker_up(self, event: m.WorkerUp) -> list[m.Command]:
+        self._workers[event.worker] = True
+        return []
+
+    def _claimed(self, event: m.Claimed) -> list[m.Command]:
+        story = self._stories.get(event.seq)
+        if story and story.state is _D and story.tasks[event.part].attempt == event.attempt:
+            story.claims[event.part] = event.worker
+        return []
+
+    def _split_refused(self, event: m.SplitRefused) -> list[m.Command]:
+        self.splitting = False
+        return []
+
+    def _resize_asked(self, event: m.ResizeAsked) -> list[m.Command]:
+        commands: list[m.Command] = []
+        if self.policy.bound or self.closed:
+            # Streams belong to workers: a new worker would have none, and one that left would take its own along.
+            return commands
+        before, self._target = self._target, max(1, event.workers)
+        self._refit(before, event.window)
+        worker = 0
+        for _ in range(before, self._target):
+            while (
+                worker in self._workers
+            ):  # an id is free again when its worker is gone, not when it is told to go
+                worker += 1
+            self._workers[worker] = True
+            commands.append(m.Spawn(worker))
+        commands += [m.Retire(None)] * (before - self._target)
+        return commands
+
+    def _refit(self, before: int, window: int) -> None:
+        """The window for so many workers, no less deepened than it was. What is planned beyond a smaller one is still made."""
+        more = self._target - before
+        if self.policy.prefetch:
+            self.max_window += self._deepest * more
+            self.window = max(1, self.window + self.policy.prefetch * more)
+        if window:
+            self.window = window
+        self.max_window = max(self.max_window, self.window)
+
+    # The end
+
+    def _close_asked(self, event: m.CloseAsked) -> list[m.Command]:
+        """From here on nothing is delivered; what is still on its way is only accounted for until it is back."""
+        commands: list[m.Command] = [] if self.finished else [m.Finish()]
+        self._plan_ended = True
+        self.finished = True
+        self.closed = True
+        for story in list(self._stories.values()):
+            if story.state is _R:
+                self._drop(story)
+        return commands
+
+    @property
+    def drained(self) -> bool:
+        """Whether no worker owes a result any more."""
+        return self._tasks_out == 0
+
+    def _finish_if_done(self) -> list[m.Command]:
+        if self._plan_ended and self._open == 0 and not self.finished:
+            self.finished = True
+            return [m.Finish()]
+        return []
+
+
+def _nothing_left(ticket: Ticket) -> bool:
+    """Whether every row killed its workers: what is delivered then is no batch."""
+    return sum(row >= 0 for row in ticket.excluded) >= max(ticket.rows, 1)

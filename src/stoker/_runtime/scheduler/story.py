@@ -1,0 +1,66 @@
+"""The life of one ticket inside the scheduler: its state, its parts, and how it got there."""
+
+from __future__ import annotations
+
+import enum
+
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.types import Task, Ticket
+from stoker.errors import IllegalMove
+
+
+class TicketState(enum.IntEnum):
+    """Where a ticket is in its life. Integers, so that the table of legal moves is an index and not a hash away."""
+
+    PLANNED = 0
+    DISPATCHED = 1
+    READY = 2
+    VOID = 3
+    TAKEN = 4
+
+
+_P, _D, _R, _V, _T = TicketState
+_LEGAL: tuple[tuple[TicketState, ...], ...] = ((_D,), (_D, _R, _V), (_T,), (), ())
+
+
+class Story:
+    """A ticket, what became of its parts, and how it got there."""
+
+    __slots__ = (
+        "attempts",
+        "blamed",
+        "claims",
+        "moves",
+        "nbytes",
+        "open_parts",
+        "results",
+        "shared_bytes",
+        "state",
+        "strays",
+        "tasks",
+        "ticket",
+    )
+
+    def __init__(self, ticket: Ticket) -> None:
+        self.ticket = ticket
+        self.state = _P
+        self.moves: list[str] = []
+        self.tasks: list[Task] = []
+        self.results: list[m.BatchReady | m.BatchFailed | m.Lost | None] = []
+        self.attempts = 0
+        self.blamed = 0
+        self.open_parts = 0
+        self.nbytes = 0
+        self.shared_bytes = 0
+        self.strays = 0
+        self.claims: dict[int, int] = {}
+
+    def move(self, to: TicketState, event: str) -> None:
+        """Go to another state; an illegal move raises with the whole story."""
+        self.moves.append(event)
+        if to not in _LEGAL[self.state]:
+            raise IllegalMove(f"{event} in state {self.state.name.lower()}; {self}")
+        self.state = to
+
+    def __str__(self) -> str:
+        return f"ticket {self.ticket.seq} (attempt {self.attempts}): {' → '.join(self.moves)}"

@@ -1,0 +1,34 @@
+"""Where in the data somebody is, in words: for errors and warnings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stoker._runtime.scheduler.types import Ticket
+
+_SHOWN = 8
+
+
+def place(ticket: Ticket, row: int, *, collating: bool = False) -> str:
+    """Which sample or batch. ``row`` is a hint: negative when no certain row is being fetched."""
+    indices: Any = ticket.indices
+    if indices is None or (isinstance(indices, list) and any(index is None for index in indices)):
+        # An iterable dataset has no indices.
+        return f"batch {ticket.seq}"
+    if not ticket.rows:
+        return f"dataset index {_short(indices)}"
+    listed = list(indices)
+    if collating or not 0 <= row < len(listed):
+        shown = ", ".join(_short(index) for index in listed[:_SHOWN])
+        more = f", … ({len(listed)} in all)" if len(listed) > _SHOWN else ""
+        doing = "the collation of " if collating else ""
+        return f"{doing}batch {ticket.seq} of dataset indices [{shown}{more}]"
+    return f"dataset index {_short(listed[row])} (row {row} of batch {ticket.seq})"
+
+
+def _short(index: Any) -> str:
+    try:
+        text = repr(index)
+    except Exception:  # the user's own, and no reason to lose what there is to say
+        text = f"<{type(index).__name__} without repr>"
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,246 @@
+"""What keeps batches from coming faster. Every limit is a time per batch with a name and a sentence; the longest *is* the why.
+
+    interval ≥ max(S / N, (cpu + m + step's cpu) / CPUs, bytes / disk, bytes / memory, T + m)
+
+S is what a batch takes one worker, m what it takes the training process, T the step. The classic rules come out of it: the CPUs
+for work that computes, more than the CPUs for work that waits, and on very large hosts whatever binds before the CPUs do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from stoker._record.finding import counted, duration, size
+from stoker._runtime.simulation.work import Demand, Host, Work
+
+HEADROOM = 0.85
+HEADROOM_UNEVEN = 0.7
+UNEVEN = 0.5
+"""How busy workers may be before chance alone makes batches late; less when batch times vary by more than half of their mean."""
+
+SCRAP = 0.3
+"""So much of a CPU is not worth another worker."""
+
+COPIES = 3
+"""How often a batch crosses memory: samples are made, collated, and read."""
+
+FILLERS = 8
+FILLERS_SHARE = 4
+"""How many cores that copy fill the memory of a machine, where only one was measured: 8, or a quarter of a large one's. Rather too
+many than too few: what is guessed must not bind where it is not sure to."""
+
+LAST_RESORT = 32
+"""Where nothing that was measured binds earlier, and no step asks for more: sockets, caches and SMT then bind unmeasured."""
+
+WORKERS_SHARE = 2
+"""Workers and their window may take half of the memory that is free."""
+
+
+class Limit(NamedTuple):
+    """Batches do not come faster than this."""
+
+    name: str
+    """ "workers", "cpus", "storage", "memory", "parent", "step"."""
+    interval_ns: float
+    sentence: str
+
+
+class Most(NamedTuple):
+    """So many workers are of use, and no more, for this reason."""
+
+    workers: int
+    name: str
+    """ "step", "cpus", "parent", "memory", "storage", "room", "descriptors", "last resort"."""
+    reason: str
+
+
+def limits(
+    work: Work, host: Host, demand: Demand, *, workers: int, disk_bytes_per_s: float | None = None
+) -> tuple[Limit, ...]:
+    """All that is known to bind so many workers, the tightest first. 0 workers: the training process makes batches itself."""
+    batch_ns, loop_ns = work.whole_ns, demand.batch_ns + work.handling_ns
+    found = _shared_limits(work, host, demand, disk_bytes_per_s)
+    if workers < 1:
+        alone_ns = batch_ns + demand.batch_ns
+        return (
+            Limit(
+                "workers",
+                alone_ns,
+                f"the training process makes every batch itself, {_span(batch_ns)} between steps",
+            ),
+            *found,
+        )
+    one = "s" * (workers == 1)
+    sentence = f"{_workers(workers)} that take{one} {_span(batch_ns)} for a batch"
+    found.append(
+        Limit("workers", batch_ns / workers, f"{sentence} make{one} one every {_span(batch_ns / workers)}")
+    )
+    if demand.step_ns and demand.batch_ns >= work.handling_ns:
+        found.append(
+            Limit(
+                "step",
+                loop_ns,
+                f"the training loop itself takes {_span(loop_ns)} for a batch, whatever the loader does",
+            )
+        )
+    elif work.handling_ns:
+        found.append(
+            Limit(
+                "parent", loop_ns, f"the training process is at work for {_span(work.handling_ns)} per batch"
+            )
+        )
+    return tuple(sorted(found, key=lambda each: -each.interval_ns))
+
+
+def _shared_limits(work: Work, host: Host, demand: Demand, disk_bytes_per_s: float | None) -> list[Limit]:
+    """Those that do not ask how many workers there are."""
+    found = []
+    cpu_ns = work.typical_cpu_ns + work.handling_ns + _step_cpu_ns(demand)
+    if cpu_ns and host.cpus > 0:
+        whose = f", this rank's share of {host.machine_cpus}" if host.ranks > 1 else ""
+        found.append(
+            Limit(
+                "cpus",
+                cpu_ns / host.cpus,
+                f"a batch takes {_span(cpu_ns)} of CPU time in all, and has {_cpus(host)}{whose}",
+            )
+        )
+    if disk_bytes_per_s and work.read_bytes:
+        took_ns = work.read_bytes / disk_bytes_per_s * 1e9
+        found.append(
+            Limit(
+                "storage",
+                took_ns,
+                f"storage delivers the {size(work.read_bytes)} of a batch in {_span(took_ns)}",
+            )
+        )
+    memory_ns = _memory_ns(work, host)
+    if memory_ns:
+        found.append(
+            Limit(
+                "memory",
+                memory_ns,
+                f"{size(work.batch_bytes)} per batch cross memory {COPIES} times: {_span(memory_ns)} at the rate that "
+                f"{_fillers(host):.3g} cores would copy at",
+            )
+        )
+    return found
+
+
+def need(work: Work, demand: Demand) -> int | None:
+    """Workers that keep up with the training loop with some to spare. None: the demand is not known."""
+    if demand.batch_ns <= 0:
+        return None
+    headroom = HEADROOM_UNEVEN if work.variation > UNEVEN else HEADROOM
+    loop_ns = demand.batch_ns + work.handling_ns
+    return max(1, math.ceil(work.whole_ns / (headroom * loop_ns) - 1e-9))
+
+
+def knee(work: Work, host: Host, demand: Demand) -> int | None:
+    """Workers that fill the CPUs: beyond it they only take turns. None: they do not compute.
+
+    The training process has as much of a CPU as it uses: one that only waits leaves it to a worker.
+    """
+    cpu_ns = work.typical_cpu_ns
+    if cpu_ns <= 0:
+        return None
+    own_ns = work.handling_ns + _step_cpu_ns(demand)
+    interval_ns = max(demand.batch_ns + work.handling_ns, (cpu_ns + own_ns) / max(host.cpus, 0.01))
+    free = host.cpus - min(1.0, own_ns / interval_ns)
+    return max(1, math.ceil(free * work.whole_ns / cpu_ns - SCRAP))
+
+
+def most(work: Work, host: Host, demand: Demand, *, disk_bytes_per_s: float | None = None) -> Most:
+    """The most workers that are of use, and what says so: the tightest of all that is known."""
+    batch_ns = work.whole_ns
+    found: list[Most] = []
+    wanted, full = need(work, demand), knee(work, host, demand)
+    if full is not None:
+        found.append(Most(full, "cpus", _knee_reason(work, host, full)))
+    handled = f"the training process, at work for {_span(work.handling_ns)} per batch,"
+    if wanted is not None and demand.batch_ns >= work.handling_ns:
+        found.append(
+            Most(
+                wanted,
+                "step",
+                f"{_workers(wanted)} keep{'s' * (wanted == 1)} up with a step of {_span(demand.batch_ns)}",
+            )
+        )
+    elif wanted is not None:
+        found.append(Most(wanted, "parent", f"{handled} takes no more than {_workers(wanted)} can make"))
+    elif work.handling_ns:
+        count = max(1, math.ceil(batch_ns / work.handling_ns))
+        found.append(Most(count, "parent", f"{handled} takes no more than {_workers(count)} can make"))
+    for limit in _shared_limits(work, host, demand, disk_bytes_per_s):
+        if limit.name != "cpus":
+            count = max(1, math.ceil(batch_ns / limit.interval_ns))
+            found.append(Most(count, limit.name, f"{limit.sentence}, which takes {_workers(count)}"))
+    found.extend(_room(work, host))
+    tightest = min(found, key=lambda each: each.workers, default=None)
+    if wanted is None and (tightest is None or tightest.workers > LAST_RESORT):
+        binds = (
+            f"what binds first does so at {_workers(tightest.workers)} ({tightest.name})"
+            if tightest
+            else "nothing is known to bind"
+        )
+        reason = (
+            f"{binds}; without a step that asks for more it ends at {LAST_RESORT}: sockets, caches and memory that cores share "
+            "bind before that many cores do"
+        )
+        return Most(LAST_RESORT, "last resort", reason)
+    assert tightest is not None
+    return tightest
+
+
+def _knee_reason(work: Work, host: Host, full: int) -> str:
+    computes = work.typical_cpu_ns / work.whole_ns if work.whole_ns else 1.0
+    cpus = _cpus(host)
+    if host.ranks > 1:
+        cpus += f" (a rank's share; {host.ranks} ranks are on this machine)"
+    return f"batches compute for {computes:.0%} of their time, so {_workers(full)} fill{'s' * (full == 1)} {cpus}"
+
+
+def _room(work: Work, host: Host) -> list[Most]:
+    """What memory and descriptors leave for workers."""
+    found = []
+    if host.room_bytes is not None and work.worker_bytes:
+        each_bytes = work.worker_bytes + 2 * work.batch_bytes
+        count = max(1, host.room_bytes // WORKERS_SHARE // each_bytes)
+        reason = f"a worker and its window take {size(each_bytes)}, and {size(host.room_bytes)} are free"
+        found.append(Most(count, "room", reason))
+    if host.descriptors is not None:
+        # Four in the parent for a spawned worker; the other half is the user's.
+        count = max(1, host.descriptors // 8)
+        found.append(Most(count, "descriptors", f"a process may open {host.descriptors} files here"))
+    return found
+
+
+def _memory_ns(work: Work, host: Host) -> float:
+    """What memory needs for a batch when all cores copy; 0: not known. One worker did it within its CPU time, copies and all."""
+    if not host.copy_bytes_per_s or not work.batch_bytes:
+        return 0.0
+    alone_ns = COPIES * work.batch_bytes / host.copy_bytes_per_s * 1e9
+    return min(alone_ns, work.typical_cpu_ns or alone_ns) / _fillers(host)
+
+
+def _fillers(host: Host) -> float:
+    """Cores that this rank's share of the memory is as fast as."""
+    cores = host.machine_cpus
+    return max(1.0, max(min(FILLERS, cores), cores / FILLERS_SHARE) / max(1, host.ranks))
+
+
+def _step_cpu_ns(demand: Demand) -> float:
+    return min(demand.cpu_ns, demand.step_ns) / max(1, demand.burst)
+
+
+def _cpus(host: Host) -> str:
+    return "1 CPU" if host.cpus == 1 else f"{host.cpus:g} CPUs"
+
+
+def _workers(count: int) -> str:
+    return counted(count, "worker")
+
+
+def _span(time_ns: float) -> str:
+    return duration(time_ns / 1e9)

@@ -1,0 +1,188 @@
+"""The replay oracle: what a setting would do with batches that take what they were measured to take.
+
+Not a formula: batches are dealt to workers that share CPUs, and handed over in order, one after the other.
+
+    tickets (at most a window of them) ─► idle workers, oldest first ─► off-CPU and CPU parts ─► reorder ─► step
+
+All that runs shares the CPUs evenly: with more runners than CPUs everybody gets slower, the training process included. Time goes
+from event to event; a replay costs some microseconds per batch, whatever the length of the dataset.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from stoker._runtime.scheduler.policy import DEEPEN_LIMIT
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.simulator import Making, Rehearsal
+from stoker._runtime.simulation.work import Demand, Work
+
+LANE_ROW_NS = 30_000
+"""CPU time that a row costs when it goes through one of a worker's threads."""
+
+TORCH_PARENT_NS = 600_000
+TORCH_SEND_NS = 300_000
+"""What a batch takes torch's loader beyond ours, in the training process and in the worker: a file of shared memory for each
+tensor, a descriptor, two more threads. Of small batches; large ones take it longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A run that did not happen."""
+
+    interval_ns: float
+    """Between two batches that the training loop takes."""
+    stall: float
+    """Share of the wall time that it waits for data."""
+    busy: float
+    """Share of the time that workers are at work."""
+
+
+def replay(
+    work: Work,
+    demand: Demand,
+    *,
+    workers: int,
+    window: int,
+    cpus: float,
+    in_order: bool = True,
+    split: bool = False,
+    threads: int = 1,
+    batches: int = 512,
+    executor: str = "process",
+    bound: bool = False,
+    deepest: int = 0,
+) -> Replayed:
+    """What so many workers with such a window would do on ``cpus`` CPUs, the training process's included. 0: it makes all itself.
+
+    ``split`` lets idle workers share a batch, ``threads`` fetch its rows inside each worker; with ``executor`` "thread" the
+    workers are threads and share the GIL as far as ``work.threads_gain`` tells. ``bound`` deals batches to workers round-robin
+    (torch's loader, streams); up to ``deepest`` the window deepens by itself, as it does where ``prefetch_factor`` was left open.
+    ``batches`` is how many are gone through. Raises ValueError when ``work`` holds no batch.
+    """
+    if not work.batch_ns or len(work.batch_ns) != len(work.cpu_ns):
+        raise ValueError("nothing to replay: no batch times")
+    if workers < 1 or executor == "inline":
+        return _alone(work, demand, cpus)
+    capacity = max(cpus, 0.01)
+    if executor == "thread":
+        capacity = min(capacity, threads_speed(work, workers + 1))
+    rehearsal = Rehearsal(
+        _makings(work, threads),
+        workers=workers,
+        window=window,
+        capacity=capacity,
+        in_order=in_order,
+        split_rows=work.rows if split else 0,
+        parent_ns=work.handling_ns,
+        step_cpu_ns=min(demand.cpu_ns, demand.step_ns),
+        step_off_ns=max(0, demand.step_ns - demand.cpu_ns),
+        burst=demand.burst,
+        bound=bound,
+        deepest=deepest if in_order else 0,
+    )
+    # Workers that begin together finish together: what is counted are whole rounds of theirs, after the window has filled.
+    round_of = min(workers, max(1, window)) * max(1, demand.burst)
+    rehearsal.go(min(batches // 2, window + workers) + demand.burst)
+    begun = rehearsal.seen()
+    rehearsal.go(begun.batches + -(-max(1, batches // 2) // round_of) * round_of)
+    ended = rehearsal.seen()
+    wall_ns = ended.now_ns - begun.now_ns
+    if wall_ns <= 0.0:
+        return Replayed(0.0, 0.0, 0.0)
+    return Replayed(
+        interval_ns=wall_ns / (ended.batches - begun.batches),
+        stall=min(1.0, (ended.stalled_ns - begun.stalled_ns) / wall_ns),
+        busy=min(1.0, (ended.busy_ns - begun.busy_ns) / wall_ns / workers),
+    )
+
+
+def replay_setting(
+    work: Work,
+    demand: Demand,
+    setting: Setting,
+    cpus: float,
+    *,
+    in_order: bool = True,
+    window: int = 0,
+    batches: int = 512,
+) -> Replayed:
+    """The same for a setting, with its engine's habits. ``window``: in batches, where it is not the setting's."""
+    ours = setting.engine == "stoker"
+    if not ours and setting.workers:
+        work = dataclasses.replace(
+            work, parent_ns=work.parent_ns + TORCH_PARENT_NS, handover_ns=work.handover_ns + TORCH_SEND_NS
+        )
+    return replay(
+        work,
+        demand,
+        workers=setting.workers,
+        window=window or setting.window,
+        cpus=cpus,
+        in_order=in_order,
+        split=ours and setting.split is not False,
+        threads=setting.threads,
+        batches=batches,
+        executor=setting.executor,
+        bound=not ours,
+        deepest=DEEPEN_LIMIT * setting.workers if ours and setting.prefetch is None and not window else 0,
+    )
+
+
+def threads_speed(work: Work, threads: int) -> float:
+    """How much faster so many threads compute than one, from what two did (Amdahl). Not measured: no faster."""
+    measured = min(2.0, max(1.0, work.threads_gain or 1.0))
+    serial = 2.0 / measured - 1.0
+    return threads / (1.0 + serial * (threads - 1))
+
+
+def _parts(work: Work) -> list[tuple[float, float]]:
+    """(CPU, off-CPU) of each batch. A library's threads can make the CPU time longer than the batch: it is then all CPU.
+
+    Neighbours are taken to go on as they did: what a batch waited for them, it waits.
+    """
+    queued_ns = work.queued_ns if len(work.queued_ns) == len(work.batch_ns) else (0,) * len(work.batch_ns)
+    return [
+        (float(min(cpu, whole)), float(max(0, whole - cpu) + queued))
+        for cpu, whole, queued in zip(work.cpu_ns, work.batch_ns, queued_ns, strict=True)
+    ]
+
+
+def _alone(work: Work, demand: Demand, cpus: float) -> Replayed:
+    """The training process makes every batch itself: nothing overlaps."""
+    speed = min(1.0, max(cpus, 0.01))
+    making_ns = sum(cpu / speed + off for cpu, off in _parts(work)) / len(work.batch_ns)
+    step_cpu_ns = min(demand.cpu_ns, demand.step_ns)
+    step_ns = step_cpu_ns / speed + demand.step_ns - step_cpu_ns
+    interval_ns = making_ns + step_ns / max(1, demand.burst)
+    share = making_ns / interval_ns if interval_ns else 0.0
+    return Replayed(interval_ns, share, share)
+
+
+def _makings(work: Work, threads: int) -> list[Making]:
+    """All batches, their rows fetched by so many threads."""
+    slow_ns = work.slow_ns if len(work.slow_ns) == len(work.batch_ns) else (0,) * len(work.batch_ns)
+    return [
+        _making(work, cpu, off, threads, min(off, slow))
+        for (cpu, off), slow in zip(_parts(work), slow_ns, strict=True)
+    ]
+
+
+def _making(work: Work, cpu_ns: float, off_ns: float, threads: int, slow_ns: float) -> Making:
+    """A batch whose rows are fetched by ``threads`` threads: waits overlap, with each other and with computing."""
+    lanes = min(threads, work.rows)
+    sent_ns = cpu_ns + work.handover_ns
+    if lanes < 2:
+        return Making(sent_ns, off_ns, slow_ns=slow_ns)
+    fetch_ns = max(0.0, cpu_ns - work.collate_ns)
+    speed = threads_speed(work, lanes)
+    rounds = -(-work.rows // lanes) / work.rows
+    # What is still to be seen of the waits; at least the first row's, before there is anything to compute.
+    exposed_ns = max(off_ns / work.rows, (fetch_ns + off_ns) * rounds - fetch_ns / speed, slow_ns)
+    return Making(
+        sent_ns + LANE_ROW_NS * work.rows,
+        min(off_ns, exposed_ns),
+        speed if fetch_ns > work.collate_ns else 1.0,
+        slow_ns,
+    )

@@ -1,0 +1,304 @@
+"""A rehearsal: workers, window, CPUs and a training loop that exist only as numbers. What the replay runs.
+
+CPU parts end at a *virtual* time, which advances as fast as one runner does, so that nothing has to be moved when the number of
+runners changes; waits end at a real one. Two heaps, one for each; an event costs the logarithm of what is under way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from itertools import cycle
+from typing import NamedTuple
+
+from stoker._runtime.scheduler.policy import parts_for
+from stoker._runtime.scheduler.row_ranges import row_ranges, share_ranges
+
+SLICES = 2
+"""A batch waits and computes in turns, row by row. So many turns tell what matters; more only cost time."""
+
+_GOLDEN = 0.6180339887498949
+"""Spreads the places at which batches begin: workers that wait and compute in step with each other are none in practice."""
+
+_HANDLING, _STEP_CPU, _STEP_OFF = -1, -2, -3
+"""What the training process does, where a worker has the number of its ticket."""
+
+
+class Making(NamedTuple):
+    """A batch in one worker: its CPU time, what it waits for, how many CPUs it computes on at once, and its slowest row's wait."""
+
+    cpu_ns: float
+    off_ns: float
+    width: float = 1.0
+    slow_ns: float = 0.0
+
+
+class Seen(NamedTuple):
+    """How far a rehearsal has come."""
+
+    now_ns: float
+    batches: int
+    """Whose step is over."""
+    stalled_ns: float
+    busy_ns: float
+    """Of all workers together."""
+    events: int = 0
+    """What it took to come here: waits and computations that were begun."""
+
+
+class _Job:
+    """A part of a ticket, or a piece of the training loop: turns of waiting and computing."""
+
+    __slots__ = ("cpu_ns", "lag_ns", "number", "off_ns", "turns", "wait_ns", "width")
+
+    def __init__(self, number: int, cpu_ns: float, off_ns: float, width: float = 1.0, turns: int = 1) -> None:
+        self.number = number
+        self.cpu_ns = cpu_ns / turns
+        self.off_ns = self.wait_ns = off_ns / turns
+        self.lag_ns = 0.0
+        self.width = width
+        self.turns = turns
+
+    def shift(self, share: float) -> None:
+        """Put so much of the first wait behind the last turn."""
+        self.lag_ns = self.wait_ns * share
+        self.wait_ns -= self.lag_ns
+
+
+class Rehearsal:
+    """Workers are alike: only how many of them idle is kept. The parent hears of finished parts when it looks, as the engine does.
+
+    ``split_rows`` is how many rows a batch has that may be divided among idle workers, 0 if none may. ``bound`` gives every worker
+    a line of its own, filled round-robin, as torch does; else all of them pull from one. Up to ``deepest`` the window grows when
+    the loop has nothing at hand, a later batch has come, and a worker idles: the scheduler's rule.
+    """
+
+    def __init__(
+        self,
+        makings: list[Making],
+        *,
+        workers: int,
+        window: int,
+        capacity: float,
+        in_order: bool,
+        split_rows: int,
+        parent_ns: float,
+        step_cpu_ns: float,
+        step_off_ns: float,
+        burst: int,
+        bound: bool = False,
+        deepest: int = 0,
+    ) -> None:
+        # A batch that takes no time at all would be made endlessly often at one moment.
+        self._source = cycle(
+            [each if each.cpu_ns + each.off_ns >= 1.0 else Making(0.0, 1.0) for each in makings]
+        )
+        self._expected_ns = int(
+            sum(each.cpu_ns / each.width + each.off_ns for each in makings) / len(makings)
+        )
+        self._workers = self._idle = workers
+        self._lines: list[deque[_Job]] = [deque() for _ in range(workers if bound else 1)]
+        self._idle_of = [1] * workers if bound else [workers]
+        self._window = max(1, window)
+        self._deepest = deepest
+        self._capacity = capacity
+        self._in_order = in_order
+        self._ranges = row_ranges(split_rows)
+        self._rows = max(1, split_rows)
+        self._parent_ns = parent_ns
+        self._step_cpu_ns = step_cpu_ns
+        self._step_off_ns = step_off_ns
+        self._burst = max(1, burst)
+        self._now = self._virtual = self._runners = 0.0
+        self._rate = 1.0
+        self._order = 0
+        self._computing: list[tuple[float, int, _Job]] = []
+        self._waiting: list[tuple[float, int, _Job]] = []
+        self._planned = self._taken = self._stepped = 0
+        self._open_parts: dict[int, int] = {}
+        self._parts_out = 0
+        self._arrived: list[int] = []
+        self._held: set[int] = set()
+        self._head = self._ready = self._pulled = 0
+        self._starving = False
+        self._stalled_ns = self._busy_ns = 0.0
+        self._plan()
+        self._pull()
+
+    def seen(self) -> Seen:
+        return Seen(self._now, self._stepped, self._stalled_ns, self._busy_ns, self._order)
+
+    def go(self, batches: int) -> None:
+        """On to the moment when the step of so many batches is over."""
+        computing, waiting = self._computing, self._waiting
+        while self._stepped < batches:
+            rate = self._rate
+            end = self._now + (computing[0][0] - self._virtual) / rate if computing else 0.0
+            if waiting and (not computing or waiting[0][0] <= end):
+                until, _, job = heappop(waiting)
+                self._pass(until)
+                self._compute(job)
+            else:
+                self._pass(end)
+                virtual, _, job = heappop(computing)
+                self._virtual = virtual
+                self._run(-job.width)
+                self._turn_over(job)
+
+    def _pass(self, until: float) -> None:
+        passed = until - self._now
+        if passed > 0.0:
+            self._now = until
+            self._virtual += passed * self._rate
+            self._busy_ns += passed * (self._workers - self._idle)
+            if self._starving:
+                self._stalled_ns += passed
+
+    def _run(self, width: float) -> None:
+        """So many runners more: how fast each of them is now."""
+        self._runners = runners = max(0.0, self._runners + width)
+        self._rate = 1.0 if runners <= self._capacity else self._capacity / runners
+
+    # Jobs
+
+    def _begin(self, job: _Job) -> None:
+        if job.wait_ns > 0.0:
+            self._order += 1
+            heappush(self._waiting, (self._now + job.wait_ns, self._order, job))
+        else:
+            self._compute(job)
+
+    def _compute(self, job: _Job) -> None:
+        if job.cpu_ns > 0.0:
+            self._order += 1
+            self._run(job.width)
+            heappush(self._computing, (self._virtual + job.cpu_ns / job.width, self._order, job))
+        else:
+            self._turn_over(job)
+
+    def _turn_over(self, job: _Job) -> None:
+        job.turns -= 1
+        if job.turns > 0:
+            job.wait_ns = job.off_ns
+            self._begin(job)
+        elif job.lag_ns > 0.0:
+            job.wait_ns, job.cpu_ns, job.lag_ns = job.lag_ns, 0.0, 0.0
+            self._begin(job)
+        elif job.number >= 0:
+            self._made(job.number)
+        elif job.number == _HANDLING:
+            self._handled()
+        elif job.number == _STEP_CPU and self._step_off_ns > 0.0:
+            self._begin(_Job(_STEP_OFF, 0.0, self._step_off_ns))
+        else:
+            self._step_over()
+
+    # Workers
+
+    def _plan(self) -> None:
+        """Tickets up to the window, whole or in parts, to whoever idles."""
+        while self._planned - self._taken < self._window:
+            number = self._planned
+            self._planned += 1
+            cpu_ns, off_ns, width, slow_ns = next(self._source)
+            parts = 1
+            if len(self._ranges) > 1:
+                idle = max(0, self._workers - self._parts_out)
+                parts = parts_for(
+                    idle=idle, ranges=len(self._ranges), first=False, expected_ns=self._expected_ns
+                )
+            self._open_parts[number] = parts
+            self._parts_out += parts
+            turns = SLICES if cpu_ns > 0.0 and off_ns > 0.0 else 1
+            spans = share_ranges(self._ranges, parts) if parts > 1 else ((0, self._rows),)
+            for place, (start, stop) in enumerate(spans):
+                share = (stop - start) / self._rows
+                # The slowest row is in one part, and nobody can divide it.
+                alone_ns = slow_ns if place == number % parts else 0.0
+                wait_ns = (off_ns - slow_ns) * share + alone_ns
+                job = _Job(number, cpu_ns * share, wait_ns, width, turns)
+                if turns > 1:
+                    job.shift(number * _GOLDEN % 1.0)
+                self._lines[number % len(self._lines)].append(job)
+            self._staff(number % len(self._lines))
+
+    def _staff(self, line: int) -> None:
+        queue = self._lines[line]
+        while self._idle_of[line] and queue:
+            self._idle_of[line] -= 1
+            self._idle -= 1
+            self._begin(queue.popleft())
+
+    def _made(self, number: int) -> None:
+        line = number % len(self._lines)
+        self._idle_of[line] += 1
+        self._idle += 1
+        self._staff(line)
+        self._arrived.append(number)
+        if self._starving:
+            self._pull()
+
+    # The training loop
+
+    def _look(self) -> None:
+        """Hear of what has arrived since; what is next in line is ready."""
+        for number in self._arrived:
+            self._parts_out -= 1
+            if self._window < self._deepest and number != self._head and self._parts_out < self._workers:
+                self._window += 1
+            left = self._open_parts[number] - 1
+            if left:
+                self._open_parts[number] = left
+                continue
+            del self._open_parts[number]
+            if not self._in_order:
+                self._ready += 1
+                continue
+            self._held.add(number)
+            while self._head in self._held:
+                self._held.remove(self._head)
+                self._head += 1
+                self._ready += 1
+        self._arrived.clear()
+
+    def _pull(self) -> None:
+        """Take the next batch if it is there; else wait for it."""
+        while True:
+            if not self._ready:
+                self._look()
+            self._starving = not self._ready
+            if self._starving:
+                self._plan()
+                return
+            self._ready -= 1
+            self._taken += 1
+            self._plan()
+            if self._parent_ns > 0.0:
+                self._begin(_Job(_HANDLING, self._parent_ns, 0.0))
+                return
+            if self._after_batch():
+                return
+
+    def _handled(self) -> None:
+        if not self._after_batch():
+            self._pull()
+
+    def _after_batch(self) -> bool:
+        """A step begins when its last batch is there. False: on to the next batch at once."""
+        self._pulled += 1
+        if self._pulled < self._burst:
+            return False
+        if self._step_cpu_ns > 0.0:
+            self._begin(_Job(_STEP_CPU, self._step_cpu_ns, 0.0))
+            return True
+        if self._step_off_ns > 0.0:
+            self._begin(_Job(_STEP_OFF, 0.0, self._step_off_ns))
+            return True
+        self._pulled = 0
+        self._stepped += self._burst
+        return False
+
+    def _step_over(self) -> None:
+        self._pulled = 0
+        self._stepped += self._burst
+        self._pull()

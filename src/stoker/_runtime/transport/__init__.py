@@ -1,0 +1,1 @@
+"""How a batch gets from a worker into the parent: slots of one shared arena."""

@@ -1,0 +1,195 @@
+"""The parent's side of the arena: one sparse file cut into slots, and leases on what workers left in them.
+
+    put(index, task) ─▶ worker: open, peek, write ─▶ lease ─▶ Region ─▶ tensors ─▶ (last one dies) ─▶ released
+
+A slot is a window of ``stride`` bytes of a sparse file, 64 GiB by default, of which only the pages ever
+touched exist: a batch never fails to fit, and no slot is ever moved or resized
+(docs/adr/0002-sparse-slots.md).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from stoker._runtime.scheduler.types import SlotRef
+from stoker._runtime.transport import rebuild, shared_pages
+from stoker._runtime.transport.codec import decode
+
+DEFAULT_STRIDE = 1 << 36
+FILE_STRIDE = 1 << 33
+"""Used instead on a real file system, where a file's length is limited (ext4: 16 TiB)."""
+
+_MIN_STRIDE = 1 << 24
+_FIRST_SLOTS = 64
+
+
+class _LeaseEnd(weakref.ref[Any]):
+    """Watches a lease's anchor; knows which slot to give back, and how much of it the user reads."""
+
+    __slots__ = ("nbytes", "ref")
+    ref: SlotRef
+    nbytes: int
+
+
+class Region:
+    """The bytes of one batch. It keeps the lease, and so does every tensor, view or alias built from it.
+
+    Thread: any; it holds no state but the buffer.
+    """
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self, buffer: Any) -> None:
+        self._buffer = buffer
+
+    def tensor(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A contiguous, writable tensor over the region. An empty one holds no lease."""
+        return rebuild.tensor(self._buffer, offset, shape, dtype)
+
+    def load(self, root_offset: int, root_bytes: int) -> Any:
+        """The object that ``SlotWriter.write`` encoded, from the root named in its receipt."""
+        return decode(self._buffer, self._buffer[root_offset : root_offset + root_bytes])
+
+
+class Arena:
+    """Owner of the shared file. Caller: the pool, in the parent process, from one thread at a time.
+
+    ``released`` is the exception: leases end wherever the last tensor dies, on any thread, inside garbage
+    collection too. There a lease only appends its slot to this deque; the pool drains it. In a forked child
+    nothing is appended. Where RLIMIT_FSIZE or the file system refuses the length, ``stride`` becomes smaller
+    than asked for.
+    """
+
+    def __init__(self, *, backing: shared_pages.Backing | None = None, stride: int = DEFAULT_STRIDE) -> None:
+        if stride % shared_pages.MIN_MAPPING_BYTES:
+            raise ValueError(f"stride must be a multiple of {shared_pages.MIN_MAPPING_BYTES}, got {stride}")
+        self.fd, self.backing = shared_pages.create(backing)
+        self.stride = min(stride, FILE_STRIDE) if self.backing == "file" else stride
+        self.released: deque[SlotRef] = deque()
+        self._mappings: dict[int, shared_pages.Mapping] = {}
+        self._leases: dict[int, _LeaseEnd] = {}
+        self._lease_ended = _lease_ended(self._leases, self.released)
+        self._slots = 0
+        self._bare: set[int] = set()
+        """Slots whose pages were given back and that nobody was told of since."""
+        self._open = threading.RLock()
+        try:
+            self._fit_stride()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def reserve(self) -> bool:
+        """Whether writers must reserve pages before touching them (``ArenaWriter(reserve=...)``)."""
+        return self.backing == "file"
+
+    def prepare(self, index: int) -> None:
+        """Make slot ``index`` exist before a worker is told of it, where no ``put`` does."""
+        if index >= self._slots:
+            slots = max(index + 1, 2 * self._slots)
+            os.ftruncate(self.fd, slots * self.stride)
+            self._slots = slots
+        if self._bare:
+            self._bare.discard(index)
+
+    def put(self, index: int, payload: bytes | memoryview) -> None:
+        """Write a task payload at the beginning of a free slot."""
+        nbytes = len(payload)
+        self._bare.discard(index)
+        mapping = self._mapping(index, nbytes)
+        if self.reserve:
+            shared_pages.reserve(self.fd, index * self.stride, nbytes)
+        mapping.view[:nbytes] = payload
+
+    def lease(self, ref: SlotRef, nbytes: int) -> Region:
+        """A region over the slot's first ``nbytes``; when its last user dies ``ref`` goes to ``released``."""
+        mapping = self._mappings.get(ref.index)
+        if mapping is None or nbytes > mapping.length:
+            mapping = self._mapping(ref.index, nbytes)
+        anchor = mapping.anchor()
+        end = _LeaseEnd(anchor, self._lease_ended)
+        end.ref = ref
+        end.nbytes = nbytes
+        self._leases[id(end)] = end
+        return Region(anchor)
+
+    def copy_out(self, ref: SlotRef, nbytes: int) -> Region:
+        """A region over a private copy of the slot's first ``nbytes``; the slot is free again at once."""
+        mapping = self._mapping(ref.index, nbytes)
+        return Region(bytearray(mapping.view[:nbytes]))
+
+    def trim(self, index: int) -> None:
+        """Give a free slot's pages back to the system; its contents become zeros. Nothing after ``close``."""
+        with (
+            self._open
+        ):  # a descriptor that is closed meanwhile may be somebody else's file by the time of the call
+            if index < self._slots and self.fd >= 0 and index not in self._bare:
+                self._bare.add(index)
+                shared_pages.punch(self.fd, index * self.stride, self.stride)
+
+    def shrink(self, free: Sequence[int], keep_bytes: int) -> None:
+        """Give pages of these free slots back, the first ones first, until the rest takes ``keep_bytes`` at most."""
+        keep_bytes += self.leased_bytes()
+        for index in free:
+            if self.resident_bytes() <= keep_bytes:
+                return
+            self.trim(index)
+
+    def unmap(self, index: int) -> None:
+        """Forget our mapping of a slot that is not used any more. Leases keep theirs."""
+        self._mappings.pop(index, None)
+
+    def resident_bytes(self) -> int:
+        """Bytes that the arena really occupies; 0 once it is closed. Any thread."""
+        fd = self.fd
+        return os.fstat(fd).st_blocks * 512 if fd >= 0 else 0
+
+    def leased_bytes(self) -> int:
+        """Bytes of batches that the user keeps. Any thread."""
+        return sum([end.nbytes for end in list(self._leases.values())])
+
+    def close(self) -> None:
+        """Close the descriptor. Idempotent. Live leases stay valid and unmap with their last tensor."""
+        with self._open:
+            if self.fd >= 0:
+                os.close(self.fd)
+                self.fd = -1
+        self._mappings.clear()
+
+    def _fit_stride(self) -> None:
+        while True:
+            try:
+                self.prepare(_FIRST_SLOTS - 1)
+                return
+            except OSError:
+                if self.stride <= _MIN_STRIDE:
+                    raise
+                self.stride >>= 1
+
+    def _mapping(self, index: int, nbytes: int) -> shared_pages.Mapping:
+        mapping = self._mappings.get(index)
+        if mapping is None or nbytes > mapping.length:
+            self.prepare(index)
+            length = shared_pages.mapping_bytes(nbytes, self.stride)
+            mapping = self._mappings[index] = shared_pages.Mapping(self.fd, index * self.stride, length)
+        return mapping
+
+
+def _lease_ended(leases: dict[int, _LeaseEnd], released: deque[SlotRef]) -> Callable[[_LeaseEnd], None]:
+    """The callback of one arena's leases. It refers to no arena: leases must not keep one alive."""
+    owner = os.getpid()
+
+    def ended(end: _LeaseEnd, getpid: Callable[[], int] = os.getpid) -> None:
+        leases.pop(id(end), None)
+        if getpid() == owner:
+            released.append(end.ref)
+
+    return ended

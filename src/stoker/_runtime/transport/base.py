@@ -1,0 +1,97 @@
+"""The two sides of a transport, as protocols: who calls what, when, on which thread.
+
+    parent, the pool's thread                          worker, its main thread
+    ─────────────────────────                          ───────────────────────
+    put(index, task)
+      ── ticket with SlotRef ──▶                       open(index) → peek → tensor … → write
+      ◀── header with the Receipt ──                   drop the batch, then held()
+    lease(ref, nbytes) → Region.load
+
+    whichever thread drops the last tensor: released.append(ref), nothing else
+
+An executor on another host has neither: it sends :func:`stoker.testing.heap_codec.dumps` in its messages.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from stoker._runtime.scheduler.types import SlotRef
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a worker reports about a written batch; small integers, made to travel in a fixed header.
+
+    ``root_offset`` and ``root_bytes`` say where its root lies, ``nbytes`` how much of the slot to map.
+    """
+
+    root_offset: int
+    root_bytes: int
+    nbytes: int
+
+
+class BatchRegion(Protocol):
+    """The bytes of one batch in the parent. Any thread; keeps the lease, as everything built from it does."""
+
+    def tensor(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A contiguous, writable tensor over the region; for batches whose layout the parent knows."""
+
+    def load(self, root_offset: int, root_bytes: int) -> Any:
+        """The batch that the worker wrote."""
+
+
+class SlotReader(Protocol):
+    """Parent side. Every method is called by the pool, from one thread at a time."""
+
+    released: deque[SlotRef]
+    """Slots whose lease ended, appended on any thread, inside garbage collection too. The pool drains it."""
+
+    def prepare(self, index: int) -> None:
+        """Before a slot is first named to a worker, unless ``put`` is called for it."""
+
+    def put(self, index: int, payload: bytes | memoryview) -> None:
+        """Before the ticket is dispatched, with the slot free."""
+
+    def lease(self, ref: SlotRef, nbytes: int) -> BatchRegion:
+        """Once per receipt of a worker. The slot is busy until ``ref`` appears in ``released``."""
+
+    def copy_out(self, ref: SlotRef, nbytes: int) -> BatchRegion:
+        """Instead of ``lease``: the slot is free when this returns."""
+
+    def trim(self, index: int) -> None:
+        """At any time while the slot is free."""
+
+    def close(self) -> None:
+        """Once no worker writes any more; leases may still be alive and stay valid."""
+
+
+class BatchWriter(Protocol):
+    """Worker side, one slot. One thread, between ``open`` and ``held``."""
+
+    def peek(self, nbytes: int) -> bytes:
+        """First: the task that the parent put into the slot."""
+
+    def tensor(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """While fetching and collating: memory of the slot that ``write`` will not have to copy."""
+
+    def tensor_at(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """The same at a place that several workers agreed on, for rows of one batch."""
+
+    def write(self, obj: object) -> Receipt:
+        """Once the batch is made; the slot belongs to the parent as soon as the receipt is sent."""
+
+    def held(self) -> bool:
+        """After the worker dropped the batch: whether user code kept memory of it, which forbids reuse."""
+
+
+class SlotSource(Protocol):
+    """Worker side, all slots. One thread."""
+
+    def open(self, index: int) -> BatchWriter:
+        """For every ticket; what an earlier ``open`` of the same slot gave out is void."""

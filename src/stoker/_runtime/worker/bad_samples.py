@@ -1,0 +1,266 @@
+"""Samples that cannot be used: those that raise, those that are None, and those that kill their worker.
+
+With ``on_bad_sample="skip"`` they are left out of their batch. With ``"replace"`` another sample takes the place: the next good
+one of its range of rows, or, when there is none, one of the ticket's spares, which were planned around it. It is fetched anew. Both
+depend on the sampler's order alone: batches are the same for every number of workers, and no sample appears that the sampler
+did not name.
+
+A worker writes to the status page what it is fetching: a row, or one of the names below ``NO_ROW`` that are given here. What killed
+one worker too many comes back among the ``excluded`` of its order, by the same name.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from inspect import isgenerator
+from typing import Any, NamedTuple
+
+import torch
+
+from stoker._runtime.protocol.status_page import NO_ROW
+from stoker._runtime.protocol.worker_spec import BadSampleMode, Order, Resume
+from stoker.errors import NoGoodSample, coded
+
+_log = logging.getLogger("stoker")
+_BAD = object()
+TOGETHER = -2
+"""In the place of a row: all of them at once. Excluded: they are fetched one by one, which shows who kills."""
+
+_FIRST_SPARE = -3
+"""In the place of a row: the first of the spares. Those after it count down. Excluded: it does not stand in for others."""
+
+_IN_A_ROW = 1000
+"""Bad samples of a stream without a good one between them after which its error is raised: it is not the samples then."""
+
+
+class BadSample(NamedTuple):
+    """A sample that could not be used: "error", "none" or "killed". ``index`` is a StreamPlace for a sample of a stream."""
+
+    index: Any  # hides tuple.index, which nobody needs here
+    row: int
+    kind: str
+    reason: str
+
+
+class StreamPlace(str):
+    """Stands for the index of a sample of a stream, which has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """In the place of a sample: what its row raised."""
+
+    error: BaseException
+
+
+class Empty(Exception):
+    """Every sample of the batch was bad and skipped: there is no batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A batch, and what the parent has to know of how it was made. Only batches with something to tell travel in one."""
+
+    contents: Any
+    bad: tuple[BadSample, ...] = ()
+    empty: bool = False
+    resume: Resume | None = None
+
+
+class Sifter:
+    """Fetches rows and sorts out the bad ones. Owner: a maker; called on its thread.
+
+    ``before(order, row, at, index)`` is called before row ``row`` is fetched; ``at`` and ``index`` are what the status page shows.
+    ``reseed`` puts the generators back to where the range began. ``getitems`` is the dataset's ``__getitems__`` where whole
+    batches are fetched.
+    """
+
+    def __init__(
+        self,
+        mode: BadSampleMode,
+        dataset: Any,
+        getitems: Callable[[Any], Any] | None,
+        before: Callable[[Order, int, int, Any], None],
+        reseed: Callable[[Order], None],
+    ) -> None:
+        self._mode = mode
+        self.dataset = dataset
+        self._getitems = getitems
+        self._before = before
+        self._reseed = reseed
+        self.bad: list[BadSample] = []
+
+    def rows(
+        self, order: Order, indices: Sequence[Any], first: int, fetched: Sequence[Any] | None = None
+    ) -> Any:
+        """The usable samples of one range, which begins at row ``first``. In mode "replace" there are as many as indices.
+
+        ``fetched`` is what came of its rows where they were fetched already.
+        A list, unless the dataset's ``__getitems__`` makes batches of its own kind: those are left as they are.
+        """
+        if self._getitems is not None:
+            found = self._together(order, indices, first)
+            if type(found) is not list:
+                return found
+        elif fetched is not None:
+            found = [
+                self._judged(index, first + place, fetched[place]) for place, index in enumerate(indices)
+            ]
+        else:
+            found = [self._one(order, index, first + place) for place, index in enumerate(indices)]
+        if self._mode == "skip":
+            return [sample for sample in found if sample is not _BAD]
+        good = [place for place, sample in enumerate(found) if sample is not _BAD]
+        if len(good) < len(found):
+            for place in [place for place, sample in enumerate(found) if sample is _BAD]:
+                found[place] = self._replacement(order, indices, first, place, good)
+        return found
+
+    def _one(self, order: Order, index: Any, row: int) -> Any:
+        if row in order.excluded:
+            self.bad.append(killer(index, row))
+            return _BAD
+        self._before(order, row, row, index)
+        return self._try(index, row)
+
+    def _try(self, index: Any, row: int) -> Any:
+        try:
+            sample = self.dataset[index] if self._getitems is None else self._getitems([index])[0]
+        except Exception as error:
+            self.bad.append(BadSample(index, row, "error", _told(error)))
+            return _BAD
+        return self._judged(index, row, sample)
+
+    def _judged(self, index: Any, row: int, sample: Any) -> Any:
+        if type(sample) is Raised:
+            self.bad.append(BadSample(index, row, "error", _told(sample.error)))
+            return _BAD
+        if sample is None:
+            self.bad.append(BadSample(index, row, "none", "is None"))
+            return _BAD
+        return sample
+
+    def _together(self, order: Order, indices: Sequence[Any], first: int) -> Any:
+        """With ``__getitems__``: all at once, and one by one only when that fails."""
+        assert self._getitems is not None
+        found: Any = []
+        if all(name < TOGETHER for name in order.excluded):  # no row, that is
+            self._before(order, first, TOGETHER, None)
+            with suppress(Exception):
+                found = self._getitems(order.indices)
+        if not isinstance(found, list | tuple):
+            return found
+        found = list(found)
+        if len(found) != len(indices):
+            self._reseed(order)
+            return [self._one(order, index, first + place) for place, index in enumerate(indices)]
+        for place, sample in enumerate(found):
+            if sample is None:
+                self.bad.append(BadSample(indices[place], first + place, "none", "is None"))
+                found[place] = _BAD
+        return found
+
+    def _replacement(
+        self, order: Order, indices: Sequence[Any], first: int, place: int, good: Sequence[int]
+    ) -> Any:
+        """A sample for the row at ``place``: those after it come first, then those before, then the spares."""
+        inside = sorted(good, key=lambda other: (other < place, other))
+        candidates = [(indices[other], NO_ROW) for other in inside]
+        candidates += [(index, _FIRST_SPARE - number) for number, index in enumerate(order.spares)]
+        for index, name in candidates:
+            if name in order.excluded:
+                continue
+            self._before(order, first + place, name, index)
+            sample = self._try(index, first + place)
+            if sample is not _BAD:
+                return sample
+        lines = [f"\n  dataset index {each.index!r}: {each.reason}" for each in self.bad[:8]]
+        raise NoGoodSample(
+            "on_bad_sample='replace' found no good sample to put in the place of a bad one:" + "".join(lines)
+        )
+
+
+def good_samples(
+    stream: Iterator[Any], wanted: int, bad: list[BadSample], seen: Callable[[], int]
+) -> list[Any]:
+    """Up to ``wanted`` usable samples of a stream. ``seen`` counts a sample and tells its number.
+
+    A generator does not go on after it raised: its error is raised, with a note that says so. So is an error, or NoGoodSample,
+    when nothing good comes any more.
+    """
+    samples: list[Any] = []
+    in_a_row = 0
+    failed = False
+    while len(samples) < wanted:
+        number = seen()
+        try:
+            sample = next(stream)
+        except StopIteration:
+            if failed:
+                _log.warning(
+                    "the stream ended right after its sample %d raised: if it reads from a generator, that one ended with "
+                    "the error, and the rest of it is not read",
+                    number - 1,
+                )
+            break
+        except Exception as error:
+            if isgenerator(stream):
+                error.add_note(
+                    f"stoker: on_bad_sample cannot go past this: sample {number} of the stream came out of a generator, and a "
+                    "generator ends when it raises. Catch the error inside it, or return an iterator whose __next__ can be "
+                    "called again."
+                )
+                coded(error, "STK509")
+                raise
+            failed = True
+            in_a_row += 1
+            bad.append(BadSample(number, len(samples), "error", _told(error)))
+            if in_a_row >= _IN_A_ROW:
+                error.add_note(
+                    f"stoker: {in_a_row} samples of the stream were bad without a good one between them"
+                )
+                raise
+            continue
+        failed = False
+        if sample is None:
+            in_a_row += 1
+            bad.append(BadSample(number, len(samples), "none", "is None"))
+            if in_a_row >= _IN_A_ROW:
+                raise NoGoodSample(
+                    f"{in_a_row} samples of the stream were bad without a good one between them; the last, number {number}, "
+                    "is None"
+                )
+        else:
+            in_a_row = 0
+            samples.append(sample)
+    return samples
+
+
+def killer(index: Any, row: int) -> BadSample:
+    """A row that is excluded because it kills."""
+    return BadSample(index, row, "killed", "killed every worker that fetched it")
+
+
+def key_of(index: Any) -> Any:
+    """What a dataset index is remembered by: integers of all kinds alike, and by its text what has no value to compare."""
+    try:
+        return operator.index(index)
+    except TypeError:
+        pass
+    try:
+        hash(index)
+    except TypeError:
+        return repr(index)
+    return repr(index) if isinstance(index, torch.Tensor) else index
+
+
+def _told(error: BaseException) -> str:
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:  # its own __str__ may fail
+        text = type(error).__name__
+    return text if len(text) <= 300 else f"{text[:297]}..."

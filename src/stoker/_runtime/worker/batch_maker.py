@@ -1,0 +1,438 @@
+"""Makes batches: seeds, fetches, collates. The one place where user code runs, for every executor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from stoker._runtime.protocol.status_page import (
+    COLLATING,
+    EPOCH,
+    INDEX,
+    NO_ROW,
+    PHASE,
+    ROW,
+    WORDS,
+    told_index,
+)
+from stoker._runtime.protocol.worker_spec import Order, Resume, WorkerSpec, batch_getter
+from stoker._runtime.scheduler.row_ranges import row_ranges
+from stoker._runtime.worker.bad_samples import TOGETHER, BadSample, Empty, Envelope, Raised, Sifter
+from stoker._runtime.worker.collate_errors import explain_collation
+from stoker._runtime.worker.context import SlotMemory, current
+from stoker._runtime.worker.fetch_threads import Hands
+from stoker._runtime.worker.rng.per_sample import Keyring
+from stoker._runtime.worker.rng.rng_use import Drawn
+from stoker._runtime.worker.rng.seeder import Seeder
+from stoker._runtime.worker.split_batches import PartRows, collate_part
+from stoker._runtime.worker.stream import Abandoned, Stream
+from stoker.errors import SampleStopIteration
+
+
+@dataclass(slots=True)
+class Watch:
+    """Where a maker says which row it is on, and learns that nobody waits any more. Words of a status page, or plain lists.
+
+    ``here[ROW]`` is written before every row and ``here[PHASE]`` before collation; when ``there[EPOCH]`` is no longer the order's
+    epoch the maker gives up. Without ``there`` somebody always waits.
+    """
+
+    here: Any
+    there: Any = None
+
+
+_SLOW_ROW_NS = 20_000
+"""For rows that take less it is looked up once a range whether anybody waits: each time would cost a fifth of a small batch."""
+
+_clock = time.monotonic_ns
+
+
+class Maker:
+    """Turns orders into batches for one worker.
+
+    Used by one thread. ``shared`` tells that others draw from the generators as well (threads); ``inline`` asks that they be left
+    as found. ``keeps_state`` asks that the state of a stateful iterable dataset travel with every batch, and ``resume`` is one that
+    a lost predecessor left.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        worker: int,
+        *,
+        shared: bool = False,
+        inline: bool = False,
+        keeps_state: bool = False,
+        resume: Resume | None = None,
+    ) -> None:
+        self.spec = spec
+        self.worker = worker
+        self._watch = Watch([0] * WORDS)
+        self._keyring = Keyring(spec, worker, self._watch.here)
+        self.seeder = Seeder(spec, worker, shared=shared, inline=inline)
+        self._by_sample = self.seeder.by_sample
+        self._singly = True
+        self._getitems = None if spec.iterable else batch_getter(spec.dataset)
+        self._bad: list[BadSample] = []
+        self._sifter: Sifter | None = None
+        if spec.on_bad_sample != "raise":
+            together = self._getitems if spec.auto_collation else None
+            self._sifter = Sifter(spec.on_bad_sample, spec.dataset, together, self._before_row, self._reseed)
+            self._bad = self._sifter.bad
+        self._stream: Stream | None = None
+        if spec.iterable:
+            bad = None if self._sifter is None else self._bad
+            self._stream = Stream(
+                spec, worker, self._before_pull, bad, keeps_state=keeps_state, resume=resume
+            )
+        self._tells = self._stream is not None or self._sifter is not None
+        self._metered = spec.metered
+        self._fetched_ns = 0
+        self._slow_row = -1
+        self._slow_ns = 0
+        self._row_began = (NO_ROW, 0)
+        """Of rows that are sifted: the one in the making, and since when."""
+        self.dataset = spec.dataset
+        self.hands: Hands | None = None
+        """The threads that fetch rows, where there are any."""
+        batched = spec.auto_collation and not spec.iterable and self._getitems is None
+        if spec.threads > 1 and batched and not (shared or inline):
+            self.hands = Hands(spec, worker, self.seeder, self._watch)
+        self._looks = spec.tells_draws and worker == 0
+
+    @property
+    def watch(self) -> Watch:
+        """Where this maker is watched; a page that nobody reads unless its executor has given it another."""
+        return self._watch
+
+    @watch.setter
+    def watch(self, watch: Watch) -> None:
+        self._watch = watch
+        self._keyring.here = watch.here
+        if self.hands is not None:
+            self.hands.watch = watch
+
+    def close(self) -> None:
+        """End the threads that fetch rows. Those of a worker process end with it. Idempotent."""
+        if self.hands is not None:
+            self.hands.close()
+
+    def take_up(self, resume: Resume) -> None:
+        """The stream of an iterable dataset begins the epoch that ``resume`` names where it says."""
+        if self._stream is not None:
+            self._stream.take_up(resume)
+
+    def measured(self, began_ns: int) -> tuple[int, int, int]:
+        """Of the task begun then: when its rows were there, which of them took longest, and how long. (0, -1, 0): not measured."""
+        if self._fetched_ns < began_ns:  # it failed before, and these are of another
+            return 0, -1, 0
+        return self._fetched_ns, self._slow_row, self._slow_ns
+
+    def make(self, order: Order, slot: SlotMemory | None) -> Any:
+        """The batch of a whole ticket, in an envelope if there is something to tell. Tensors are stacked in ``slot`` if given."""
+        if not self._tells:
+            return self._make(order, slot)
+        self._bad.clear()
+        try:
+            batch = self._make(order, slot)
+        except Empty:
+            return Envelope(None, tuple(self._bad), empty=True)
+        resume = self._stream.state() if self._stream is not None else None
+        return Envelope(batch, tuple(self._bad), resume=resume) if self._bad or resume else batch
+
+    def _make(self, order: Order, slot: SlotMemory | None) -> Any:
+        with self.seeder.kept():
+            outer = current.slot, current.keyring  # a dataset may iterate a loader of its own
+            current.slot, current.keyring = slot, self._keyring
+            self._keyring.begin(order)
+            try:
+                if self._stream is not None:
+                    return self._collate(self._stream.batch(order), None)
+                if not self.spec.auto_collation:
+                    return self._convert(self._one(order))
+                indices = _listed(order.indices)
+                samples = self._rows(order, indices, 0, len(indices))
+                if self._bad:
+                    indices = _without_bad(indices, samples, self._bad)
+                return self._collate(samples, indices)
+            finally:
+                self._keyring.end()
+                current.slot, current.keyring = outer
+
+    def make_part(self, order: Order, slot: Any, agreed: int) -> PartRows:
+        """The rows ``start`` to ``stop`` of a ticket, in the shared slot if their layout is the agreed one."""
+        indices = _listed(order.indices)
+        self._bad.clear()
+        outer, current.keyring = current.keyring, self._keyring
+        self._keyring.begin(order)
+        try:
+            samples = self._rows(order, indices, order.start, order.stop)
+        finally:
+            self._keyring.end()
+            current.keyring = outer
+        self._collating()
+        if len(samples) < order.stop - order.start:  # some were skipped: no row is where it would have to be
+            return PartRows(order.start, order.stop, 0, list(samples), bad=tuple(self._bad))
+        rows = collate_part(samples, slot, start=order.start, rows=order.rows, agreed=agreed)
+        return replace(rows, bad=tuple(self._bad)) if self._bad else rows
+
+    # Map-style datasets
+
+    def _rows(self, order: Order, indices: Sequence[Any], start: int, stop: int) -> list[Any]:
+        """Fetch rows of the batch. ``indices`` holds those of ``start`` to ``stop`` only."""
+        rows = order.rows or len(indices)
+        self._slow_row, self._slow_ns = -1, 0
+        if self._sifter is not None:
+            return self._sifted(order, self._sifter, indices, start, stop)
+        if self._getitems is not None:
+            self.seeder.whole(order)
+            self._at_row(order, NO_ROW)
+            try:
+                return self._getitems(order.indices)  # type: ignore[no-any-return]  # as the sampler gave them
+            except StopIteration as error:
+                raise _silent_end(indices) from error
+            except Exception as error:
+                note_indices(error, indices)
+                raise
+        if self.hands is not None and _can_share(order, indices):
+            outcomes = self._at_once(self.hands, order, indices, start)
+            if outcomes is not None:
+                return outcomes
+        samples: list[Any] = []
+        began_ns = _clock()
+        try:
+            for number, (first, last) in enumerate(row_ranges(rows)):
+                if last > start and first < stop:
+                    self.seeder.range(order, number)
+                    chunk = indices[first - start : last - start]
+                    if self._singly:
+                        self._fetch_singly(order, chunk, first, samples)
+                    else:
+                        self._fetch_quickly(order, chunk, first, samples)
+        except StopIteration as error:
+            raise _silent_end(indices[len(samples)]) from error
+        except Abandoned:
+            raise
+        except Exception as error:
+            _note_index(error, indices[len(samples)])
+            raise
+        if not self._by_sample:
+            self._singly = _clock() - began_ns > _SLOW_ROW_NS * len(samples)
+        return samples
+
+    def _at_once(
+        self, hands: Hands, order: Order, indices: Sequence[Any], start: int, *, patient: bool = False
+    ) -> list[Any] | None:
+        """Rows by several threads; None when there are none to be had. ``patient``: what rows raise is among the outcomes."""
+        ranges = row_ranges(order.rows or len(indices))
+        self.seeder.rows(order, start, next(n for n, (_, last) in enumerate(ranges) if last > start))
+        drawn = Drawn() if self._looks else None
+        job = hands.fetch(order, self.dataset, indices, start, patient=patient)
+        if job is None:
+            return None
+        if drawn is not None:
+            self._looks = False
+            drawn.tell()
+        self._slow_row, self._slow_ns = job.slow_row, job.slow_ns
+        if job.stopped:
+            place = next(place for place, found in enumerate(job.outcomes) if _ends(found, patient))
+            error, job.outcomes = job.outcomes[place].error, []
+            try:
+                if isinstance(error, StopIteration):
+                    raise _silent_end(indices[place]) from error
+                if isinstance(error, Exception):
+                    _note_index(error, indices[place])
+                raise error
+            finally:
+                del error  # this frame is among those that it holds
+        return job.outcomes
+
+    def _fetch_quickly(self, order: Order, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
+        """Rows of a few microseconds: the status page names each, whether anybody waits is looked up once."""
+        self._at_row(order, row)
+        dataset, here = self.dataset, self._watch.here
+        for index in chunk:
+            here[ROW] = row
+            samples.append(dataset[index])
+            row += 1
+
+    def _fetch_singly(self, order: Order, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
+        """Slow rows: work for nobody ends after one of them."""
+        dataset, here, metered = self.dataset, self._watch.here, self._metered
+        before_ns = _clock() if metered else 0
+        for index in chunk:
+            self._at_row(order, row)
+            if self._by_sample:
+                self.seeder.row(order, row)
+            here[INDEX] = told_index(index)
+            samples.append(dataset[index])
+            if metered:
+                now_ns = _clock()
+                if now_ns - before_ns > self._slow_ns:
+                    self._slow_row, self._slow_ns = row, now_ns - before_ns
+                before_ns = now_ns
+            row += 1
+
+    def _sifted(
+        self, order: Order, sifter: Sifter, indices: Sequence[Any], start: int, stop: int
+    ) -> list[Any]:
+        """Fetch rows one at a time without the bad ones. What is left of a batch is returned; nothing left raises Empty."""
+        self._row_began = NO_ROW, 0
+        if self._getitems is not None:
+            self.seeder.range(order, 0)
+            found = sifter.rows(order, indices, 0)
+            if type(found) is list and not found:
+                raise Empty
+            return found  # type: ignore[no-any-return]  # as the dataset gave it, like without sifting
+        fetched: list[Any] | None = None
+        if self.hands is not None and _can_share(order, indices):
+            fetched = self._at_once(self.hands, order, indices, start, patient=True)
+        samples: list[Any] = []
+        for number, (first, last) in enumerate(row_ranges(order.rows or len(indices))):
+            if last > start and first < stop:
+                if fetched is None:
+                    self.seeder.range(order, number)
+                chunk = slice(first - start, last - start)
+                samples += sifter.rows(order, indices[chunk], first, fetched and fetched[chunk])
+                if self._metered:
+                    self._time_row(NO_ROW)
+        if not samples and order.parts == 1:
+            raise Empty
+        return samples
+
+    def _before_row(self, order: Order, row: int, at: int, index: Any) -> None:
+        self._at_row(order, at)
+        if self._metered:
+            self._time_row(at if at == row else NO_ROW)
+        self._watch.here[INDEX] = told_index(index)
+        self._keyring.at_row(None if at == TOGETHER else row)
+        if self._by_sample:
+            self.seeder.row(order, row)
+
+    def _time_row(self, row: int) -> None:
+        """A row that is sifted begins, and the one before it is over. NO_ROW: what comes now is no row of the ticket's own."""
+        (before, began_ns), now_ns = self._row_began, _clock()
+        self._row_began = row, now_ns
+        if before != NO_ROW and now_ns - began_ns > max(self._slow_ns, _SLOW_ROW_NS):
+            self._slow_row, self._slow_ns = before, now_ns - began_ns
+
+    def _reseed(self, order: Order) -> None:
+        self.seeder.range(order, 0)
+
+    def _before_pull(self, order: Order, pulled: int) -> None:
+        if pulled:
+            self._at_row(order, NO_ROW)
+        self._keyring.at_pull(pulled)
+        self.seeder.pull(order, pulled)
+
+    def _at_row(self, order: Order, row: int) -> None:
+        watch = self._watch
+        watch.here[ROW] = row
+        there = watch.there
+        if there is not None and there[EPOCH] != order.epoch:
+            raise Abandoned
+
+    def _one(self, order: Order) -> Any:
+        self._slow_row, self._slow_ns, self._row_began = NO_ROW, 0, (0, _clock())
+        if self._sifter is not None:
+            self.seeder.range(order, 0)
+            samples = self._sifter.rows(order, [order.indices], 0)
+            if not samples:
+                raise Empty
+            return samples[0]
+        self.seeder.whole(order)
+        self._at_row(order, 0)
+        self._watch.here[INDEX] = told_index(order.indices)
+        try:
+            return self.dataset[order.indices]
+        except StopIteration as error:
+            raise _silent_end(order.indices) from error
+        except Exception as error:
+            _note_index(error, order.indices)
+            raise
+
+    def _convert(self, sample: Any) -> Any:
+        if self._metered:
+            self._time_row(NO_ROW)
+        self._collating()
+        return self.spec.collate_fn(sample)
+
+    def _collating(self) -> None:
+        if self._metered:
+            self._fetched_ns = _clock()
+        self._watch.here[PHASE] = COLLATING
+        self._keyring.collating = True
+
+    def _collate(self, samples: Any, indices: Sequence[Any] | None) -> Any:
+        self._collating()
+        return collate_samples(self.spec.collate_fn, samples, indices, own=self.spec.own_collate)
+
+
+def _can_share(order: Order, indices: Sequence[Any]) -> bool:
+    """Whether several threads may fetch these rows. Not after a worker died over them: one at a time shows which of them kills."""
+    return len(indices) > 1 and not order.attempt and not order.excluded
+
+
+def _ends(outcome: Any, patient: bool) -> bool:
+    return type(outcome) is Raised and not (patient and isinstance(outcome.error, Exception))
+
+
+def collate_samples(
+    collate_fn: Callable[[Any], Any], samples: Any, indices: Sequence[Any] | None, *, own: bool
+) -> Any:
+    """Collate; an error says which batch it belongs to and, when the collation is torch's ``own``, what is wrong with it."""
+    try:
+        return collate_fn(samples)
+    except StopIteration as error:
+        raise RuntimeError("collate_fn raised StopIteration") from error
+    except Exception as error:
+        if indices is not None:
+            note_indices(error, indices)
+        if own:
+            explain_collation(error, samples, indices)
+        raise
+
+
+def _listed(indices: Any) -> Sequence[Any]:
+    """A batch's indices as something that can be cut; batch samplers may yield any iterable."""
+    if isinstance(indices, list | tuple):
+        return indices
+    if isinstance(indices, torch.Tensor):
+        return list(indices)
+    return list(indices)
+
+
+def _without_bad(indices: Sequence[Any], samples: Sequence[Any], bad: Sequence[BadSample]) -> Sequence[Any]:
+    """The indices of the samples that are left, for messages about them."""
+    if len(samples) == len(indices):
+        return indices
+    rows = {each.row for each in bad}
+    return [index for row, index in enumerate(indices) if row not in rows]
+
+
+def _silent_end(index: Any) -> SampleStopIteration:
+    return SampleStopIteration(
+        f"the dataset raised StopIteration for index {index!r}, which would have ended the epoch silently; "
+        "raise IndexError or another exception instead"
+    )
+
+
+def _note_index(error: BaseException, index: Any) -> None:
+    error.add_note(f"stoker: while fetching dataset index {_short(index)}")
+
+
+def note_indices(error: BaseException, indices: Any) -> None:
+    """Say which batch an error belongs to when no single row is to blame."""
+    listed = list(indices)[:9] if hasattr(indices, "__iter__") else [indices]
+    shown = ", ".join(_short(index) for index in listed[:8])
+    more = f", … ({len(indices)} in all)" if len(listed) > 8 else ""
+    error.add_note(f"stoker: in the batch of dataset indices [{shown}{more}]")
+
+
+def _short(index: Any) -> str:
+    text = repr(index)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,60 @@
+"""What the code of a sample may ask about the worker it runs in. Per thread, never a module global.
+
+torch's ``get_worker_info()`` reads a global of its own module. A worker process sets that global, as torch does. Worker threads
+cannot: the answer differs per thread and has to stay None in the main thread. So the first thread pool gives that function
+another body, which asks the current thread first; names imported earlier by user code keep working because the function
+object stays.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch.utils.data._utils import worker as torch_worker
+
+if TYPE_CHECKING:
+    from stoker._runtime.worker.rng.per_sample import Keyring
+
+
+class SlotMemory(Protocol):
+    """Where collated tensors may be built; the transport's SlotWriter."""
+
+    def tensor(self, shape: Any, dtype: torch.dtype) -> torch.Tensor: ...
+
+
+class _PerThread(threading.local):
+    slot: SlotMemory | None = None
+    info: Any = None
+    keyring: Keyring | None = None
+
+
+current = _PerThread()
+"""``current.slot`` is the memory that the batch being collated on this thread goes to, None for the heap. ``current.keyring`` has
+the keys of the sample being made on it, None outside of any."""
+
+
+def set_process_info(worker: int, num_workers: int, seed: int, dataset: Any) -> None:
+    """Make ``get_worker_info()`` answer in a worker process."""
+    torch_worker._worker_info = torch_worker.WorkerInfo(
+        id=worker, num_workers=num_workers, seed=seed, dataset=dataset
+    )
+
+
+def set_thread_info(worker: int, num_workers: int, seed: int, dataset: Any) -> None:
+    """Make ``get_worker_info()`` answer on this thread only."""
+    _answer_per_thread()
+    current.info = torch_worker.WorkerInfo(id=worker, num_workers=num_workers, seed=seed, dataset=dataset)
+
+
+def _answer_per_thread() -> None:
+    names = torch_worker.__dict__
+    if "_stoker_current" in names:
+        return
+    names["_stoker_current"] = current
+
+    def get_worker_info():  # type: ignore[no-untyped-def]
+        return _stoker_current.info or _worker_info  # type: ignore[name-defined]  # noqa: F821
+
+    torch_worker.get_worker_info.__code__ = get_worker_info.__code__

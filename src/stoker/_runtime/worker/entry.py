@@ -1,0 +1,22 @@
+"""Where a worker process begins: the first module of ours that a spawned one imports.
+
+The collector rests meanwhile. Importing torch makes hundreds of thousands of objects and no garbage; looking for it would take a
+tenth of the time.
+"""
+
+from __future__ import annotations
+
+import gc
+
+_collecting = gc.isenabled()
+gc.disable()
+
+from stoker._runtime.worker import main  # noqa: E402
+
+if _collecting:
+    gc.enable()
+
+
+def run(boot: main.Boot) -> None:
+    """Entry point of the process."""
+    main.run(boot)

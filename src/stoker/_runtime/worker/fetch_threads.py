@@ -1,0 +1,176 @@
+"""Hands: threads of a worker process that fetch rows of a batch at once (``threads_per_worker``), for data that is waited for.
+
+    maker's thread: fetch ─► a job for each hand ─► waits ─► samples, or what they raised, in row order
+    a hand: take the next row ─► dataset[index] ─► ... until none is left, one raised, or nobody waits any more
+
+Rows are begun in order, so that of several that raise the first is the one that would have raised without hands.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from stoker._runtime.protocol.status_page import AT_ONCE, EPOCH, INDEX, ROW, WORDS, told_index
+from stoker._runtime.protocol.worker_spec import Order, WorkerSpec
+from stoker._runtime.worker import cpu_meter
+from stoker._runtime.worker.bad_samples import Raised
+from stoker._runtime.worker.context import current
+from stoker._runtime.worker.rng.per_sample import Keyring
+from stoker._runtime.worker.rng.seeder import Seeder
+from stoker._runtime.worker.stream import Abandoned
+
+_clock = time.monotonic_ns
+
+
+@dataclass(slots=True)
+class Job:
+    """Rows of one order. Shared by the hands; all but the first five fields under their lock.
+
+    ``rows`` are of the batch, ``places`` count from 0 in ``indices``. ``patient`` tells that a row that raises does not end it.
+    """
+
+    order: Order
+    dataset: Any
+    indices: Sequence[Any]
+    first: int
+    patient: bool
+    outcomes: list[Any]
+    taken: int = 0
+    stopped: bool = False
+    abandoned: bool = False
+    flying: dict[int, None] = field(default_factory=dict)
+    """Places in the making, the oldest first."""
+    slow_row: int = -1
+    slow_ns: int = 0
+
+
+class Hands:
+    """Owner: a maker, which calls ``fetch`` and ``close`` on its own thread. Threads are started with the first rows to fetch.
+
+    ``watch`` is where the oldest row in the making, its index and the number of such rows are shown.
+    """
+
+    def __init__(self, spec: WorkerSpec, worker: int, seeder: Seeder, watch: Any) -> None:
+        self._spec = spec
+        self._worker = worker
+        self._seeder = seeder
+        self.watch = watch
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._done: SimpleQueue[None] = SimpleQueue()
+        self._spent = [0, 0]
+
+    def fetch(
+        self, order: Order, dataset: Any, indices: Sequence[Any], first: int, *, patient: bool
+    ) -> Job | None:
+        """Fetch these rows, of which ``first`` is the first; all of them unless one raised or nobody waits any more.
+
+        None: there are no threads to be had.
+        """
+        wanted = min(self._spec.threads, len(indices))
+        while len(self._threads) < wanted:
+            if not self._start():
+                break
+        count = min(wanted, len(self._threads))
+        if not count:
+            return None
+        job = Job(order, dataset, indices, first, patient, [None] * len(indices))
+        for _ in range(count):
+            self._jobs.put(job)
+        for _ in range(count):
+            self._done.get()
+        self.watch.here[AT_ONCE] = 0
+        if job.abandoned:
+            raise Abandoned
+        return job
+
+    def spent(self) -> tuple[int, int]:
+        """CPU and run-queue time of all hands so far; of the latter what one of them had, on average."""
+        cpu_ns, runq_ns = self._spent
+        return cpu_ns, runq_ns // max(1, len(self._threads))
+
+    def close(self) -> None:
+        """End the threads; each of them is between two jobs. A worker process that ends does not have to. Idempotent."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _start(self) -> bool:
+        name = f"stoker-hand-{len(self._threads)}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no thread left for us: fewer will do
+            return False
+        self._threads.append(thread)
+        return True
+
+    def _run(self) -> None:
+        here = [0] * WORDS
+        current.keyring = keyring = Keyring(self._spec, self._worker, here)
+        account = cpu_meter.open_account() if self._spec.metered else -1
+        before = cpu_meter.read_account(account)
+        while (job := self._jobs.get()) is not None:
+            keyring.begin(job.order)
+            try:
+                while (place := self._take(job)) >= 0:
+                    here[ROW] = job.first + place
+                    self._seeder.hand(job.order, job.first + place)
+                    self._make(job, place)
+            finally:
+                keyring.end()
+                job = None  # what it holds is the batch's
+                now = cpu_meter.read_account(account)
+                with self._lock:
+                    self._spent[0] += now[0] - before[0]
+                    self._spent[1] += now[1] - before[1]
+                before = now
+                self._done.put(None)
+        if account >= 0:
+            os.close(account)
+
+    def _make(self, job: Job, place: int) -> None:
+        began_ns = _clock()
+        try:
+            outcome = job.dataset[job.indices[place]]
+        except BaseException as error:  # the maker's thread raises it, or counts it
+            outcome = Raised(error)
+        ns = _clock() - began_ns
+        with self._lock:
+            job.outcomes[place] = outcome
+            if type(outcome) is Raised and not (job.patient and isinstance(outcome.error, Exception)):
+                job.stopped = True
+            if ns > job.slow_ns:
+                job.slow_row, job.slow_ns = job.first + place, ns
+            del job.flying[place]
+            self._show(job)
+        outcome = None  # an error holds this frame
+
+    def _take(self, job: Job) -> int:
+        """The next row to fetch, by its place; -1 when there is none."""
+        there = self.watch.there
+        with self._lock:
+            if there is not None and there[EPOCH] != job.order.epoch and job.taken < len(job.indices):
+                job.stopped = job.abandoned = True
+            if job.stopped or job.taken == len(job.indices):
+                return -1
+            place = job.taken
+            job.taken += 1
+            job.flying[place] = None
+            self._show(job)
+            return place
+
+    def _show(self, job: Job) -> None:
+        here, oldest = self.watch.here, next(iter(job.flying), None)
+        here[AT_ONCE] = len(job.flying)
+        if oldest is not None:
+            here[ROW], here[INDEX] = job.first + oldest, told_index(job.indices[oldest])

@@ -1,0 +1,85 @@
+"""A worker weighs itself: for the parent, who cannot ask it any more after an OOM kill, and who tells people how it grows."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import suppress
+from typing import Any
+
+from stoker._host.process_memory import footprint
+from stoker._runtime.protocol.status_page import PRIVATE_BYTES, PROCESS_CPU_NS, RESIDENT_BYTES, THREADS
+
+_WEIGHING_NS = 200_000_000
+"""How often a worker writes its size to the status page, between two tasks."""
+
+_SETTLED_TASKS = 4
+"""Tasks after which a worker measures what it has for itself, if it was never out of work before."""
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Scales:
+    """Owner: the worker's loop; one thread. ``row`` is the worker's own on the status page."""
+
+    def __init__(self, row: Any, channel: socket.socket) -> None:
+        self._row = row
+        self._channel = channel
+        self._statm_fd = _open_statm()
+        self._weighed_ns = 0
+        self._tasks = 0
+        self._idle_cpu_ns = 0
+
+    def weigh(self, now_ns: int) -> None:
+        """Write the resident size down, unless that was done a moment ago. Before every task."""
+        if now_ns - self._weighed_ns > _WEIGHING_NS and self._statm_fd >= 0:
+            # What the process used before its first task is its start, and not its work.
+            self._idle_cpu_ns = self._idle_cpu_ns or time.process_time_ns()
+            self._weighed_ns = now_ns
+            pages = os.pread(self._statm_fd, 128, 0).split()[1]
+            self._row[RESIDENT_BYTES] = int(pages) * _PAGE_BYTES
+            self._row[PROCESS_CPU_NS] = time.process_time_ns() - self._idle_cpu_ns
+            self._row[THREADS] = threads()
+
+    def recv(self, nbytes: int) -> bytes:
+        """As the channel's ``recv``, for the first tasks: then private memory is measured, and growth told against that.
+
+        It takes some milliseconds, and more where a large parent was forked. So it is done when there is no work, or after a few
+        tasks.
+        """
+        if self._tasks and not self.settled:
+            if self._tasks < _SETTLED_TASKS:
+                self._tasks += 1
+                with suppress(BlockingIOError):
+                    return self._channel.recv(nbytes, socket.MSG_DONTWAIT)
+            size = footprint()
+            self._row[PRIVATE_BYTES] = -1 if size is None else max(1, size.private_bytes)
+        self._tasks += 1
+        return self._channel.recv(nbytes)
+
+    def close(self) -> None:
+        """Give the descriptor back. Workers do not: it goes with them."""
+        if self._statm_fd >= 0:
+            os.close(self._statm_fd)
+            self._statm_fd = -1
+
+    @property
+    def settled(self) -> bool:
+        """Whether that is done, and ``recv`` has no use any more."""
+        return bool(self._row[PRIVATE_BYTES])
+
+
+def threads() -> int:
+    """How many threads this process has, native ones too. Links of a folder of /proc count its folders."""
+    try:
+        return os.stat("/proc/self/task").st_nlink - 2
+    except OSError:
+        return 0
+
+
+def _open_statm() -> int:
+    try:
+        return os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # no /proc: the size is then not known
+        return -1

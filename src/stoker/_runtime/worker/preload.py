@@ -1,0 +1,45 @@
+"""What the fork server imports once for all workers. Imported there only, and for this effect.
+
+A terminal sends Ctrl-C to the server too. While it imports, that would print a traceback beside the training script's own; later
+the server ignores it by itself. It is born with the signal blocked, because it cannot ignore it any earlier than here.
+
+The server ends when the training process has ended, however it did: then it removes its socket, and the directory that was made for
+it, unless that is done already.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import socket
+from contextlib import suppress
+
+_previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _tidy_up(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+    with suppress(OSError):
+        os.rmdir(os.path.dirname(path))
+
+
+def _listener() -> str:
+    """Where the server listens; empty when that is not in a directory of ours."""
+    with suppress(OSError):
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as found:
+                path = found.getsockname()
+                if isinstance(path, str) and os.path.basename(os.path.dirname(path)).startswith("stoker-"):
+                    return path
+    return ""
+
+
+if _path := _listener():
+    atexit.register(_tidy_up, _path)  # workers end without their exit handlers
+
+import stoker._runtime.worker.entry  # noqa: E402, F401  # brings numpy and torch
+
+signal.signal(signal.SIGINT, _previous)

@@ -1,0 +1,119 @@
+"""When a maker seeds, and from which key: at the start of a range, before a row, before a batch of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from stoker._runtime.protocol.worker_spec import Order, Stored, WorkerSpec
+from stoker._runtime.worker.rng.dataset_generators import AS_GLOBAL, StoredGenerators, find
+from stoker._runtime.worker.rng.seeding import (
+    batch_key,
+    generators_kept,
+    leave_opencv,
+    range_key,
+    sample_key,
+    seed_all,
+    seed_opencv,
+)
+
+_ROWS = 1 << 16
+"""Where the numbers of rows begin among those of ranges."""
+
+
+class Seeder:
+    """Seeds the global generators and those stored on the dataset. Owner: a maker; called on its thread.
+
+    ``shared`` tells that others draw from the generators, too: a thread has only OpenCV's for itself. ``rng="torch"`` leaves all of
+    them to run. ``inline`` asks that they be left as found. ``torch_is_ours`` becomes false when ``worker_init_fn`` seeded torch.
+    """
+
+    def __init__(self, spec: WorkerSpec, worker: int, *, shared: bool, inline: bool) -> None:
+        self._spec = spec
+        self._worker = worker
+        self._seeds = spec.rng != "torch"
+        self._shared = shared
+        self._inline = inline
+        self.by_sample = spec.rng == "sample"
+        """Whether every row is seeded, and ranges are not."""
+        self.torch_is_ours = True
+        self._last = 0
+        self._batch: tuple[int, int] | None = None
+        self._batch_key = 0
+        self._stored: StoredGenerators | None = None
+        if self._seeds and not shared and spec.stored:
+            self._stored = StoredGenerators(spec.dataset, spec.stored)
+
+    def revised(self) -> None:
+        """The dataset has attributes that the parent had not when it looked for generators: look here."""
+        if self._seeds and not self._shared and not self._spec.iterable:
+            copies = {path for path, number in self._spec.stored if number == AS_GLOBAL}
+            found = [
+                Stored(path, AS_GLOBAL if path in copies else number)
+                for path, number in find(self._spec.dataset)
+            ]
+            self._stored = StoredGenerators(self._spec.dataset, found) if found else None
+
+    def range(self, order: Order, number: int) -> None:
+        """A range begins. By sample that is nothing: its rows are seeded one by one."""
+        if self._seeds and not self.by_sample:
+            if self._batch != (order.epoch, order.seq):
+                self._batch = (order.epoch, order.seq)
+                self._batch_key = batch_key(order.seed, self._spec.rank, order.position)
+            self._seed(range_key(self._batch_key, number))
+
+    def row(self, order: Order, row: int) -> None:
+        """A row is about to be fetched, by sample."""
+        self._seed(sample_key(order.seed, order.position + row * self._spec.stride))
+
+    def whole(self, order: Order) -> None:
+        """A batch is about to be fetched at once: one range, or by sample the key of its first row."""
+        if self.by_sample:
+            self.row(order, 0)
+        else:
+            self.range(order, 0)
+
+    def rows(self, order: Order, first: int, number: int) -> None:
+        """Rows are about to be fetched at once, from row ``first`` of range ``number`` on: all of them draw from one stream."""
+        if self.by_sample:
+            self.row(order, first)
+        else:
+            self.range(order, number)
+
+    def hand(self, order: Order, row: int) -> None:
+        """A row is about to be fetched on a thread that has OpenCV's generator for itself and shares all others."""
+        if not self._seeds:
+            return
+        if self.by_sample:
+            seed_opencv(sample_key(order.seed, order.position + row * self._spec.stride))
+        else:
+            seed_opencv(range_key(batch_key(order.seed, self._spec.rank, order.position), _ROWS + row))
+
+    def pull(self, order: Order, pulled: int) -> None:
+        """A batch is about to be pulled from a stream."""
+        if self._seeds:
+            self._seed(range_key(batch_key(order.seed, self._spec.rank, self._worker), pulled))
+
+    def kept(self) -> AbstractContextManager[None]:
+        """Inline, the generators are as before when this is left: the global ones, and those stored on the dataset."""
+        return self._keeping() if self._inline and self._seeds else nullcontext()
+
+    @contextmanager
+    def _keeping(self) -> Iterator[None]:
+        with generators_kept():
+            put_back = self._stored.keep() if self._stored is not None else None
+            try:
+                yield
+            finally:
+                if put_back is not None:
+                    put_back()
+                leave_opencv(self._last)
+
+    def _seed(self, key: int) -> None:
+        if self._shared:
+            seed_opencv(key)
+            return
+        self._last = key
+        seed_all(key, torch_too=self.torch_is_ours)
+        if self._stored is not None:
+            self._stored.reseed(key)

@@ -1,0 +1,189 @@
+"""One worker's stream of an iterable dataset: opened per epoch, pulled batch by batch, taken up again after a crash.
+
+What is guaranteed when the worker of a stream dies: its replacement opens the stream anew and passes over as many batches as
+were delivered, so that every sample arrives once, in order, if the dataset gives the same samples again. A stateful dataset, or one
+whose iterator is stateful (``state_dict`` and ``load_state_dict``), is put where it said it stood instead, and reads nothing twice
+but what was made and not yet delivered.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import IterDataPipe
+from torch.utils.data.graph_settings import apply_random_seed
+
+from stoker._runtime.protocol.worker_spec import Order, Resume, WorkerSpec
+from stoker._runtime.worker.bad_samples import BadSample, StreamPlace, good_samples
+
+
+class StreamEnded(Exception):
+    """An iterable dataset has no further batch. ``last_words`` is the state of its dataset, if it has one."""
+
+    last_words: Resume | None = None
+
+
+class Abandoned(Exception):
+    """Nobody waits for this batch any more; noticed between two samples."""
+
+
+class Stream:
+    """Owner: a maker; called on its thread. ``before(order, pulled)`` seeds, and gives up on orders nobody waits for.
+
+    ``bad`` is where bad samples are noted, None to raise instead. ``keeps_state`` asks for ``state`` after every batch.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        worker: int,
+        before: Callable[[Order, int], None],
+        bad: list[BadSample] | None,
+        *,
+        keeps_state: bool,
+        resume: Resume | None,
+    ) -> None:
+        self._spec = spec
+        self._worker = worker
+        self._dataset = spec.dataset
+        self._before = before
+        self._bad = bad
+        self._keeps_state = keeps_state
+        self._resume = resume
+        self._stateful: tuple[Any, Any] = (None, None)
+        self._iterator: Iterator[Any] | None = None
+        self._epoch = -1
+        self._ended = False
+        self._pulled = 0
+        self._sampled = 0
+
+    def batch(self, order: Order) -> Any:
+        """The samples of this order's batch (one sample without automatic batching). Raises StreamEnded after the last."""
+        if self._iterator is None or self._epoch != order.epoch:
+            self._open(order)
+        while self._pulled < order.pull and not self._ended:
+            self._pass_over(order)
+        if self._ended:
+            raise self._end()
+        return self._pull(order)
+
+    def take_up(self, resume: Resume) -> None:
+        """Begin the epoch it names where it says."""
+        self._resume = resume
+
+    def state(self) -> Resume | None:
+        """Where the stream stands now, as its dataset tells. One that cannot tell is fast-forwarded like any other."""
+        return self._words() if self._ended or self._pulled % self._spec.snapshot_every == 0 else None
+
+    def _end(self) -> StreamEnded:
+        end = StreamEnded()
+        end.last_words = self._words()
+        return end
+
+    def _words(self) -> Resume | None:
+        dataset, iterator = self._stateful
+        if dataset is None and iterator is None:
+            return None
+        try:
+            return Resume(self._epoch, self._pulled, _kept(dataset), _kept(iterator), ended=self._ended)
+        except Exception as error:
+            self._stateful = (None, None)
+            logging.getLogger("stoker").warning(
+                "the dataset's state_dict() cannot be kept (%r): after a crash, and when the loader's state is loaded, its "
+                "stream is read again from its beginning",
+                error,
+            )
+            return None
+
+    def _open(self, order: Order) -> None:
+        """A new stream for this epoch; where a lost predecessor's dataset said it stood, if it did."""
+        self._before(order, 0)
+        self._seed_pipe(order)
+        self._epoch = order.epoch
+        self._ended = False
+        self._pulled = self._sampled = 0
+        resume = self._resume if self._resume is not None and self._resume.epoch == order.epoch else None
+        self._resume = None
+        dataset = self._dataset
+        if resume is not None and resume.dataset is not None:
+            dataset.load_state_dict(pickle.loads(resume.dataset))
+        if resume is not None and resume.ended:  # what it says of itself may already mean the next epoch
+            self._iterator, self._ended = iter(()), True
+            return
+        iterator: Any = iter(dataset)
+        self._iterator = iterator
+        self._stateful = (None, None)
+        if self._keeps_state:
+            apart = iterator is not dataset
+            self._stateful = (
+                dataset if apart and _is_stateful(dataset) else None,
+                iterator if _is_stateful(iterator) else None,
+            )
+        if resume is not None and not resume.fresh:
+            if resume.iterator is not None:
+                if not _is_stateful(iterator):
+                    raise ValueError(
+                        f"the state that was loaded has one of the dataset's iterator, and {type(iterator).__name__} has no "
+                        "load_state_dict: give the loader the dataset it had, or begin the epoch anew"
+                    )
+                iterator.load_state_dict(pickle.loads(resume.iterator))
+            self._pulled = resume.pulled
+
+    def _seed_pipe(self, order: Order) -> None:
+        """DataPipes carry generators of their own, seeded alike in all workers so that shards of one shuffle fit together."""
+        if isinstance(self._dataset, IterDataPipe):
+            generator = torch.Generator()
+            generator.manual_seed(order.pipe_seed)
+            self._dataset = apply_random_seed(self._dataset, generator)
+
+    def _pass_over(self, order: Order) -> None:
+        """Pull a batch that a predecessor has delivered, and its error if it was one."""
+        try:
+            self._pull(order)
+        except (StreamEnded, Abandoned):
+            raise
+        except Exception:
+            return
+        finally:
+            if self._bad:
+                self._bad.clear()  # they were counted then
+
+    def _pull(self, order: Order) -> Any:
+        assert self._iterator is not None
+        self._pulled += 1
+        self._before(order, self._pulled)
+        batched = self._spec.auto_collation
+        wanted = len(order.indices) if batched else 1
+        if self._bad is not None:
+            try:
+                samples = good_samples(self._iterator, wanted, self._bad, self._count)
+            finally:
+                self._bad[:] = [each._replace(index=self._place(each.index)) for each in self._bad]
+        else:
+            # next() alone, as torch does: an iterator whose __iter__ begins anew must not be asked for it again.
+            samples = list(map(next, itertools.repeat(self._iterator, wanted)))
+        if len(samples) < wanted:
+            self._ended = True
+            if not samples or self._spec.drop_last:
+                raise self._end()
+        return samples if batched else samples[0]
+
+    def _place(self, number: int) -> StreamPlace:
+        return StreamPlace(f"sample {number} of worker {self._worker}'s stream")
+
+    def _count(self) -> int:
+        self._sampled += 1
+        return self._sampled - 1
+
+
+def _kept(part: Any) -> bytes | None:
+    return None if part is None else pickle.dumps(part.state_dict())
+
+
+def _is_stateful(part: Any) -> bool:
+    return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))

@@ -1,0 +1,221 @@
+"""The template: a process that holds the dataset, unpacked once, and from which the workers of a pool are forked.
+
+    fork server, or a spawned interpreter ──► template (torch imported, dataset unpacked) ──fork──► workers, replacements too
+
+It tells the parent whether it is fit to be forked, then forks a worker per request and reports its exit status, until the parent
+hangs up. What a fork would share although every worker should have its own (threads, open files, processes) makes it unfit: then
+each worker unpacks for itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from multiprocessing import forkserver, reduction, resource_tracker, util
+from typing import Any, NamedTuple
+
+from stoker._runtime.protocol import log_forwarding, status_page
+from stoker._runtime.protocol.spec_fds import Cargo
+from stoker._runtime.worker import collation, main, process_setup
+
+READY = b"ready"
+_MAX_REASON_BYTES = 2000
+_THREADS_END_S = 0.1
+"""How long threads that were joined while the dataset was unpacked may take to leave the kernel's list."""
+
+
+@dataclass(slots=True)
+class TemplateBoot:
+    """All that a template starts with. ``control_fd`` brings requests; the parent's end of the lifeline kills, when closed."""
+
+    control_fd: int
+    lifeline_fd: int
+    note_fd: int
+    status_fd: int
+    levels: dict[str, int]
+    cargo: Cargo
+
+    def __reduce__(self) -> Any:
+        fds = (self.control_fd, self.lifeline_fd, self.note_fd, self.status_fd)
+        return _arrive, ([reduction.DupFd(fd) for fd in fds], self.levels, self.cargo)
+
+
+def _arrive(passed: list[Any], levels: dict[str, int], cargo: Cargo) -> TemplateBoot:
+    control_fd, lifeline_fd, note_fd, status_fd = (item.detach() for item in passed)
+    return TemplateBoot(control_fd, lifeline_fd, note_fd, status_fd, levels, cargo)
+
+
+def run(boot: TemplateBoot) -> None:
+    """Entry point of the process."""
+    process_setup.reset_signals()
+    process_setup.hold_lifeline(boot.lifeline_fd)
+    process_setup.name_process("template")
+    page = status_page.StatusPage(boot.status_fd)
+    note_socket = socket.socket(fileno=boot.note_fd)
+    log_forwarding.forward(log_forwarding.NoteSender(note_socket, -1, page.control), boot.levels)
+    process_setup.single_thread()
+    process_setup.forget_default_device()
+    collation.install()
+    control = socket.socket(fileno=boot.control_fd)
+    control.setblocking(True)  # whatever default timeout the user has set for sockets
+    reason = _unpack(boot.cargo)
+    process_setup.reset_signals()  # code of the dataset may have set some
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # ignored by whoever started us, it would cost our workers' exit codes
+    util._flush_std_streams()  # type: ignore[attr-defined]  # or every worker would print what is buffered here
+    with suppress(BrokenPipeError, ConnectionResetError):  # nobody listens any more
+        control.send(reason.encode()[:_MAX_REASON_BYTES] or READY)
+        if not reason:
+            gc.freeze()  # a collection in a worker would touch, and so copy, what is here
+            _Server(control, boot).serve()
+    util._exit_function()  # type: ignore[attr-defined]  # what multiprocessing made while unpacking goes
+    os._exit(0)  # the regular end would wait for threads that the dataset has started
+
+
+def _unpack(cargo: Cargo) -> str:
+    """Unpack the dataset for all workers to come. Why no worker may be forked from the result; empty when it may."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+        before = _Before(_descriptors(), _threads())
+        main.inherited = cargo.unpack()
+    except Exception as error:  # the workers meet it too, and tell of it as of any error of the dataset
+        return f"unpacking it raised {type(error).__name__}: {error}"
+    return _unfit(before)
+
+
+class _Before(NamedTuple):
+    """What was there before the dataset. Threads among it are those of BLAS libraries, which see to forks themselves."""
+
+    descriptors: dict[int, os.stat_result]
+    threads: set[str]
+
+
+def _unfit(before: _Before) -> str:
+    """What unpacking left behind that processes must not share, in words."""
+    deadline = time.monotonic() + _THREADS_END_S
+    while (more := _threads() - before.threads) and time.monotonic() < deadline:
+        time.sleep(0.001)  # the end of a native thread cannot be waited for
+    if more:
+        names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+        return f"unpacking it started threads ({', '.join(names) or 'native ones'})"
+    known = {(found.st_dev, found.st_ino) for found in before.descriptors.values()}
+    for fd, found in _descriptors().items():
+        link = os.readlink(f"/proc/self/fd/{fd}")
+        if fd in before.descriptors or (found.st_dev, found.st_ino) in known or link.startswith(_MEMORY):
+            continue
+        return f"unpacking it opened {link}"
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return ""
+    return "unpacking it started a process"
+
+
+_MEMORY = ("/memfd:", "/dev/shm/")
+"""Descriptors of memory have no position that processes could disturb each other by."""
+
+
+def _threads() -> set[str]:
+    return set(os.listdir("/proc/self/task"))
+
+
+def _descriptors() -> dict[int, os.stat_result]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[int(name)] = os.fstat(int(name))
+        except OSError:  # the one that listed the directory
+            continue
+    return found
+
+
+class _Server:
+    """Forks workers on request. Owner: the template's only thread."""
+
+    def __init__(self, control: socket.socket, boot: TemplateBoot) -> None:
+        self._control = control
+        self._private_fds = [
+            getattr(boot, field.name) for field in fields(boot) if field.name.endswith("_fd")
+        ]
+        self._private_fds.append(boot.cargo.fd)
+        self._workers: dict[int, tuple[int, int]] = {}  # by pidfd: pid, where its exit status goes
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+
+    def serve(self) -> None:
+        """Work until the parent hangs up. Its workers end by lifelines of their own."""
+        while True:
+            for fd, _ in self._poll.poll():
+                if fd != self._control.fileno():
+                    self._bury(fd)
+                    continue
+                message, fds, _, _ = socket.recv_fds(self._control, 1, forkserver.MAXFDS_TO_SEND)
+                if not message:
+                    return
+                self._fork(*fds)
+
+    def _fork(self, data_fd: int, status_fd: int, *fds: int) -> None:
+        """A worker that reads its process object from ``data_fd``. Its pid goes to ``status_fd``, or a negative error number."""
+        kept = False
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become_worker(data_fd, status_fd, fds)
+            try:
+                pidfd = os.pidfd_open(pid)
+            except OSError:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                raise
+            self._workers[pidfd] = pid, status_fd
+            self._poll.register(pidfd, select.POLLIN)
+            kept = True
+            _tell(status_fd, pid)
+        except OSError as error:
+            _tell(status_fd, -(error.errno or 1))
+        finally:
+            for fd in (data_fd, *fds, *(() if kept else (status_fd,))):
+                os.close(fd)
+
+    def _become_worker(self, data_fd: int, status_fd: int, fds: tuple[int, ...]) -> None:
+        """In the forked child: from here on as multiprocessing's fork server has it. Does not return."""
+        code = 1
+        try:
+            unused = [status_fd, *self._private_fds, *self._workers]
+            unused += [fd for _, fd in self._workers.values()]
+            server: Any = forkserver
+            tracker: Any = resource_tracker._resource_tracker
+            passed = [server._forkserver._forkserver_alive_fd, tracker._fd, *fds]
+            code = server._serve_one(data_fd, passed, unused, {})
+        except EOFError:  # the parent has changed its mind, or is gone
+            pass
+        except Exception:
+            sys.excepthook(*sys.exc_info())
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+    def _bury(self, pidfd: int) -> None:
+        pid, status_fd = self._workers.pop(pidfd)
+        self._poll.unregister(pidfd)
+        os.close(pidfd)
+        try:
+            _, found = os.waitpid(pid, 0)
+            _tell(status_fd, os.waitstatus_to_exitcode(found))
+        except ChildProcessError:  # code of the dataset has collected it: the status is lost
+            pass
+        os.close(status_fd)
+
+
+def _tell(fd: int, number: int) -> None:
+    with suppress(BrokenPipeError):  # nobody wants to know any more
+        os.write(fd, forkserver.SIGNED_STRUCT.pack(number))

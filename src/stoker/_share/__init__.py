@@ -1,1 +1,0 @@
-"""One copy of the data for all workers."""

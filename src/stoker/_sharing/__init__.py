@@ -1,0 +1,1 @@
+"""``stoker.share``: one copy of the data for all workers."""

@@ -1,0 +1,1 @@
+"""Shared containers: they read like the originals, over memory of one segment."""

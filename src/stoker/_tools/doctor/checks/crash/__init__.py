@@ -1,0 +1,1 @@
+"""STK8xx: workers that died, hung or were refused."""

@@ -1,0 +1,44 @@
+"""A worker left without a word.
+
+What it finds
+-------------
+A worker process ended by itself: `sys.exit`, `os._exit`, an error while it was starting, or C code that called `exit`.
+
+Why it hurts
+------------
+torch says `exited unexpectedly` and nothing else. The real error is above it in the log, in the worker's own traceback, or
+was never printed.
+
+Example
+-------
+```text
+RuntimeError: DataLoader worker (pid(s) 15927) exited unexpectedly
+```
+
+Fix
+---
+Read what stands above it in the log: the worker's own error does. If there is none, run with `num_workers=0`: what the
+dataset does wrong then shows with its traceback. When 0 workers are fine, try 1 with `multiprocessing_context="spawn"` and
+look at stderr.
+
+On Windows, on macOS and in notebooks it is usually the missing `if __name__ == "__main__":` (STK301) or a class that the
+worker cannot import (STK302).
+"""
+
+from __future__ import annotations
+
+from stoker._tools.doctor.check import Check, Mark
+from stoker._tools.doctor.wording import LOADER, PIDS
+
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    prevented="A new worker takes its place; the error has the exit code, the sample, and the Python stack of the call that "
+    "ended it.",
+    marks=(
+        Mark(rf"worker(?: {PIDS})? exited unexpectedly", also=(LOADER,), weight=8),
+        Mark(r"Caught SystemExit in DataLoader worker process", weight=14),
+    ),
+    rows=(21,),
+)

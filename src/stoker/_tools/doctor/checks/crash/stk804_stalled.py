@@ -1,0 +1,46 @@
+"""A batch does not come.
+
+What it finds
+-------------
+The loop waits for a batch far longer than batches took so far, or was stopped (Ctrl-C) while it waited.
+
+Why it hurts
+------------
+A worker hangs: a lock that was held at the fork, a library whose threads died in it, a network mount that does not answer,
+a batch that could not be sent. torch's loader waits for ever and says nothing.
+
+Example
+-------
+```text
+  File ".../torch/utils/data/dataloader.py", line 1295, in _try_get_data
+    data = self._data_queue.get(timeout=timeout)
+KeyboardInterrupt
+```
+
+Fix
+---
+See where the workers stand: `py-spy dump --pid PID` for each (`ps --ppid` lists them), or run it under `stoker run`, which
+warns with the stacks by itself. Then one suspect at a time: `num_workers=0`; `multiprocessing_context="forkserver"` (a lock
+or a thread pool at fork: STK303); `pin_memory=False`; the default `collate_fn` (STK406).
+
+If the wait was only long and not endless, batches are slow: STK705, `stoker profile`.
+"""
+
+from __future__ import annotations
+
+from stoker._tools.doctor.check import Check, Mark
+
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    prevented="A wait that is out of the ordinary becomes a warning with the worker, its sample and its Python stack. The "
+    "causes that hang torch's loader (batches that cannot be sent, full descriptors, locks at fork) end in errors "
+    "or do not occur.",
+    marks=(
+        Mark(r"has waited [\d.]+ s for batch \d+", weight=14),
+        Mark(r"^KeyboardInterrupt", also=(r"in _try_get_(?:data|batch)|data_queue\.get\(",), weight=8),
+        Mark(r"WorkerStalled: ", weight=14),
+    ),
+    rows=(5, 6),
+)

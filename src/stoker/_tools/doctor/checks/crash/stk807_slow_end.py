@@ -1,0 +1,57 @@
+"""Workers are slow to leave.
+
+What it finds
+-------------
+Leaving the loop, or the program, takes seconds; Ctrl-C prints a traceback per worker; workers outlive the program; with persistent
+workers, the next `iter()` after a `break` waits for batches that nobody wants any more.
+
+Why it hurts
+------------
+torch joins its workers one after the other, up to 5 s each, and a worker looks for its parent only between two tasks.
+Killed jobs leave workers behind that hold memory and descriptors. What was under way at a `break` is drained in order before the
+next epoch begins.
+
+Example
+-------
+```text
+Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f…>
+    w.join(timeout=_utils.MP_STATUS_CHECK_INTERVAL)
+KeyboardInterrupt:
+```
+
+Fix
+---
+It is harmless when the program ends anyway. To leave earlier: smaller batches or a smaller `prefetch_factor`, and `del
+iterator` before the program ends. Workers that stayed behind have the parent 1: `ps -o pid,cmd --ppid 1` lists them; end
+them by pid.
+"""
+
+from __future__ import annotations
+
+from stoker._tools.doctor.check import Check, Mark
+from stoker._tools.doctor.wording import FOREIGN
+
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="low",
+    prevented="All workers leave within one deadline, and die with their parent, however that ends.",
+    marks=(
+        Mark(
+            r"Exception ignored in: <(?:bound method|function) _?(?:MultiProcessing)?DataLoader(?:Iter)?\.__del__",
+            also=(r"KeyboardInterrupt|w\.join\(|_shutdown_workers",),
+            never=(r"can only (?:test|join) a child", FOREIGN),
+            weight=7,
+        ),
+        Mark(
+            r"^Process (?:Python|Spawn|Fork)?Process-\d+:",
+            also=(
+                r"KeyboardInterrupt",
+                r"in _worker_loop",
+            ),
+            never=(FOREIGN,),
+            weight=6,
+        ),
+    ),
+    rows=(34, 35, 36),
+)

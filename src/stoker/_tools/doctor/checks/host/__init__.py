@@ -1,0 +1,1 @@
+"""STK2xx: limits of the machine and the container."""

@@ -1,0 +1,1 @@
+"""STK6xx: memory that grows or runs out."""

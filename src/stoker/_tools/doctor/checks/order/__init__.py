@@ -1,0 +1,1 @@
+"""STK5xx: order, randomness and sharding."""

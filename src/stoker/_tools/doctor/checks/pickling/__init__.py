@@ -1,0 +1,1 @@
+"""STK1xx: what cannot travel to a worker, or travels badly."""

@@ -1,0 +1,108 @@
+"""A function or class that no other process can import.
+
+What it finds
+-------------
+Lambdas, functions and classes that are defined inside functions, and whatever its module does not have under its name, on the
+dataset or as `collate_fn` and `worker_init_fn`: by path, with file and line.
+
+Why it hurts
+------------
+Plain pickle sends code by its name only. `iter(loader)` then fails under spawn and forkserver with `Can't pickle local object`
+or `attribute lookup … failed`: on macOS and Windows, on Linux from Python 3.14 on, and wherever
+`multiprocessing_context="spawn"` is asked for. Forked workers inherit the code, so the same script works elsewhere.
+
+Example
+-------
+```python
+dataset = Pictures(transform=lambda image: image / 255)
+loader = DataLoader(dataset, num_workers=4, multiprocessing_context="spawn")    # Can't pickle <function <lambda>>
+```
+
+Fix
+---
+Define it at the top level of a module, and bind what it needs with `functools.partial`:
+
+```python
+def scaled(image, by):
+    return image / by
+
+dataset = Pictures(transform=partial(scaled, by=255))
+```
+
+Or use stoker's loader, which sends such code by value: `from stoker import DataLoader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from stoker._record.finding import Edit, Finding
+from stoker._tools.doctor.check import Check, Mark
+from stoker._tools.doctor.facts.scan import LocalCode, Scan
+from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.wording import FEEDING, FRAME, LOADER
+
+_SHOWN = 5
+_IMPORT = "from stoker import DataLoader"
+_ADVICE = "Define it at the top level of a module, with functools.partial for what it needs; stoker's loader sends it as it is."
+
+
+def examine(scan: Scan, target: Target) -> Iterator[Finding]:
+    """One finding for all of them: they have one cure."""
+    loader = target.loader
+    if not scan.local_code or not loader.num_workers or loader.engine == "stoker":
+        return
+    listed = ", ".join(_told(each) for each in scan.local_code[:_SHOWN])
+    rest = len(scan.local_code) - _SHOWN
+    listed += f" and {rest} more" if rest > 0 else ""
+    forked = loader.start_method == "fork"
+    yield CHECK.finding(
+        f"{listed}: forked workers inherit it, spawned ones could not be sent it (macOS, Windows, Python 3.14 and later)"
+        if forked
+        else f"{listed} cannot be sent to a worker under {loader.start_method}: plain pickle sends code by its name",
+        _ADVICE,
+        severity="none" if forked else None,
+        edit=None if forked else Edit(_IMPORT, None, loader.site, "import"),
+        where=scan.local_code[0].path,
+        numbers={
+            "count": len(scan.local_code),
+            "name": scan.local_code[0].name,
+            "start_method": loader.start_method,
+        },
+    )
+
+
+def _told(each: LocalCode) -> str:
+    file, _, line = each.site.rpartition(":")
+    site = f", {PurePath(file).name}:{line}" if file else ""
+    name = "" if each.kind == "lambda" else f" {each.name.rpartition('.')[2]}"
+    return f"{each.path} ({each.kind}{name}{site})"
+
+
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    prevented="Functions and classes that cannot be imported travel by value, from notebooks too.",
+    examine=examine,
+    marks=(
+        Mark(r"Can't (?:pickle|get) local object", also=(LOADER,), never=(FEEDING,), weight=21),
+        Mark(r"Can't (?:pickle|get) local object", never=(FRAME,), weight=12),
+        Mark(r"Can't pickle <function <lambda> at 0x", also=(LOADER,), never=(FEEDING,), weight=21),
+        Mark(r"Can't pickle <function <lambda> at 0x", never=(FRAME,), weight=12),
+        Mark(
+            r"Can't pickle <(?:function|class) [^\n]{1,200}<locals>",
+            also=(LOADER,),
+            never=(FEEDING,),
+            weight=21,
+        ),
+        Mark(
+            r"Can't pickle <(?:function|class) [^\n]{1,200}: attribute lookup [^\n]{1,200} failed",
+            also=(LOADER,),
+            never=(FEEDING,),
+            weight=21,
+        ),
+    ),
+    rows=(19,),
+)

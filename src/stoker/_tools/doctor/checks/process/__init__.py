@@ -1,0 +1,1 @@
+"""STK3xx: how worker processes start and live."""

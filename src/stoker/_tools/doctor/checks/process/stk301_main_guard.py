@@ -1,0 +1,127 @@
+"""The script starts workers as soon as it is imported.
+
+What it finds
+-------------
+Statements at module level that iterate over a loader with workers, themselves or through a function of the same file, and are
+not under `if __name__ == "__main__":`.
+
+Why it hurts
+------------
+Under spawn and forkserver every worker imports the script that was started. Without the guard each would start workers of its
+own. Python stops that with `An attempt has been made to start a new process before the current process has finished its
+bootstrapping phase`, and the parent sees `DataLoader worker (pid(s) …) exited unexpectedly`. Under fork it works, until the
+script meets macOS, Windows or Python 3.14, where fork is not the default.
+
+Example
+-------
+```python
+loader = DataLoader(ds, num_workers=2, multiprocessing_context="spawn")
+for batch in loader:
+    step(batch)
+```
+
+Fix
+---
+```python
+def main():
+    loader = DataLoader(ds, num_workers=2, multiprocessing_context="spawn")
+    for batch in loader:
+        step(batch)
+
+if __name__ == "__main__":
+    main()
+```
+
+The dataset, `collate_fn` and `worker_init_fn` stay outside: workers have to find them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from stoker._record.finding import Edit, Finding
+from stoker._tools.doctor.check import Check, Mark
+from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.sources.unguarded import uses
+from stoker._tools.doctor.wording import LOADER, POOLS
+
+_GUARD = 'if __name__ == "__main__":'
+
+
+def examine(target: Target) -> Iterator[Finding]:
+    """The first such statement of the script; the others share its cure."""
+    loader = target.loader
+    if loader.engine == "stoker" or not target.source:
+        return
+    found = uses(target.source)
+    if not found or not (loader.num_workers or target.assumed):
+        return
+    file = PurePath(target.file or loader.file or "the script").name
+    first = found[0]
+    site = f"{file}:{first.line}"
+    forked = loader.start_method == "fork"
+    others = f", and so do lines {', '.join(str(each.line) for each in found[1:5])}" if len(found) > 1 else ""
+    yield CHECK.finding(
+        f"{site} runs {first.text} whenever the file is imported{others}. "
+        + (
+            "Forked workers do not import it; under spawn and forkserver they do"
+            if forked
+            else f"Under {loader.start_method} every worker imports it"
+        ),
+        f"Put what starts the training under {_GUARD}",
+        severity="low" if forked else "high",
+        edit=Edit(_GUARD, site=site, kind="guard"),
+        where=site,
+        numbers={"line": first.line, "statements": len(found), "start_method": loader.start_method},
+    )
+
+
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    prevented="Workers do not import the script: what it defines travels by value.",
+    examine=examine,
+    marks=(
+        Mark(
+            r"An attempt has been made to start a new process before the current process has finished its "
+            r"bootstrapping phase",
+            also=(rf"{LOADER}|num_workers",),
+            weight=30,
+        ),
+        Mark(
+            r"An attempt has been made to start a new process before the current process has finished its "
+            r"bootstrapping phase",
+            never=(
+                POOLS,
+                r"ProcessPoolExecutor|in Pool\b",
+            ),
+            weight=25,
+        ),
+        Mark(r"^ *freeze_support\(\)", also=(LOADER,), weight=14),
+        Mark(
+            r"EOFError: Ran out of input",
+            also=(
+                r"spawn_main|in spawn\b|reduction\.pickle\.load",
+                rf"{LOADER}|DataLoader",
+            ),
+            never=(
+                r"torch[\\/]serialization\.py",
+                r"[Cc]an(?:'t|not) pickle",
+                r"Can't get local",
+            ),
+            weight=15,
+        ),
+        Mark(
+            r"BrokenPipeError: \[Errno 32\] Broken pipe",
+            also=(
+                r"popen_spawn_win32\.py|popen_spawn_posix\.py",
+                LOADER,
+            ),
+            never=(r"[Cc]an(?:'t|not) pickle",),
+            weight=15,
+        ),
+    ),
+    rows=(21,),
+)

@@ -1,0 +1,132 @@
+"""Threads live in this process that a fork would lose.
+
+What it finds
+-------------
+Workers are forked, and this process has live threads of a library whose pool does not survive that: polars, fsspec (s3fs,
+gcsfs), zarrs, lance, lancedb, PyAV. Other live Python threads are named as a lesser risk. Threads of BLAS, OpenMP and OpenCV
+alone are none: these libraries cope.
+
+Why it hurts
+------------
+A fork copies one thread. The library's pool looks whole in the worker, but nobody works in it: the first call waits for ever,
+and so does the first batch. A lock that another thread holds at that moment stays locked in every worker.
+
+Example
+-------
+```python
+table = pl.read_parquet("labels.parquet")                      # starts polars' pool here
+loader = DataLoader(Rows(table), num_workers=4)                # each worker waits in its first pl call
+```
+
+Fix
+---
+`multiprocessing_context="forkserver"` (or "spawn"), which starts workers from a clean process. Or do not use the library before
+workers are started; or not in the dataset: hand over numpy arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker._record.finding import Edit, Finding, counted
+from stoker._tools.doctor.check import Check, Mark
+from stoker._tools.doctor.facts.process import Process
+from stoker._tools.doctor.facts.scan import LocalCode, Scan, Unsendable
+from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.wording import LOADER
+
+_EDIT = 'multiprocessing_context="forkserver"'
+_HARMLESS = ("IPythonHistorySavingThread", "IOPub", "Heartbeat", "Control", "pydevd", "tqdm_monitor")
+"""How names of threads begin that hold no lock which a dataset could need."""
+_MOST_NAMED = 5
+
+
+def examine(process: Process, target: Target, scan: Scan | None = None) -> Iterator[Finding]:
+    """A listed pool is a hazard; another thread may be one; a number of native threads says nothing.
+
+    A fork server is no way out for what cannot be sent there.
+    """
+    loader = target.loader
+    if loader.start_method != "fork" or not loader.num_workers:
+        return
+    if process.hazards:
+        yield _listed(process, loader, _stuck(scan))
+        return
+    threads = [name for name in process.python_threads if not name.startswith(_HARMLESS)]
+    if threads and loader.engine != "stoker":
+        stuck = _stuck(scan)
+        shown = ", ".join(threads[:_MOST_NAMED]) + (", …" if len(threads) > _MOST_NAMED else "")
+        yield CHECK.finding(
+            f"{counted(len(threads), 'Python thread')} beside the main one: {shown}. A lock that one holds while "
+            "workers are forked stays locked in them",
+            f"Start such threads after the loader's first iter(), or pass multiprocessing_context='forkserver'{_first(stuck)}.",
+            severity="low",
+            edit=None if stuck else Edit(_EDIT, site=loader.site, kind="argument"),
+            where=threads[0],
+            numbers={"python_threads": len(threads), "native_threads": process.native_threads},
+        )
+
+
+def _stuck(scan: Scan | None) -> str:
+    """The path of a part that plain pickle cannot send; "" when there is none."""
+    parts: tuple[Unsendable | LocalCode, ...] = (*scan.unsendable, *scan.local_code) if scan else ()
+    return parts[0].path if parts else ""
+
+
+def _first(stuck: str) -> str:
+    return f" once {stuck} can be sent there" if stuck else ""
+
+
+def _listed(process: Process, loader: Loader, stuck: str) -> Finding:
+    named = " and ".join(f"{each.module} ({each.pool})" for each in process.hazards)
+    evidence = f"threads of {named} live in this process; workers are forked and do not have them"
+    numbers = {"hazards": len(process.hazards), "native_threads": process.native_threads}
+    where = process.hazards[0].module
+    if loader.engine == "stoker":
+        return CHECK.finding(
+            evidence,
+            "Leave multiprocessing_context open: workers then come from a clean fork server, if the dataset can travel there.",
+            severity="none",
+            where=where,
+            numbers=numbers,
+        )
+    return CHECK.finding(
+        evidence,
+        f"Pass multiprocessing_context='forkserver'{_first(stuck)}. If workers never use the library, fork is fine.",
+        edit=None if stuck else Edit(_EDIT, site=loader.site, kind="argument"),
+        where=where,
+        numbers=numbers,
+    )
+
+
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    prevented="Workers move to a clean fork server when such threads live and the dataset can travel; the log says so. One that "
+    "hangs all the same is reported with its stack.",
+    examine=examine,
+    marks=(
+        Mark(
+            r"Terminating: fork\(\) called from a process already using GNU OpenMP, this is unsafe", weight=25
+        ),
+        Mark(
+            r"may have been in progress in another thread when fork\(\) was called",
+            also=(rf"{LOADER}|num_workers|objc\[",),
+            weight=22,
+        ),
+        Mark(
+            r"The process has forked and you cannot use this CoreFoundation functionality safely", weight=22
+        ),
+        Mark(
+            r"Unable to handle autograd's threading in combination with fork-based multiprocessing", weight=24
+        ),
+        Mark(r"This class is not fork-safe", also=(rf"{LOADER}|fsspec|s3fs|gcsfs",), weight=22),
+        Mark(r"OMP: Warning #190: Forking a process while a parallel region is active", weight=3),
+        Mark(r"is multi-threaded, use of (?:fork|forkpty)\(\) may lead to deadlocks in the child", weight=3),
+        Mark(r"os\.fork\(\) was called\. os\.fork\(\) is incompatible with multithreaded code", weight=3),
+        Mark(r"calling into gRPC, skipping fork\(\) handlers|fork_posix\.cc:\d+\]", weight=3),
+        Mark(r"do not survive (?:the fork that starts the workers|a fork)", weight=4),
+    ),
+    rows=(5, 6),
+)

@@ -1,0 +1,47 @@
+"""An old iterator is cleaned up in a process that did not make it.
+
+What it finds
+-------------
+`AssertionError: can only test a child process`, printed as `Exception ignored in: <function
+_MultiProcessingDataLoaderIter.__del__ …>`. It can only be recognised once it has happened.
+
+Why it hurts
+------------
+An iterator with workers was let go of but not yet freed, because a traceback, a cycle or a notebook's `Out` refers to it, when
+other workers were forked. They inherit it; when their garbage collector meets it, its `__del__` asks after processes that are
+not theirs. The batches are right. But every worker may print it, in the middle of messages that matter.
+
+Example
+-------
+```python
+def peek(loader):
+    it = iter(loader)
+    holder = {"it": it, "first": next(it)}
+    holder["self"] = holder               # a cycle: only the garbage collector frees it
+
+peek(train_loader)
+for batch in val_loader: ...              # workers are forked while `it` is still there, and collect it
+```
+
+Fix
+---
+Free the old iterator before other workers start: `del it`, then `gc.collect()`. In notebooks, `%reset -f out` after an error.
+`multiprocessing_context="forkserver"` inherits nothing.
+"""
+
+from __future__ import annotations
+
+from stoker._tools.doctor.check import Check, Mark
+from stoker._tools.doctor.wording import FRAME, LOADER
+
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="low",
+    prevented="An iterator knows which process it belongs to, and does nothing in others.",
+    marks=(
+        Mark(r"can only (?:test|join) a child process", also=(LOADER,), weight=24),
+        Mark(r"can only (?:test|join) a child process", never=(FRAME,), weight=18),
+    ),
+    rows=(50,),
+)

@@ -1,0 +1,1 @@
+"""STK4xx: samples and batches that break."""

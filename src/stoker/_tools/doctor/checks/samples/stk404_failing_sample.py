@@ -1,0 +1,114 @@
+"""A sample raises an exception.
+
+What it finds
+-------------
+The exception that `dataset[index]`, or the next item of a stream, raised when some samples were made without workers: the first
+two batches in the sampler's order, both ends of the dataset and some between. Also a `collate_fn` that raises for a batch whose
+samples have nothing else wrong with them.
+
+Why it hurts
+------------
+One unreadable file ends the epoch, hours into it. From a worker torch raises an error made from text: the type survives only if
+it can be called with one string, and `.filename`, `.errno` or `.code` are gone. The index is not told at all.
+
+Example
+-------
+```text
+FileNotFoundError: Caught FileNotFoundError in DataLoader worker process 3.
+```
+
+Fix
+---
+Call `dataset[index]` with the index that is told here, in a debugger. If broken records are to be expected, find them before
+training, or let stoker's loader go on without them: `on_bad_sample="skip"` or `"replace"`, counted in `loader.stats()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker._record.finding import Edit, Finding
+from stoker._tools.doctor.check import Check, Mark
+from stoker._tools.doctor.facts.samples import Failure, Samples, collation
+from stoker._tools.doctor.facts.target import Target
+
+_SHOWN = 5
+
+
+def examine(samples: Samples, target: Target) -> Iterator[Finding]:
+    """One finding for each kind of exception; those that have a check of their own are left to it."""
+    skips = target.loader.engine == "stoker" and target.loader.on_bad_sample != "raise"
+    by_kind: dict[str, list[Failure]] = {}
+    for each in samples.failures:
+        if not _elsewhere(each) and not each.collating:
+            by_kind.setdefault(each.kind, []).append(each)
+    for kind, failures in by_kind.items():
+        yield _raised(kind, failures, samples, target, "low" if skips else "high")
+    explained = samples.nones or any(not each.collates for each in samples.differences)
+    for each in samples.failures:
+        if each.collating and not explained:
+            yield CHECK.finding(
+                f"for the batch that begins with index {each.index}, {collation(target.assumed)} raised {each}",
+                "Give the loader a collate_fn that takes such samples."
+                if target.assumed
+                else "Call collate_fn([dataset[index], ...]) with these samples in a debugger.",
+                severity="low" if target.assumed else "high",
+                where="collate_fn",
+                numbers={"index": each.index, "kind": each.kind},
+            )
+
+
+def _raised(kind: str, failures: list[Failure], samples: Samples, target: Target, severity: str) -> Finding:
+    first = failures[0]
+    place = f"item {first.index} of the stream" if target.stream else f"dataset[{first.index}]"
+    indices = ", ".join(str(each.index) for each in failures[:_SHOWN])
+    stokers = target.loader.engine == "stoker"
+    return CHECK.finding(
+        f"{place} raised {first}; {len(failures)} of {len(samples.indices)} samples "
+        f"that were tried did (index {indices})",
+        f"Call dataset[{first.index}] in a debugger. " * (not target.stream)
+        + 'If such samples are to be expected, on_bad_sample="skip" or "replace" of stoker\'s loader goes on without them.',
+        severity=severity,
+        edit=Edit('on_bad_sample="skip"', site=target.loader.site, kind="argument")
+        if stokers and severity == "high"
+        else None,
+        where=place,
+        numbers={
+            "index": first.index,
+            "kind": kind,
+            "failures": len(failures),
+            "tried": len(samples.indices),
+        },
+    )
+
+
+def _elsewhere(each: Failure) -> bool:
+    """STK405 has ends of iteration, STK304 accelerators."""
+    return (
+        each.kind == "StopIteration"
+        or "generator raised StopIteration" in each.text
+        or ("Cannot re-initialize" in each.text and "in forked subprocess" in each.text)
+    )
+
+
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    examine=examine,
+    marks=(
+        Mark(r"Caught \w+(?: \w+)? in DataLoader worker process \d+", weight=9),
+        Mark(r"^\w*Error: Traceback \(most recent call last\):", also=(r"in _worker_loop",), weight=9),
+        Mark(
+            r"in fetch\b",
+            also=(
+                r"_utils[\\/]fetch\.py",
+                r"in __getitems?__",
+            ),
+            weight=7,
+        ),
+        Mark(r"Caught \w+(?: \w+)? in pin memory thread for device", weight=7),
+        Mark(r"stoker: (?:while fetching|in the batch of) dataset ind", weight=9),
+    ),
+    rows=(26,),
+)

@@ -1,0 +1,72 @@
+"""A sample kills the process that makes it.
+
+What it finds
+-------------
+A probe made samples in a child process, and the process died of one: a signal (SIGSEGV, SIGBUS, SIGABRT) or an exit out of
+native code, `os._exit` or `sys.exit`. Or making it took more memory than the doctor allows, half of what is free, and
+was stopped before the kernel would have done it.
+
+Why it hurts
+------------
+Without workers the whole training ends, without a traceback. With them torch raises `DataLoader worker (pid 4711) is killed by
+signal: Segmentation fault`, which names neither the sample nor the call, and the epoch is lost.
+
+Example
+-------
+```python
+def __getitem__(self, index):
+    return decoder.decode(self.blobs[index])        # native code, and blob 41,207 is damaged
+```
+
+Fix
+---
+Reproduce it alone: `python -X faulthandler -c "from data import dataset; dataset[41207]"`. Leave the record out, or update the
+library that crashes on it. stoker's loader restarts the worker, finds the sample that kills, names it, and with
+`on_bad_sample="skip"` goes on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker._record.finding import Finding
+from stoker._tools.doctor.check import Check
+from stoker._tools.doctor.facts.probe_failures import Mishap, Mishaps
+from stoker._tools.doctor.facts.samples import innermost
+
+
+def examine(mishaps: Mishaps) -> Iterator[Finding]:
+    """Each index once."""
+    told = set()
+    for probe, mishap in mishaps.all:
+        if mishap.what not in ("died", "ate memory") or (mishap.what, mishap.index) in told:
+            continue
+        told.add((mishap.what, mishap.index))
+        place = f"dataset[{mishap.index}]" if mishap.index is not None else None
+        stack = f" in {innermost(mishap.stack)}" if mishap.stack else ""
+        yield CHECK.finding(
+            _evidence(probe, place, mishap) + stack,
+            "Make what it loads smaller, or load it piece by piece."
+            if mishap.what == "ate memory"
+            else "Leave this sample out, or mend the library that crashes on it."
+            if place
+            else "Run the dataset with python -X faulthandler to see where it ends.",
+            where=place,
+            numbers={"index": mishap.index, "probe": probe, "end": mishap.text},
+        )
+
+
+def _evidence(probe: str, place: str | None, mishap: Mishap) -> str:
+    what = place or f"the probe {probe!r}"
+    if mishap.what == "ate memory":
+        return f"{what} took {mishap.text}, and was stopped"
+    return f"{what} {mishap.text}" if mishap.text.startswith("ended") else f"{what} was {mishap.text}"
+
+
+CHECK = Check(
+    __name__,
+    __doc__,
+    severity="high",
+    examine=examine,
+    rows=(8,),
+)

@@ -1,0 +1,1 @@
+"""STK7xx: time that is wasted."""

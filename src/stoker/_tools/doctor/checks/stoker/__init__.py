@@ -1,0 +1,1 @@
+"""STK9xx: errors of stoker's own."""

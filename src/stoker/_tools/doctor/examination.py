@@ -1,0 +1,270 @@
+"""``stoker.doctor``: gathers facts, runs the checks, and returns what they found."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from stoker._host import memory_available
+from stoker._record.call_site import place
+from stoker._tools.doctor import probes
+from stoker._tools.doctor.catalogue import selected
+from stoker._tools.doctor.diagnosis import Diagnosis, diagnose
+from stoker._tools.doctor.facts import Missing, machine
+from stoker._tools.doctor.facts.probe_failures import Mishap, Mishaps
+from stoker._tools.sandbox.target import parts
+from stoker.errors import TargetError
+
+if TYPE_CHECKING:
+    from stoker._tools.sandbox.client import Answer, Patient
+    from stoker._tools.sandbox.subject import Subject
+
+Progress = Callable[[str, int, int], None]
+_REPEATS = {"died": 2, "hung": 1, "ate memory": 1}
+"""How often a probe is repeated without the sample that ended it, by what that costs."""
+_IMPLIED = {"mishaps": ("samples",)}
+"""What has to be gathered for a fact that is a by-product."""
+
+
+def doctor(
+    target: object = None,
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    batch_size: int | None = None,
+    num_workers: int | None = None,
+    time_limit_s: float = 60.0,
+    memory_limit_bytes: int | None = None,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Examine a dataset or a loader, or without one this machine.
+
+    What hangs, crashes or eats memory does so in child processes. Ctrl-C ends it at once, with what was found until then:
+    ``interrupted`` is true.
+
+    Args:
+        target: The object, or where it is: "package.module:object", "path/to/file.py:object".
+        select: Codes, beginnings of codes and names of the checks to make. Default: all.
+        ignore: Likewise, of those not to make.
+        batch_size: In place of the loader's own.
+        num_workers: In place of the loader's own.
+        time_limit_s: Seconds for all of it.
+        memory_limit_bytes: What a child process may take. None: half of what there is.
+        progress: Called with the name of the fact that is gathered next, how many have been, and how many there will be.
+
+    Raises:
+        TargetError: The target cannot be loaded.
+        ValueError: A code that does not exist.
+    """
+    checks = selected(select, ignore)
+    needed = {name for check in checks for name in (*check.needs, *check.welcomes)}
+    for name in tuple(needed):
+        needed.update(_IMPLIED.get(name, ()))
+    if target is None:
+        return diagnose(checks, {"machine": machine.gather(), **_without_target(needed)})
+    at = place(1)
+    needed.add("target")
+    visit = _Visit(needed, progress, time.monotonic() + time_limit_s, memory_limit_bytes)
+    interrupted = False
+    try:
+        visit.gather(target, batch_size, num_workers, at[0] if at else None)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        visit.close()
+    facts = visit.facts
+    for name in needed - facts.keys():
+        facts[name] = Missing("interrupted")
+    return replace(diagnose(checks, facts, subject=_described(target, facts)), interrupted=interrupted)
+
+
+class _Visit:
+    """One examination on its way. ``facts`` has what is known so far."""
+
+    def __init__(
+        self, needed: set[str], progress: Progress | None, deadline: float, limit_bytes: int | None
+    ) -> None:
+        self.facts: dict[str, Any] = {}
+        self._plans = [plan for plan in probes.PLANS if plan.name in needed]
+        self._progress = progress
+        self._done = 0
+        self._deadline = deadline
+        available = memory_available.room_bytes()
+        self._limit_bytes = limit_bytes if limit_bytes is not None else available // 2 if available else None
+        self._patients: list[Patient] = []
+        self._wards: dict[bool, Patient] = {}
+        self._avoid: set[int] = set()
+        self._wrecked = ""
+        self._mishaps: list[tuple[str, Mishap]] = []
+        self._open: Callable[[], Patient]
+
+    def gather(
+        self, target: object, batch_size: int | None, num_workers: int | None, file: str | None
+    ) -> None:
+        """Fill ``facts``."""
+        self._tell("machine")
+        self.facts["machine"] = machine.gather()
+        self._tell("process")
+        if isinstance(target, str):
+            parts(target)
+            self._open = lambda: self._loaded(target, batch_size=batch_size, num_workers=num_workers)
+        else:
+            from stoker._tools.doctor.probes import process
+            from stoker._tools.sandbox.target import subject_of
+
+            subject = subject_of(
+                target,
+                name=type(target).__name__,
+                batch_size=batch_size,
+                num_workers=num_workers,
+                file=file,
+            )
+            self.facts["process"] = process.probe(subject)
+            self._open = lambda: self._admit(subject)
+        self._ready(alone=False)
+        hazards = tuple(each.module for each in getattr(self.facts.get("process"), "hazards", ()))
+        try:
+            self._probe(hazards, can_load=isinstance(target, str))
+        finally:
+            self.facts["mishaps"] = Mishaps(tuple(self._mishaps))
+        self._tell("")
+
+    def close(self) -> None:
+        """End all patients."""
+        for each in self._patients:
+            each.close()
+
+    def _probe(self, hazards: tuple[str, ...], *, can_load: bool) -> None:
+        for plan in self._plans:
+            self._tell(plan.name)
+            if not importlib.util.find_spec(f"{probes.__name__}.{plan.name}"):
+                self.facts[plan.name] = Missing("no probe gathers it yet")
+            elif plan.samples and self._wrecked:  # it would fare no better, and take as long
+                self.facts[plan.name] = Missing(self._wrecked)
+            else:
+                # Samples that are made in a fork of a process with such threads may hang where training would not.
+                alone = plan.samples and bool(hazards) and can_load
+                try:
+                    self._gather(plan, alone=alone, hazards=hazards, can_load=can_load)
+                except TargetError as error:  # it was loaded once
+                    self.facts[plan.name] = Missing(f"the target could not be loaded again: {error}")
+
+    def _ready(self, *, alone: bool) -> Patient:
+        """A patient that lives: the one that forks its probes, or the one that runs them alone."""
+        found = self._wards.get(alone)
+        if found is None or not found.alive:
+            found = self._wards[alone] = self._open()
+        return found
+
+    def _gather(self, plan: probes.Plan, *, alone: bool, hazards: tuple[str, ...], can_load: bool) -> None:
+        mine: list[Mishap] = []
+        while True:
+            left_s = self._deadline - time.monotonic()
+            if left_s <= 0:
+                self.facts[plan.name] = Missing("no time was left for it")
+                break
+            within_s = min(2 * plan.limit_s, left_s)
+            answer = self._ready(alone=alone).probe(
+                f"{probes.__name__}.{plan.name}",
+                limit_s=plan.limit_s,
+                within_s=within_s,
+                avoid=self._avoid,
+                in_fork=not alone,
+                calm=plan.name != "worker",  # which is to see the pools as they are
+            )
+            if answer.mishap is None:
+                self.facts[plan.name] = _fact(plan.name, answer, mine)
+                break
+            mishap = answer.mishap
+            if mishap.what == "hung" and hazards and not alone:
+                self.facts[plan.name] = Missing(
+                    f"it hung in a fork of this process, which threads of {', '.join(hazards)} do not survive"
+                )
+                break
+            if mishap.what == "hung" and plan.name == "samples" and not alone and self._threads:
+                self._hung_in_fork(plan, mishap, can_load=can_load)
+                break
+            mine.append(mishap)
+            self._mishaps.append((plan.name, mishap))
+            self.facts[plan.name] = Missing(_summary(mishap))
+            if mishap.index is None or mishap.index in self._avoid or len(mine) > _REPEATS[mishap.what]:
+                if plan.name == "samples":
+                    self._wrecked = _summary(mishap)
+                break
+            self._avoid.add(mishap.index)
+
+    @property
+    def _threads(self) -> tuple[str, ...]:
+        """Python threads that a fork of the target's process does not have."""
+        return getattr(self.facts.get("process"), "python_threads", ())
+
+    def _hung_in_fork(self, plan: probes.Plan, mishap: Mishap, *, can_load: bool) -> None:
+        """A sample hung in a fork, and threads that it may have waited for were not there: what does it do where they are?
+
+        Whether forked workers would hang is then known, and all other probes fork: they are left out.
+        """
+        if can_load:
+            self._gather(plan, alone=True, hazards=(), can_load=True)
+            if self._wrecked or isinstance(self.facts[plan.name], Missing):
+                return  # it hangs there too: that has been told
+        mishap = replace(mishap, lacking=self._threads)
+        self._wrecked = (
+            f"{_summary(mishap)} in a fork, which has no other threads ({', '.join(self._threads[:3])})"
+        )
+        self.facts.setdefault(plan.name, Missing(self._wrecked))
+        loader = getattr(self.facts.get("target"), "loader", None)
+        if loader is not None and loader.num_workers and loader.start_method == "fork":
+            self._mishaps.append((plan.name, mishap))
+
+    def _loaded(self, target: str, **arguments: Any) -> Patient:
+        patient = self._admit(None)
+        limit_s = max(1.0, self._deadline - time.monotonic())
+        answer = patient.load(target, first=f"{probes.__name__}.process", limit_s=limit_s, **arguments)
+        if answer.fact is None:
+            from stoker._tools.sandbox.client import refusal
+
+            raise refusal(target, answer, patient.output)
+        self.facts.setdefault("process", answer.fact)
+        return patient
+
+    def _admit(self, subject: Subject | None) -> Patient:
+        from stoker._tools.sandbox.client import Patient  # with psutil: the machine alone needs neither
+
+        patient = Patient(subject, memory_limit_bytes=self._limit_bytes)
+        self._patients.append(patient)
+        return patient
+
+    def _tell(self, name: str) -> None:
+        if self._progress is not None:
+            self._progress(name, self._done, len(self._plans) + 2)
+        self._done += 1
+
+
+def _fact(name: str, answer: Answer, mishaps: list[Mishap]) -> Any:
+    if answer.fact is None:
+        return Missing(answer.failure)
+    if name == "samples" and mishaps:
+        return replace(answer.fact, mishaps=tuple(mishaps))
+    return answer.fact
+
+
+def _summary(mishap: Mishap) -> str:
+    where = "the probe" if mishap.index is None else f"sample {mishap.index}"
+    return f"{where} {'hung' if mishap.what == 'hung' else mishap.what}: {mishap.text}"
+
+
+def _without_target(needed: Iterable[str]) -> dict[str, Any]:
+    return {name: Missing("no target was given") for name in needed if name != "machine"}
+
+
+def _described(target: object, facts: dict[str, Any]) -> str:
+    told = facts.get("target")
+    name = target if isinstance(target, str) else type(target).__name__
+    if told is None or isinstance(told, Missing):
+        return name
+    if told.kind == "dataset":
+        return f"{name} (a {'stream' if told.stream else 'dataset'})"
+    return f"{name} (a DataLoader of {'torch' if told.loader.engine == 'torch' else 'stoker'}'s)"

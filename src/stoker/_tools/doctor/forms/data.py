@@ -1,0 +1,77 @@
+"""A diagnosis as JSON. The format is versioned: other tools go by it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from stoker._record.finding import Finding
+from stoker._tools.doctor.catalogue import check_of
+from stoker._tools.doctor.diagnosis import Diagnosis
+from stoker._tools.doctor.facts import Missing
+from stoker._tools.doctor.location import location
+
+VERSION = 1
+_LONGEST_TEXT = 400
+_MOST_ITEMS = 40
+
+
+def render(diagnosis: Diagnosis) -> str:
+    """One JSON document, without a newline at its end."""
+    return json.dumps(as_json(diagnosis), indent=2)
+
+
+def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Plain values. Facts are shortened: long texts and lists are cut, which "…" shows."""
+    return {
+        "format": "stoker-diagnosis",
+        "version": VERSION,
+        "subject": diagnosis.subject,
+        "worst": diagnosis.worst,
+        "interrupted": diagnosis.interrupted,
+        "findings": [_finding(each, diagnosis) for each in diagnosis.findings],
+        "skipped": [{"code": each.code, "reason": each.reason} for each in diagnosis.skipped],
+        "passed": list(diagnosis.passed),
+        "facts": {name: plain(value) for name, value in diagnosis.facts.items()},
+    }
+
+
+def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Any]:
+    check = check_of(finding.code)
+    place = location(finding, diagnosis.facts)
+    return {
+        "code": finding.code,
+        "name": check.name if check else None,
+        "title": check.title if check else None,
+        "severity": finding.severity,
+        "where": finding.where,
+        "evidence": finding.evidence,
+        "numbers": plain(dict(finding.numbers)),
+        "advice": finding.advice,
+        "edit": plain(finding.edit),
+        "gain": plain(finding.gain),
+        "prevented": (check.prevented or None) if check else None,
+        "file": place.relative if place else None,
+        "line": place.line if place else None,
+    }
+
+
+def plain(value: Any) -> Any:
+    """What JSON can say of a fact."""
+    if isinstance(value, Missing):
+        return {"missing": value.reason}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        pairs = [(str(key), plain(inner)) for key, inner in list(value.items())[:_MOST_ITEMS]]
+        return dict(pairs + ([("…", f"{len(value)} in all")] if len(value) > _MOST_ITEMS else []))
+    if isinstance(value, list | tuple | set | frozenset):
+        found = [plain(inner) for inner in list(value)[:_MOST_ITEMS]]
+        return found + ([f"… {len(value)} in all"] if len(value) > _MOST_ITEMS else [])
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else value[:_LONGEST_TEXT] + "…"
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value if value is None or isinstance(value, bool | int | float) else repr(value)

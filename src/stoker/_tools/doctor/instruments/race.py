@@ -1,0 +1,114 @@
+"""The target's own kind of loader at full speed, on batches that were made without workers before."""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from stoker._tools.sandbox.subject import Subject
+
+_TIMEOUT_S = 4.0
+_MOST_WORKERS = 8
+_ENOUGH_S = 0.8
+_ROUNDS = 4
+"""Batches of each worker that are needed, beside those of the warm-up."""
+
+
+class Lap(NamedTuple):
+    """Seconds a batch; None, and why, when there are none."""
+
+    workers: int
+    loader_s: float | None = None
+    parent_s: float | None = None
+    why_not: str = ""
+
+
+def crew(subject: Subject) -> int:
+    """Workers to race with: the target's, 2 when it has none, and never more than a probe may start."""
+    return min(_MOST_WORKERS, int(subject.arguments.get("num_workers") or 2))
+
+
+def race(subject: Subject, batches: Sequence[Sequence[Any]], rows: int) -> Lap:
+    """Takes the batches as fast as they come. The first ones are not counted: workers start, and have made some ahead."""
+    workers = crew(subject)
+    _may_have_children()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loader = _loader(subject, batches, rows, workers)
+            came, cpu_s = _came(loader, 2 * workers, _ROUNDS * workers, len(batches))
+    except Exception as error:
+        return Lap(
+            workers, why_not=f"a trial with {workers} workers failed: {type(error).__name__}: {_first(error)}"
+        )
+    # Rounds in which each worker makes a batch, and the one in the middle: some workers start late, and others have the CPU.
+    rounds = [(later - sooner) / workers for sooner, later in zip(came, came[workers:], strict=False)][
+        ::workers
+    ]
+    if len(rounds) < _ROUNDS - 1:
+        return Lap(workers, why_not="it has too few batches for a trial with workers")
+    return Lap(workers, statistics.median(rounds), cpu_s)
+
+
+def _came(loader: Any, warm_up: int, enough: int, most: int) -> tuple[list[float], float]:
+    """When batches came after the warm-up, and the CPU time of this thread for one."""
+    came: list[float] = []
+    cpu = time.thread_time()
+    iterator = iter(loader)
+    try:
+        for number, _ in enumerate(iterator):
+            if number + 1 == warm_up:
+                cpu = time.thread_time()
+            if number + 1 >= warm_up:
+                came.append(time.perf_counter())
+            if number + 1 >= most or (len(came) > enough and came[-1] - came[0] > _ENOUGH_S):
+                break
+        return came, (time.thread_time() - cpu) / max(1, len(came) - 1)
+    finally:
+        # As its end would do, but now: an error's traceback holds it, and found by the garbage collector it waits 5 s a worker.
+        shut_down = getattr(iterator, "_shutdown_workers", None)
+        if shut_down is not None:
+            shut_down()
+        del iterator
+        if hasattr(loader, "close"):
+            loader.close()
+
+
+def _loader(subject: Subject, batches: Sequence[Sequence[Any]], rows: int, workers: int) -> Any:
+    from torch.utils.data import DataLoader
+
+    from stoker.loader import DataLoader as OurLoader
+
+    kind: Any = OurLoader if isinstance(subject.loader, OurLoader) else DataLoader
+    arguments = {
+        "num_workers": workers,
+        "collate_fn": subject.arguments.get("collate_fn"),
+        "worker_init_fn": subject.arguments.get("worker_init_fn"),
+        "multiprocessing_context": "fork",
+        "timeout": _TIMEOUT_S,
+    }
+    if subject.is_stream:
+        return kind(subject.dataset, batch_size=rows, **arguments)
+    if subject.arguments.get("batch_size", rows) is None and subject.arguments.get("batch_sampler") is None:
+        return kind(
+            subject.dataset,
+            batch_size=None,
+            sampler=[each for batch in batches for each in batch],
+            **arguments,
+        )
+    return kind(subject.dataset, batch_sampler=[list(batch) for batch in batches], **arguments)
+
+
+def _may_have_children() -> None:
+    """A probe's process may be a daemonic one, which multiprocessing does not let start others."""
+    config = getattr(multiprocessing.current_process(), "_config", {})
+    config.pop("daemon", None)
+
+
+def _first(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:120] if lines else ""

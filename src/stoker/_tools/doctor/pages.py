@@ -1,0 +1,150 @@
+"""Writes the pages of all checks: ``python -m stoker._tools.doctor.pages [--check] [FOLDER]``, which ``make docs`` runs.
+
+A page is made of its check alone: whoever changes a check's docstring, severity or marks runs it again, and a test says so.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from stoker._tools.doctor.catalogue import catalogue
+from stoker._tools.doctor.check import SECTIONS, Check
+from stoker._tools.doctor.facts import FACTS
+from stoker._tools.doctor.sample_text import sample
+
+FOLDER = Path("docs/checks")
+_GROUPS = {
+    "1": "What travels to workers",
+    "2": "The machine",
+    "3": "The environment",
+    "4": "Samples and batches",
+    "5": "Order and randomness",
+    "6": "Memory",
+    "7": "Speed",
+    "8": "Ends and waits, recognised afterwards",
+    "9": "Errors of stoker's own",
+}
+"""By the first digit of a code."""
+_MOST_SAMPLES = 4
+_LEAST_WEIGHT = 8
+"""Marks that weigh less are hints, not what somebody would search for."""
+
+
+def pages() -> dict[str, str]:
+    """By file name: what is to be written."""
+    return {"README.md": _index(), **{f"{each.code}.md": page(each) for each in catalogue()}}
+
+
+def page(check: Check) -> str:
+    """One check's page."""
+    lines = [f"# {check.code} {check.title}", "", *_facts(check), ""]
+    for name in SECTIONS:
+        lines += [f"## {name}", "", check.sections[name], ""]
+    if seen := samples(check):
+        lines += [
+            "## What people see",
+            "",
+            "Texts like these, which `stoker explain` recognises:",
+            "",
+            "```text",
+        ]
+        lines += [*seen, "```", ""]
+    lines.append("[All findings](README.md)")
+    return "\n".join(lines) + "\n"
+
+
+def samples(check: Check) -> list[str]:
+    """What its strongest marks look like, in words."""
+    strongest = sorted(check.marks, key=lambda mark: -mark.weight)
+    texts = (sample(mark.pattern) for mark in strongest if mark.weight >= _LEAST_WEIGHT)
+    return list(dict.fromkeys(text for text in texts if len(text) > 5))[:_MOST_SAMPLES]
+
+
+def stale(folder: Path = FOLDER) -> list[str]:
+    """Names of pages that are not as the checks have them: missing, old, or of a check that is gone."""
+    wanted = pages()
+    there = {each.name: each.read_text(encoding="utf-8") for each in folder.glob("*.md")}
+    return sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
+
+
+def write(folder: Path = FOLDER) -> list[str]:
+    """Make them so. Returns the names of those that changed."""
+    wanted, changed = pages(), stale(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in changed:
+        if name in wanted:
+            (folder / name).write_text(wanted[name], encoding="utf-8")
+        else:
+            (folder / name).unlink()
+    return changed
+
+
+def _facts(check: Check) -> list[str]:
+    rows = [("name", f"`{check.name}`"), ("severity", f"{check.severity}, at worst"), ("found", _when(check))]
+    if check.needs:
+        rows.append(("looks at", "; ".join(FACTS[name] for name in check.needs)))
+    rows.append(("stoker's loader", f"prevents it. {check.prevented}" if check.prevented else "has it, too"))
+    if check.rows:
+        which = f"row{'s' * (len(check.rows) > 1)} {', '.join(map(str, check.rows))}"
+        rows.append(("tested", f"in `tests/fault`, as {which} of the failures that the project began with"))
+    return ["| | |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows)]
+
+
+def _when(check: Check) -> str:
+    before = "before the run, by `stoker doctor`" if check.examine else ""
+    after = "after it, by `stoker explain`" if check.marks else ""
+    return "; ".join(filter(None, (before, after)))
+
+
+def _index() -> str:
+    checks = catalogue()
+    lines = ["# Findings", ""]
+    lines += [
+        f"The {len(checks)} things that `stoker doctor` looks for and `stoker explain` recognises. `stoker explain STK201`",
+        "prints a page in the terminal, `stoker doctor --list` this list; [the doctor](../doctor.md) says how to use them.",
+        "These pages are written by `make docs` from `src/stoker/_tools/doctor/checks`.",
+        "",
+        "*Severity* is what it can be at worst. *Before*: the doctor finds it before the run. *After*: `explain` recognises",
+        "it in an error or a log. The last column is about stoker's `DataLoader`: where it is empty, that does not prevent it.",
+    ]
+    for digit, name in _GROUPS.items():
+        group = [each for each in checks if each.code[3] == digit]
+        if not group:
+            continue
+        lines += [
+            "",
+            f"## {digit}xx {name}",
+            "",
+            "| code | finding | severity | before | after | stoker's loader |",
+            "|---|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| [{each.code}]({each.code}.md) | {_cell(each.title)} | {each.severity} | {_tick(bool(each.examine))} | "
+            f"{_tick(bool(each.marks))} | {'prevents it' if each.prevented else ''} |"
+            for each in group
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _tick(yes: bool) -> str:
+    return "yes" if yes else ""
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main(arguments: list[str]) -> int:
+    """``--check`` writes nothing, and fails when something would be written."""
+    checking = "--check" in arguments
+    folders = [Path(each) for each in arguments if not each.startswith("-")]
+    folder = folders[0] if folders else FOLDER
+    changed = stale(folder) if checking else write(folder)
+    for name in changed:
+        sys.stdout.write(f"{'not up to date: ' if checking else 'wrote '}{folder / name}\n")
+    return 1 if checking and changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

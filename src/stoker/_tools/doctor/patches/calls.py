@@ -1,0 +1,221 @@
+"""Changes of the call that makes a loader: its arguments and its dataset."""
+
+from __future__ import annotations
+
+import ast
+
+from stoker._tools.doctor.patches.source import Refused, Replacement, Source, Token
+
+PARAMETERS = (
+    "dataset",
+    "batch_size",
+    "shuffle",
+    "sampler",
+    "batch_sampler",
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "drop_last",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+)
+"""torch's, as far as they may be given by position."""
+KEYWORDS = (
+    "prefetch_factor",
+    "persistent_workers",
+    "pin_memory_device",
+    "in_order",
+    # stoker's own
+    "executor",
+    "rng",
+    "restarts",
+    "on_bad_sample",
+    "memory_budget",
+    "split_batches",
+    "threads_per_worker",
+    "snapshot_every_n_steps",
+    "prefetch_epochs",
+    "name",
+    "record",
+)
+
+
+def loader_call(source: Source, line: int | None) -> ast.Call:
+    """The call of a loader's class that this line is in; without a line, the only one there is. Raises Refused."""
+    aliases = {
+        alias.asname
+        for each in ast.walk(source.tree)
+        if isinstance(each, ast.ImportFrom)
+        for alias in each.names
+        if alias.name == "DataLoader" and alias.asname
+    }
+    calls = [each for each in ast.walk(source.tree) if isinstance(each, ast.Call)]
+    if line is not None:
+        calls = [each for each in calls if each.lineno <= line <= (each.end_lineno or each.lineno)]
+    exact = [each for each in calls if called_name(each) in {"DataLoader", *aliases}]
+    found = exact or [each for each in calls if called_name(each).endswith("Loader")]
+    where = "in the file" if line is None else f"at line {line}"
+    if len(found) != 1:
+        raise Refused(
+            f"there is no call of a DataLoader {where}"
+            if not found
+            else f"there are {len(found)} calls of a DataLoader {where}"
+        )
+    if not exact and _own_arguments(source, called_name(found[0])):
+        raise Refused(f"{called_name(found[0])} has arguments of its own: change its class")
+    if not any(token.start == source.start(found[0]) for token in source.tokens):
+        raise Refused("its call stands in a string")  # an f-string: positions within it cannot be relied on
+    return found[0]
+
+
+def _own_arguments(source: Source, name: str) -> bool:
+    """Whether this file has a class of the name that takes other arguments than the one it is made of."""
+    return any(
+        isinstance(each, ast.ClassDef)
+        and each.name == name
+        and any(
+            isinstance(part, ast.FunctionDef) and part.name in ("__init__", "__new__") for part in each.body
+        )
+        for each in ast.walk(source.tree)
+    )
+
+
+def called_name(call: ast.Call) -> str:
+    """The last part of what is called: "DataLoader" for ``torch.utils.data.DataLoader(...)``, "" for what has no name."""
+    function = call.func
+    if isinstance(function, ast.Subscript):  # DataLoader[Sample](...)
+        function = function.value
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def keyword_arguments(text: str) -> dict[str, str]:
+    """What "a=1, b=f(2)" says. Raises Refused when it is no such text."""
+    try:
+        tree = ast.parse(f"f({text})", mode="eval").body
+    except SyntaxError:
+        tree = None
+    if not isinstance(tree, ast.Call) or tree.args or any(each.arg is None for each in tree.keywords):
+        raise Refused(f"{text!r} is no keyword argument")
+    source = Source(f"f({text})")
+    return {each.arg: source.segment(each.value) for each in tree.keywords if each.arg}
+
+
+def given(call: ast.Call, name: str) -> ast.expr | None:
+    """The argument of this name, however it was passed; None when it is left out. Raises Refused when nobody can tell."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    if name in PARAMETERS:
+        before = call.args[: PARAMETERS.index(name) + 1]
+        for each in before:
+            if isinstance(each, ast.Starred):
+                raise Refused(f"{name} may be in *{ast.unparse(each.value)}: change it there")
+        if len(before) == PARAMETERS.index(name) + 1:
+            return before[-1]
+    if any(each.arg is None for each in call.keywords):
+        value = next(each.value for each in call.keywords if each.arg is None)
+        raise Refused(f"{name} may be in **{ast.unparse(value)}: change it there")
+    return None
+
+
+def put(source: Source, call: ast.Call, name: str, value: str) -> list[Replacement]:
+    """The argument is given this value: nothing when it has it. Raises Refused."""
+    present = given(call, name)
+    if present is None:
+        return added(source, call, [f"{name}={value}"])
+    if ast.dump(present) == ast.dump(ast.parse(value, mode="eval").body):
+        return []
+    _nameless(present, name)
+    return [Replacement(source.start(present), source.end(present), value)]
+
+
+def taken_out(source: Source, call: ast.Call, name: str) -> list[Replacement]:
+    """The keyword argument is removed, with its line when it has one of its own. Raises Refused."""
+    keyword = next((each for each in call.keywords if each.arg == name), None)
+    if keyword is None:
+        if given(call, name) is not None:
+            raise Refused(f"{name} is passed by its position")
+        return []
+    _nameless(keyword.value, name)
+    start, end = source.start(keyword), source.end(keyword)
+    after = next(each for each in source.tokens if each.start >= end)
+    if after.text == ",":
+        end = after.end
+    rest = source.text[end : source.line_end(end)].strip()
+    if source.indent(start) is not None and (not rest or rest.startswith("#")):
+        line_end = source.text.find("\n", end)
+        return [Replacement(source.line_start(keyword.lineno), line_end + 1, "")]
+    if after.text == ",":
+        following = next(each for each in source.tokens if each.start >= end)
+        return [
+            Replacement(start, end if following.text == ")" else _bare(source, start, following.start), "")
+        ]
+    before = [each for each in source.tokens if each.end <= start]
+    start = before[-1].start if before[-1].text == "," else before[-1].end
+    return [Replacement(start, _bare(source, start, end), "")]
+
+
+def wrapped(source: Source, call: ast.Call, function: str) -> list[Replacement]:
+    """The dataset is passed through ``function``: nothing when it is already. Raises Refused."""
+    dataset = given(call, "dataset")
+    if dataset is None:
+        raise Refused("it has no dataset")
+    if isinstance(dataset, ast.Call) and ast.unparse(dataset.func) in ("stoker.share", "share"):
+        return []
+    if isinstance(dataset, ast.GeneratorExp | ast.NamedExpr):
+        raise Refused("its dataset is an expression that cannot be wrapped")
+    return [
+        Replacement(source.start(dataset), source.start(dataset), f"{function}("),
+        Replacement(source.end(dataset), source.end(dataset), ")"),
+    ]
+
+
+def added(source: Source, call: ast.Call, texts: list[str]) -> list[Replacement]:
+    """Arguments behind the last one, on lines of their own where that has one. Raises Refused."""
+    close = source.end(call) - 1
+    before = [each for each in source.tokens if each.end <= close]
+    last = before[-1]
+    if not call.args and not call.keywords:
+        raise Refused("it has no arguments")
+    comma = last.text == ","
+    arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    argument = max(source.start(each) for each in arguments)
+    indent = source.indent(_opened(before, argument))
+    if indent is None or (comma and source.line_of(last.end) == source.line_of(close)):
+        text = ", ".join(texts)
+        return [Replacement(last.end, last.end, f" {text}," if comma else f", {text}")]
+    start = source.newline + indent + f",{source.newline}{indent}".join(texts)
+    if comma:
+        end = source.line_end(last.end)
+        return [Replacement(end, end, start + ",")]
+    if source.line_of(last.end) == source.line_of(close):
+        return [Replacement(last.end, last.end, "," + start)]
+    end = source.line_end(last.end)
+    if end == last.end:
+        return [Replacement(end, end, "," + start)]
+    return [Replacement(last.end, last.end, ","), Replacement(end, end, start)]
+
+
+def _opened(tokens: list[Token], start: int) -> int:
+    """Where an argument begins with the parentheses around it, which its node leaves out."""
+    place = next(number for number, each in enumerate(tokens) if each.start >= start)
+    while tokens[place - 1].text == "(" and tokens[place - 2].text in ("(", ","):
+        place -= 1
+    return tokens[place].start
+
+
+def _nameless(value: ast.expr, name: str) -> None:
+    """Raises Refused when a value that is to go gives something a name, which may be used elsewhere."""
+    if any(isinstance(each, ast.NamedExpr) for each in ast.walk(value)):
+        raise Refused(f"{name} is given by {ast.unparse(value)}: change it there")
+
+
+def _bare(source: Source, start: int, end: int) -> int:
+    """``end``, when nothing between would be lost with it. Raises Refused for a comment."""
+    if source.has_comment(start, end):
+        raise Refused("a comment stands between its arguments")
+    return end

@@ -1,0 +1,1 @@
+"""What several tools measure and compare with."""

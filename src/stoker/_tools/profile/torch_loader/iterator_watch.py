@@ -1,0 +1,183 @@
+"""What the parent notes of one iterator of torch's loader, and how that becomes rows of the record."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from stoker._record.attribution import PARENT
+from stoker._record.run_page.page import ASKED_NS, GIVEN_NS, STEPS
+from stoker._record.schema import Slow
+from stoker._runtime.device.idle_meter import IdleMeter, idle_meter
+from stoker._runtime.worker.cpu_meter import NO_READING, Meter
+from stoker._tools.profile.torch_loader.recorders import Account
+from stoker._tools.profile.torch_loader.task_clock import TaskClock
+
+_clock = time.monotonic_ns
+AT_ONCE_NS = 200_000
+"""A batch that came within this time had been ready, where the worker does not tell."""
+
+_BETWEEN_READINGS_NS = 500_000
+"""Without workers each reading is of one batch, and takes two looks: some of the quick ones speak for the others."""
+
+
+class Watch:
+    """Of one iterator; called on the thread that iterates, by the hooks of ``torch_loader``."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._tape = account.recorder.tape()
+        self._epoch = account.epoch()
+        self._seq = 0
+        self._asked_ns = 0
+        known = account.recorder.idle
+        self._idle = account.recorder.idle = known if isinstance(known, IdleMeter) else idle_meter()
+
+    def asked(self) -> None:
+        """``next()`` was called."""
+        raise NotImplementedError
+
+    def given(self) -> None:
+        """It returns a batch."""
+        raise NotImplementedError
+
+    def failed(self, error: BaseException) -> None:
+        """It raises: the end, an error of the dataset's, or what torch says of a worker that died."""
+        page = self._account.recorder.page
+        if page is not None:
+            page.words[ASKED_NS] = 0
+        ended = isinstance(error, StopIteration)
+        given_ns = self._tape.given_ns
+        if self._asked_ns > given_ns:  # else the error was given in place of a batch
+            self._account.recorder.stopped(self._asked_ns, _clock(), given_ns, ended=ended)
+        if not ended:
+            self._account.event("worker_died" if self._has_dead() else "error", _in_short(error))
+
+    def _waits(self, since_ns: int) -> None:
+        """The consumer waits from now on: others are told, and it is looked whether an accelerator has work meanwhile."""
+        page = self._account.recorder.page
+        if page is not None:
+            page.words[ASKED_NS] = since_ns
+        if self._idle is not None:
+            self._idle.asked()
+
+    def _waited(self, ns: int, now_ns: int) -> None:
+        """It was given a batch."""
+        page = self._account.recorder.page
+        if page is not None:
+            words = page.words
+            words[ASKED_NS], words[GIVEN_NS] = 0, now_ns
+            words[STEPS] += 1
+        if self._idle is not None:
+            self._idle.given(ns)
+
+    def _not_known(self, asked_ns: int, given_ns: int, depth: int) -> None:
+        """A batch came, and nobody knows from where."""
+        self._tape.write(
+            asked_ns, given_ns, given_ns, given_ns, self._epoch, self._seq, 0, 0, PARENT, 0,
+            int(given_ns - asked_ns < AT_ONCE_NS), depth, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 0,
+        )  # fmt: skip
+        self._seq += 1
+
+    def _has_dead(self) -> bool:
+        return False
+
+    def opened(self, began_ns: int, ended_ns: int) -> None:
+        """``iter()`` took this long."""
+        self._account.recorder.opened(began_ns, ended_ns)
+
+    def close(self) -> None:
+        """The iterator is gone, or at its end. Idempotent."""
+        self._account.recorder.end(self._tape)
+
+    def _slow(self, index: int, ns: int, worker: int, seq: int, row: int) -> None:
+        recorder = self._account.recorder
+        if ns > recorder.slow_floor_ns:
+            recorder.slow(Slow(index if index >= 0 else None, ns, worker, self._epoch, seq, row))
+
+
+class WaitsWatch(Watch):
+    """Of an iterator that we know nothing else of."""
+
+    def asked(self) -> None:
+        self._asked_ns = _clock()
+        self._waits(self._asked_ns)
+
+    def given(self) -> None:
+        now_ns = _clock()
+        self._waited(now_ns - self._asked_ns, now_ns)
+        self._not_known(self._asked_ns, now_ns, 0)
+
+    def again(self) -> None:
+        """Another epoch."""
+        self._epoch = self._account.epoch()
+        self._seq = 0
+
+
+class InlineWatch(Watch):
+    """Without workers: the consumer makes the batches itself."""
+
+    def __init__(self, account: Account, iterator: Any) -> None:
+        super().__init__(account)
+        self.fetcher = iterator._dataset_fetcher
+        self.collate_fn = self.fetcher.collate_fn
+        self.clock = TaskClock(
+            iterator._dataset, self.collate_fn, batched=getattr(self.fetcher, "auto_collation", True)
+        )
+        self._meter = Meter(always=True)
+        self._metered = False
+        self._due_ns = 0
+        self._thread = threading.get_ident()
+
+    def asked(self) -> None:
+        if self._thread != threading.get_ident():  # the account is that of the thread that opened it
+            self._meter.close()
+            self._meter, self._thread = Meter(always=True), threading.get_ident()
+        self._asked_ns = now_ns = _clock()
+        self.clock.begin(now_ns)
+        self._metered = now_ns >= self._due_ns
+        if self._metered:
+            self._meter.began(now_ns)
+        self._waits(now_ns)
+
+    def planned(self, indices: Any) -> Any:
+        """The sampler has given these. Returns them as torch's fetcher is to see them."""
+        self.clock.begin(_clock())
+        return self.clock.indices(indices)
+
+    def failed(self, error: BaseException) -> None:
+        if not isinstance(error, StopIteration):
+            self.given()  # the error, in place of its batch
+        super().failed(error)
+
+    def given(self) -> None:
+        clock = self.clock
+        now_ns = _clock()
+        self._waited(now_ns - self._asked_ns, now_ns)
+        got_ns = clock.collated_ns or now_ns
+        received_ns = clock.received_ns
+        reading = NO_READING
+        if self._metered:
+            self._metered, self._due_ns = False, got_ns + _BETWEEN_READINGS_NS
+            reading = self._meter.ended(self._asked_ns, got_ns)
+        if clock.slow_ns:
+            self._slow(clock.slow_index, clock.slow_ns, PARENT, self._seq, clock.slow_row)
+        self._tape.write(
+            self._asked_ns, got_ns, got_ns, now_ns, self._epoch, self._seq, 0, 0, PARENT, clock.rows, 0, 0, 0, 0,
+            received_ns, received_ns, clock.fetched_ns, clock.collated_ns, got_ns,
+            *reading, clock.slow_row, clock.slow_ns,
+        )  # fmt: skip
+        self._seq += 1
+
+    def close(self) -> None:
+        self._meter.close()
+        super().close()
+
+
+def _in_short(error: BaseException) -> str:
+    """One line. What torch brings from a worker ends with the error itself, below the traceback."""
+    lines = str(error).strip().splitlines() or [""]
+    if len(lines) > 1 and lines[0].startswith("Caught "):
+        return f"{lines[-1]} ({lines[0].rstrip('.')})"[:500]
+    return f"{type(error).__name__}: {lines[0]}"[:500]

@@ -1,0 +1,67 @@
+"""A report as JSON: what it says, in sections of paragraphs, tables and findings. The format is versioned: other tools go by it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from stoker._tools.render.section import Beside, Chart, Code, Part, Prose, Remark, Report, Section, Table
+
+FORMAT = "stoker-report"
+VERSION = 1
+
+
+def render(report: Report) -> str:
+    """One JSON document, without a newline at its end."""
+    return json.dumps(as_json(report), indent=1, default=repr)
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Plain values. A chart is the table of what it draws; ``verdicts`` are as ``stoker report --json`` has them, by run."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "title": report.title,
+        "headline": report.headline,
+        "severity": report.severity,
+        "verdicts": report.verdicts,
+        "sections": [_section(each) for each in report.sections],
+    }
+
+
+def _section(section: Section) -> dict[str, Any]:
+    return {"id": section.id, "title": section.title, "parts": [_part(each) for each in section.parts]}
+
+
+def _part(part: Part) -> dict[str, Any]:
+    match part:
+        case Prose():
+            return {"kind": "prose", "text": part.text}
+        case Code():
+            return {"kind": "code", "text": part.text, "language": part.language}
+        case Table():
+            return {"kind": "table", **_table(part)}
+        case Chart():
+            told = {"id": part.id, "title": part.title, "summary": part.summary}
+            return {"kind": "chart", **told, "table": _table(part.table)}
+        case Remark():
+            said = {
+                "code": part.code,
+                "severity": part.severity,
+                "title": part.title,
+                "evidence": part.evidence,
+            }
+            return {"kind": "finding", **said, "advice": part.advice, "edit": part.edit, "gain": part.gain}
+        case Beside():
+            columns = [
+                {"label": label, "parts": [_part(each) for each in parts]} for label, parts in part.columns
+            ]
+            return {"kind": "beside", "columns": columns}
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "caption": table.caption,
+        "columns": list(table.columns),
+        "rows": [list(row) for row in table.rows],
+    }

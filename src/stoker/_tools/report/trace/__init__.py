@@ -1,0 +1,1 @@
+"""A run record as a trace for Perfetto."""

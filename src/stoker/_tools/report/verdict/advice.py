@@ -1,0 +1,125 @@
+"""What to do about a cause: findings with the edit as it would be typed and the gain that the record supports. Pure.
+
+One function per cause. Each says only what follows from measured numbers; where a gain cannot be computed it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stoker._record.causes.causes import Causes
+from stoker._record.schema import LoaderRecord, Machine
+from stoker._tools.report.verdict.case import Case, more_workers
+from stoker._tools.report.verdict.codes import Finding, Gain, counted, duration
+from stoker._tools.report.verdict.cpu_advice import bandwidth, compute, gil, starved
+from stoker._tools.report.verdict.loader_advice import head_of_line, parent, slow_worker, start_up, switch
+
+
+def findings(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[Finding, ...]:
+    """What to change, the most promising first."""
+    case = Case(loader, machine, causes)
+    if causes.severity == "none" or causes.cause is None:
+        return tuple(_fine(case))
+    if not loader.totals.steps and not loader.totals.worker_deaths:
+        return (_no_batch(case),)
+    found_all = _BY_CAUSE[causes.cause](case)
+    if causes.cause in ("io", "compute", "head_of_line") and causes.told("slow_worker") is not None:
+        found_all.insert(0, slow_worker(case))
+    if loader.engine == "torch":
+        other = switch(case)
+        # Where the loader's own doing is part of it, that is the second thing to try, else the last.
+        found_all.insert(1 if other.gain is not None and other.gain.share else len(found_all), other)
+    return tuple(found_all)
+
+
+def _fine(case: Case) -> list[Finding]:
+    """For a loader that is not the problem, as far as waiting goes."""
+    share = 0.0 if case.causes.stall is None else case.causes.stall
+    found = [
+        case.finding(
+            "not-data",
+            f"the training loop waits {share:.1%} of the time",
+            "Leave the loader alone: look at the step itself (model, optimiser, logging, evaluation).",
+            None,
+            Gain(share, "all waiting there is", at_most=True),
+        )
+    ]
+    held = case.causes.told("gil_held")
+    if held is not None:
+        found.insert(
+            0,
+            case.finding(
+                "use-processes",
+                held.text,
+                "Steps are slowed by the loader's threads, which hold Python's lock: processes have locks of their own.",
+                case.edit("executor", "process"),
+                Gain(
+                    None,
+                    "how much of a step waits for the lock is not in the record: compare the step's time",
+                ),
+            ),
+        )
+    return found
+
+
+def _no_batch(case: Case) -> Finding:
+    """For a loader that was waited for in vain: nothing can be said of its pace."""
+    return case.finding(
+        "no-batch",
+        f"{duration(case.causes.wait_ns / 1e9)} of waiting, and not one batch",
+        "Find out where its first samples hang or what they wait for: stoker doctor tries them one by one, with the Python stack "
+        "of one that hangs.",
+    )
+
+
+def _io(case: Case) -> list[Finding]:
+    found = more_workers(case, waiting=True)
+    if not found:
+        found.append(
+            case.finding(
+                "slow-reads",
+                f"{case.worker_share('off_ns')} of the workers' time is off the CPU",
+                "Make a sample wait less: larger sequential reads, a local copy or cache, one open file per worker, no lock.",
+                None,
+                case.at_most("io"),
+            )
+        )
+    if case.loader.engine == "stoker" and case.loader.executor == "process":
+        found.append(
+            case.finding(
+                "use-threads",
+                f"{case.worker_share('off_ns')} of the workers' time is off the CPU",
+                "Threads wait as well as processes, start at once and share memory; try them if the dataset is thread-safe.",
+                case.edit("executor", "thread"),
+                Gain(None, "the rate stays that of the waiting; memory and start-up shrink"),
+            )
+        )
+    return found
+
+
+def _unknown(case: Case) -> list[Finding]:
+    deaths = case.loader.totals.worker_deaths
+    if deaths:
+        return [
+            case.finding(
+                "dying-workers",
+                f"{counted(deaths, 'worker')} died",
+                "Find out why workers die: the log and the events of the record say on which sample, and the likely cause.",
+                None,
+                case.at_most("unknown"),
+            )
+        ]
+    other = "" if case.loader.engine == "stoker" else ", or with stoker's DataLoader (stoker run)"
+    return [
+        case.finding(
+            "no-readings",
+            "no CPU times of the workers",
+            f"Run it where /proc is readable{other}, to learn what the workers do.",
+        )
+    ]
+
+
+_BY_CAUSE: dict[str, Callable[[Case], list[Finding]]] = {
+    "io": _io, "compute": compute, "bandwidth": bandwidth, "starved": starved, "head_of_line": head_of_line,
+    "parent": parent, "start_up": start_up, "gil": gil, "unknown": _unknown,
+}  # fmt: skip

@@ -1,0 +1,57 @@
+"""The codes of what a verdict finds. They are stable: other tools go by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stoker._record import finding
+from stoker._record.finding import Edit as Edit
+from stoker._record.finding import Gain as Gain
+from stoker._record.finding import counted as counted
+from stoker._record.finding import duration as duration
+
+CODES = {
+    "not-data": "the loader is not what limits this run",
+    "more-workers": "more workers would make batches fast enough, or faster",
+    "fewer-workers": "more workers than CPUs that they could use",
+    "threads-per-worker": "workers compute with several threads each, more than there are CPUs",
+    "cheaper-samples": "all CPUs are at work: a sample has to cost less",
+    "slow-reads": "samples wait for storage, network, a lock or a sleep, and more workers would not help",
+    "use-threads": "workers that only wait can be threads",
+    "use-processes": "threads hold each other up at the interpreter's lock",
+    "memory-bandwidth": "workers wait for memory",
+    "cpu-quota": "the cgroup's quota is used up",
+    "cpu-neighbours": "other processes have the CPUs",
+    "no-batch": "not one batch came",
+    "dying-workers": "workers died while they were waited for",
+    "slow-worker": "one worker takes much longer than the others",
+    "slow-samples": "few samples take much longer than the others",
+    "deeper-window": "batches are made too few ahead for how much their times differ",
+    "any-order": "finished batches wait for an earlier one",
+    "slow-sampler": "the sampler, in the training process, is slow",
+    "heavy-batches": "opening a batch takes the training process long",
+    "slow-pinning": "copying into pinned memory takes long",
+    "late-wake": "the training process hears of finished batches late",
+    "persistent-workers": "workers are started anew at every epoch",
+    "slow-start": "the first batch comes late",
+    "no-readings": "the workers' CPU times were not measured",
+    "stoker-loader": "the same script with stoker's DataLoader",
+    "data-starved": "devices have nothing to do while the loop waits for a batch",
+    "exposed-copy": "devices do nothing else while batches are copied to them",
+    "launch-bound": "devices finish kernels faster than the host launches them",
+    "host-work": "devices wait for what the host does between operations",
+    "host-full": "the host's CPUs are too busy to launch work in time",
+    "host-sync": "the host waits for a device, which then has nothing to do",
+    "late-rank": "ranks wait in collectives for one that is late",
+    "memory-growing": "more memory is allocated from step to step",
+}
+"""Every code that a verdict may use, and what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(finding.Finding):
+    """A finding of a verdict: its code is one of these."""
+
+    def __post_init__(self) -> None:
+        if self.code not in CODES:
+            raise ValueError(f"no such finding: {self.code!r}")

@@ -1,0 +1,185 @@
+"""A cause in words: the verdict's sentence, why it is so, and the measured lines under it. Pure."""
+
+from __future__ import annotations
+
+from stoker._record.causes.causes import Causes
+from stoker._record.schema import LoaderRecord, Machine
+from stoker._tools.report.verdict.codes import counted, duration
+from stoker._tools.report.verdict.forecast import pace
+from stoker._tools.report.verdict.table import RECORDING, cause_of, percents
+
+NAMES = {
+    "io": "samples wait for storage, network, a lock or a sleep",
+    "compute": "making samples takes more CPU than the workers have time for",
+    "gil": "threads wait for Python's global lock",
+    "starved": "workers are ready to run and get no CPU",
+    "bandwidth": "workers wait for memory: bandwidth, cache or hyper-threads",
+    "parent": "the training process itself is the bottleneck",
+    "start_up": "workers take long to start",
+    "head_of_line": "finished batches wait for an earlier, slow one",
+    "unknown": "of what, was not measured",
+}
+TAKERS = {
+    "quota": "the cgroup's quota is used up",
+    "own": "this job has more threads at work than CPUs",
+    "neighbours": "other processes use the CPUs",
+}
+_ABOUT = {
+    "io": ("slow_worker", "iowait_share"),
+    "compute": ("slow_worker", "helpers_share", "runq_share", "threads_per_worker", "cpu_per_row_ratio"),
+    "bandwidth": ("cpu_per_row_ratio", "runq_share"),
+    "starved": (
+        "throttled_share",
+        "runq_share",
+        "wanted_cpus",
+        "threads_per_worker",
+        "loop_runq_share",
+        "foreign_cpus",
+        "cpu_pressure",
+    ),
+    "gil": ("late_wake_us", "gil_full", "off_share"),
+    "head_of_line": ("slow_worker", "slow_samples"),
+}
+"""By cause: the measured quantities that speak for it, the weightiest first."""
+_MOST_NAME = 40
+_MOST_EVIDENCE = 6
+
+
+def title(loader: LoaderRecord) -> str:
+    """The loader as one would point at it."""
+    name = loader.name if len(loader.name) <= _MOST_NAME else loader.name[: _MOST_NAME - 1] + "…"
+    if name == "loader":  # nobody named it
+        name = f"loader of {loader.dataset.removeprefix('__main__.')[:_MOST_NAME]}"
+    return f"{name} ({loader.site})" if loader.site else name
+
+
+def sentence(loader: LoaderRecord, causes: Causes) -> str:
+    """The verdict in one sentence: which loader, how much, which cause."""
+    if causes.stall is None:
+        return f"{title(loader)} was asked for nothing that took time."
+    if not loader.totals.steps and not loader.totals.worker_deaths:
+        return f"The training loop waited {duration(causes.wait_ns / 1e9)} for {title(loader)}, and no batch came."
+    if causes.severity == "none":
+        text = f"Data is not the problem: the training loop waits {causes.stall:.1%} of the time for {title(loader)}"
+        return f"{text}, but shares Python's lock with it." if causes.told("gil_held") else f"{text}."
+    if causes.cause is None:  # sums that do not add up, in a record that somebody wrote
+        return f"The training loop waits {causes.stall:.0%} of the time for {title(loader)}: of what, is not told."
+    name = NAMES[causes.cause]
+    if causes.cause == "starved":
+        who = "the training process gets" if _is_parents(loader, causes) else "workers get"
+        name = f"{who} no CPU: {TAKERS.get(causes.culprit or '', 'who has them was not measured')}"
+    elif causes.cause == "compute" and loader.executor == "inline":
+        name = "without workers, the training process makes every sample itself"
+    elif causes.cause == "start_up" and loader.executor == "inline":
+        name = "it takes long to begin an epoch"
+    elif causes.cause == "unknown" and loader.totals.worker_deaths:
+        name = (
+            f"{counted(loader.totals.worker_deaths, 'worker')} died, and what they had begun was made again"
+        )
+    return f"The training loop waits {causes.stall:.0%} of the time for {title(loader)}: {name} ({label(causes)})."
+
+
+def _is_parents(loader: LoaderRecord, causes: Causes) -> bool:
+    """Whether it is the training process, and not its workers, that lacks a CPU while the loop waits."""
+    if loader.executor != "inline" and (causes.culprit == "own" or causes.told("helpers_share") is not None):
+        return False  # it waits for threads of the workers, or has too many of these beside it
+    stages = causes.stages("starved")
+    own_ns = sum(ns for stage, ns in stages.items() if stage in ("plan", "wake", "open", "pin"))
+    return loader.executor == "inline" or 2 * own_ns > sum(stages.values())
+
+
+def label(causes: Causes) -> str:
+    """The cause in one word, or two."""
+    if causes.cause is None:
+        return "none"
+    word = causes.cause.replace("_", "-")
+    return word if causes.culprit is None else f"{word}, {causes.culprit}"
+
+
+def why(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[str, ...]:
+    """Two or three lines."""
+    lines = []
+    if causes.wait_ns and causes.cause is not None:
+        whole = _whole(causes)
+        stage = next((each for each in causes.stages(causes.cause) if each != "record"), None)
+        where = "" if stage is None else f", most of it in {stage.replace('_', '-')}"
+        lines.append(
+            f"Of all waiting, {whole[causes.cause]}% is {causes.cause.replace('_', '-')}{where}{_second(causes.cause, whole)}."
+        )
+    line = _arithmetic(loader, machine, causes)
+    if line:
+        lines.append(line)
+    if causes.hidden_ns:
+        lines.append(
+            f"{causes.hidden_ns / max(1, causes.wait_ns):.0%} of the waiting was hidden: the accelerator still had work."
+        )
+    return tuple(lines[:3])
+
+
+def evidence(loader: LoaderRecord, causes: Causes) -> tuple[str, ...]:
+    """Measured lines, those that settled the cause first, and what was missing."""
+    if not loader.totals.steps:
+        return ()
+    about = _ABOUT.get(causes.cause or "", ())
+    told = [each for each in causes.evidence if each.code in about]
+    lines = [_first_upper(each.text) for each in sorted(told, key=lambda each: about.index(each.code))]
+    totals = loader.totals
+    if causes.cause == "start_up" and totals.first_batch_ns is not None:
+        lines.append(
+            f"The first batch came {totals.first_batch_ns / 1e9:.2f} s after iter(); epochs: {totals.epochs}"
+        )
+    if totals.steps and loader.executor != "inline":
+        ready = f"{totals.ready / totals.steps:.0%} of batches were ready when asked for"
+        depth = f"; {totals.depth / totals.steps:.1f} lay ready on average"
+        window = "" if totals.window is None else f", in a window of {totals.window}"
+        lines.append(_first_upper(ready + depth + window))
+    lines += [f"Not measured: {each}" for each in causes.missing]
+    return tuple(lines[:_MOST_EVIDENCE])
+
+
+def _arithmetic(loader: LoaderRecord, machine: Machine, causes: Causes) -> str | None:
+    """Supply against demand, for causes that are about how fast batches are made."""
+    if causes.severity == "none" or causes.cause not in (
+        "io",
+        "compute",
+        "starved",
+        "bandwidth",
+        "gil",
+        "unknown",
+    ):
+        return None
+    now = pace(loader, machine, causes)
+    if now is None:
+        return None
+    if now.workers == 0:
+        return (
+            f"Without workers the training process makes each batch itself, {duration(now.batch_s)} of every "
+            f"{duration(now.batch_s + now.step_s)}."
+        )
+    if now.batch_s < now.workers * now.step_s:
+        return None  # they would be fast enough: it is not their pace that is waited for
+    supply = (
+        f"A batch takes {duration(now.batch_s)} of the worker's time"
+        if now.workers == 1
+        else f"A batch takes {duration(now.batch_s)} of a worker's time, so {now.workers} make one every "
+        f"{duration(now.batch_s / now.workers)}"
+    )
+    return f"{supply}; the training loop takes one every {duration(now.step_s)}."
+
+
+def _whole(causes: Causes) -> dict[str, int]:
+    """Percent of the wait by cause, as the table under it has them."""
+    sums: dict[str, int] = {causes.cause or "unknown": 0}
+    for each in causes.parts:
+        sums[cause_of(each)] = sums.get(cause_of(each), 0) + each.ns
+    return dict(zip(sums, percents(list(sums.values())), strict=True))
+
+
+def _second(first: str, whole: dict[str, int]) -> str:
+    others = {cause: percent for cause, percent in whole.items() if cause not in (first, RECORDING)}
+    cause = max(others, key=others.__getitem__, default=first)
+    return f"; {whole[cause]}% is {cause.replace('_', '-')}" if others and whole[cause] >= 10 else ""
+
+
+def _first_upper(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,1 @@
+"""The only place where tools run user code: in child processes, under limits of time and memory."""

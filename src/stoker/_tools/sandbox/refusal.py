@@ -1,0 +1,27 @@
+"""Why something could not be tried, in a line."""
+
+from __future__ import annotations
+
+from stoker._tools.sandbox.target import text_of
+
+_LONGEST = 300
+_WRAPPED = "Original Traceback"
+
+
+class Refused(Exception):
+    """Ours: its text says it all."""
+
+
+def failure_of(error: BaseException) -> str:
+    """The exception's kind and what it says. Of one that a worker raised, the worker's."""
+    text = text_of(error).strip()
+    lines = [each.strip() for each in text.splitlines() if each.strip()]
+    if not lines:
+        return type(error).__name__
+    if isinstance(error, Refused):
+        said = lines[0]
+    elif _WRAPPED in text:
+        said = lines[-1]
+    else:
+        said = f"{type(error).__name__}: {lines[0]}"
+    return said if len(said) <= _LONGEST else said[: _LONGEST - 1] + "…"

@@ -1,0 +1,1 @@
+"""``stoker top``: which loaders run on this machine, and what they do now."""

@@ -1,0 +1,204 @@
+"""Running loaders (``live``) in lines of text, the same for a terminal and for a file: colour says nothing that words do not."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from stoker._tools.top.live import LoaderLive, WorkerLive
+
+CAUSES = {
+    "io": "I/O",
+    "compute": "compute",
+    "gil": "the GIL",
+    "starved": "CPU starved",
+    "bandwidth": "memory bandwidth",
+    "parent": "the parent",
+    "start_up": "start-up",
+    "head_of_line": "head of line",
+    "unknown": "unknown",
+}
+_IDLE_S = 10.0
+_SLOWEST = 3
+_COMMAND = 60
+
+
+class Line(NamedTuple):
+    """One line; ``kind`` is head, live, alarm, detail or worker."""
+
+    kind: str
+    text: str
+
+
+def board(loader: LoaderLive, most_workers: int | None = None) -> list[Line]:
+    """All about one loader. ``most_workers`` bounds the lines about workers: those longest on their task are kept."""
+    return [Line(line.kind, _printable(line.text)) for line in _board(loader, most_workers)]
+
+
+def _board(loader: LoaderLive, most_workers: int | None) -> list[Line]:
+    lines = [Line("head", _head(loader)), Line("live", f"  {live_line(loader)}")]
+    lines += [Line("alarm", f"  {text}") for text in _alarms(loader)]
+    lines += [Line("detail", f"  {text}") for text in _details(loader)]
+    ranked = sorted(
+        loader.workers, key=lambda worker: (not worker.awaited, -(worker.for_s or 0.0), worker.worker)
+    )
+    shown = ranked[:most_workers]
+    lines += [Line("worker", f"  {worker_line(worker)}") for worker in shown]
+    if rest := ranked[len(shown) :]:
+        lines.append(Line("worker", f"  and {len(rest)} more: {_phases(rest)}"))
+    return lines
+
+
+def folded(line: Line, width: int) -> list[Line]:
+    """A line that is wider than the screen, in several; those about workers are cut off there instead."""
+    if len(line.text) <= width or line.kind in ("head", "worker"):
+        return [line]
+    return [Line(line.kind, text) for text in textwrap.wrap(line.text, width, subsequent_indent="    ")]
+
+
+def live_line(loader: LoaderLive) -> str:
+    """The one line of TUNING.md: what is not known is left out."""
+    parts = []
+    if loader.stall is not None:
+        parts.append(f"stall {percent(loader.stall)}")
+    elif (loader.idle_s or 0.0) > _IDLE_S:
+        parts.append(f"no batch asked for since {seconds(loader.idle_s or 0.0)}")
+    if loader.ready is not None:
+        parts.append(f"ready {share(loader.ready, 2)}")
+    if loader.num_workers:
+        busy = f" {100 * loader.busy:.0f} % busy" if loader.busy is not None else ""
+        parts.append(f"{counted(loader.num_workers, 'worker')}{busy}")
+    if loader.window is not None and loader.depth is not None:
+        parts.append(f"window {loader.depth}/{loader.window}")
+    if loader.cpu is not None and loader.runq is not None and loader.off is not None:
+        parts.append(f"cpu {share(loader.cpu)} runq {share(loader.runq)} off {share(loader.off)}")
+    if loader.rate is not None:
+        parts.append(f"{rate(loader.rate)}/s")
+    if loader.cause is not None:
+        parts.append(f"cause: {CAUSES.get(loader.cause, loader.cause)}")
+    elif loader.stall is not None:
+        parts.append("data keeps up")
+    return " | ".join(parts) or "no batch yet"
+
+
+def worker_line(worker: WorkerLive) -> str:
+    """What one worker is on, and for how long."""
+    text = f"worker {worker.worker:<3} {worker.pid:<8} {worker.phase:<8}"
+    if worker.for_s is None:
+        return text.rstrip()
+    index = f"index {worker.index}" if worker.index is not None else ""
+    mark = "awaited" if worker.awaited else "of an old epoch" if worker.stale else ""
+    text += f"{index:<14} {seconds(worker.for_s):>8}  {mark:<8} batch {worker.batch}"
+    if worker.row is not None:
+        text += f" row {worker.row}"
+    if worker.cpu is not None and worker.runq is not None and worker.off is not None:
+        text += f"  cpu {share(worker.cpu)} runq {share(worker.runq)} off {share(worker.off)}"
+    return text
+
+
+def _head(loader: LoaderLive) -> str:
+    command = loader.command or "process"
+    words = [f"{command if len(command) <= _COMMAND else command[: _COMMAND - 1] + '…'} ({loader.pid})"]
+    if loader.world_size > 1:
+        words.append(f"rank {loader.rank} of {loader.world_size}")
+    if loader.name is not None:
+        words.append(f"{loader.name}: {loader.dataset}, {loader.executor}")
+    if loader.engine == "torch":
+        words.append("torch's loader")
+    if not loader.recorded:
+        words.append("a loader that keeps no record")
+    if loader.epochs is not None:
+        words.append(f"epoch {loader.epochs}")
+    if loader.steps is not None:
+        words.append(f"step {loader.steps}")
+    return "  ".join(words)
+
+
+def _alarms(loader: LoaderLive) -> Iterator[str]:
+    if loader.waiting_s is not None and loader.waiting_s >= 1:
+        awaited = next((worker for worker in loader.workers if worker.awaited), None)
+        on = ""
+        if awaited is not None:
+            index = f"index {awaited.index} of " if awaited.index is not None else ""
+            on = (
+                f": worker {awaited.worker} is on {index}batch {awaited.batch} ({awaited.phase}), "
+                f"which it began {seconds(awaited.for_s or 0.0)} ago"
+            )
+        elif loader.workers:
+            on = ": no worker is at work"
+        yield f"waiting for {seconds(loader.waiting_s)}{on}"
+    counts = (("restart", loader.restarts), ("stall", loader.stalls), ("bad sample", loader.bad_samples))
+    if told := [counted(number, word) for word, number in counts if number]:
+        yield ", ".join(told)
+    if loader.event is not None and loader.event_ago_s is not None:
+        reason = loader.event["reason"].partition("\n")[0]
+        yield f"{seconds(loader.event_ago_s)} ago, {loader.event['kind'].replace('_', ' ')}: {reason}"
+
+
+def _details(loader: LoaderLive) -> Iterator[str]:
+    if loader.cause is not None and loader.causes:
+        yield "blame: " + ", ".join(
+            f"{CAUSES.get(cause, cause)} {100 * part:.0f} %"
+            for cause, part in loader.causes.items()
+            if part >= 0.01
+        )
+        first = loader.blame[0] if loader.blame else None
+        if first is not None and first["ns"] / 1e9 > (loader.waiting_s or 0.0):
+            who = "the parent" if first["worker"] < 0 else f"worker {first['worker']}"
+            yield f"most of the run's wait: {first['stage'].replace('_', '-')} in {who}, {seconds(first['ns'] / 1e9)}"
+    if slow := [each for each in loader.slowest[:_SLOWEST] if each["index"] is not None]:
+        yield "slowest: " + ", ".join(f"index {each['index']} {seconds(each['ns'] / 1e9)}" for each in slow)
+    if loader.workers:
+        yield f"workers: {_phases(loader.workers)}"
+
+
+def _phases(workers: list[WorkerLive]) -> str:
+    found = Counter(worker.phase for worker in workers)
+    return ", ".join(f"{found[phase]} {phase}" for phase in ("fetch", "collate", "idle") if found[phase])
+
+
+def _printable(text: str) -> str:
+    """Names and reasons come from elsewhere: they may not move the cursor."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def counted(number: int, word: str) -> str:
+    """ "1 worker", "2 workers"."""
+    return f"{number} {word}{'s' if number != 1 else ''}"
+
+
+def percent(part: float) -> str:
+    """ "3.1 %"."""
+    return f"{100 * part:.1f} %"
+
+
+def share(part: float, digits: int = 1) -> str:
+    """ ".6", or ".94" with two digits; "1" and "0" stay whole."""
+    text = f"{part:.{digits}f}"
+    return text.removeprefix("0") if text.startswith("0.") else text
+
+
+def rate(number: float) -> str:
+    """ "1.2k", "830", "4.2", "0.31"."""
+    if number >= 9_950:
+        return f"{number / 1000:.0f}k"
+    if number >= 995:
+        return f"{number / 1000:.1f}k"
+    if number >= 9.95:
+        return f"{number:.0f}"
+    return f"{number:.1f}" if number >= 0.95 or not number else f"{number:.2g}"
+
+
+def seconds(number: float) -> str:
+    """ "3 ms", "0.8 s", "12 s", "3.5 min", "2.1 h"."""
+    if number < 0.0995:
+        return f"{1000 * number:.0f} ms" if number >= 0.00095 else f"{1e6 * number:.0f} µs"
+    if number < 9.95:
+        return f"{number:.1f} s"
+    if number < 99.5:
+        return f"{number:.0f} s"
+    if number < 5970:
+        return f"{number / 60:.1f} min"
+    return f"{number / 3600:.1f} h"

@@ -1,0 +1,172 @@
+"""The answer that a search has come to by now: one Tuning, at its end or in the middle of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from stoker._runtime.simulation import limits, predictions, scaling_law
+from stoker._runtime.simulation.point import Point
+from stoker._runtime.simulation.setting import Setting
+from stoker._tools.tune.edits import edits
+from stoker._tools.tune.model import verdict
+from stoker._tools.tune.model.prior import predict
+from stoker._tools.tune.model.regime import Regime, regime
+from stoker._tools.tune.result import Tuning
+from stoker._tools.tune.safety import replayed_workers, safe_setting
+from stoker._tools.tune.search import Search
+from stoker._tools.tune.starts import sentence
+
+
+class Answers:
+    """Of one search."""
+
+    def __init__(self, search: Search, name: str) -> None:
+        self._search = search
+        self._name = name
+
+    def now(self, *, whole: bool = True) -> Tuning:
+        """Not ``whole``: without the curve and what the oracle says, which takes some time."""
+        search = self._search
+        target, race, work = search.target, search.race, search.work
+        baseline = target.setting if target is not None else Setting()
+        best = race.best if race is not None else None
+        fine = search.stopped == "not the bottleneck"
+        chosen = baseline if fine else best if best is not None else self._safe()
+        rivals: tuple[Setting, ...] = ()
+        if race is not None and best is not None and not fine:
+            rivals = (*race.standing.rivals(chosen), *search.untried)
+        points = self._points()
+        known = search.prior
+        kind = self._regime(points, chosen)
+        case = verdict.Case(
+            baseline=baseline,
+            chosen=chosen,
+            loader=target is not None and target.loader,
+            points=points,
+            rivals=rivals,
+            stopped=search.stopped,
+            host=search.host,
+            work=work,
+            demand=search.demand,
+            ceiling=self._ceiling(points, baseline),
+            limits=self._limits(chosen),
+            regime=kind.sentence if kind is not None else "",
+            most=known.most_reason if known is not None else "",
+            capped=known is not None and chosen.executor == "process" and chosen.workers >= known.edge,
+            crowded=race is not None and race.crowded,
+            stream=target is not None and target.stream,
+            asks_worker=target is None or target.asks_worker,
+            batches=target.batches if target is not None else None,
+            starts=sentence(search.starts, baseline.start_method, search.host.start_method)
+            if chosen.workers
+            else "",
+            failure=search.failure,
+        )
+        said = verdict.say(case)
+        typed = edits(target, chosen) if target is not None else ()
+        return Tuning(
+            target=self._name,
+            batch_size=target.batch_size if target is not None else None,
+            baseline=baseline,
+            recommended=chosen,
+            verdict=said.verdict,
+            why=said.why,
+            regime="idle" if fine else kind.name if kind is not None else "unknown",
+            warnings=(
+                *search.notes,
+                *said.warnings,
+                *(kind.warnings if kind is not None and not fine else ()),
+            ),
+            separated=case.separated(said.gain),
+            gain=said.gain,
+            ceiling=case.ceiling,
+            limit=said.limit,
+            stopped=search.stopped,
+            spent_s=search.spent_s,
+            host=search.host,
+            work=work,
+            demand=search.demand,
+            points=points,
+            curve=self._curve(points) if whole else None,
+            oracle=self._oracle(points, chosen) if whole else None,
+            starts={each.method: each.first_ns for each in search.starts},
+            edit=typed[0] if typed else None,
+            edits=typed,
+            file=target.file if target is not None else None,
+            line=target.line if target is not None else None,
+            failure=search.failure,
+        )
+
+    def _safe(self) -> Setting:
+        search = self._search
+        batches = search.target.batches if search.target is not None else None
+        replayed = None
+        if search.stopped != "failed":
+            replayed = replayed_workers(search.host, search.work, search.demand, search.prior, batches)
+        return safe_setting(search.host, search.target, replayed, search.work, search.demand)
+
+    def _points(self) -> tuple[Point, ...]:
+        search = self._search
+        points = search.race.points() if search.race is not None else ()
+        work = search.work
+        if work is None or not work.batch_ns:
+            return points
+        expected = search.race.expected if search.race is not None else {}
+        for each in points:
+            if each.setting not in expected:
+                run = predict(each.setting, search.host, work, search.demand)
+                expected[each.setting] = run.interval_ns
+        return tuple(replace(each, predicted_ns=expected[each.setting]) for each in points)
+
+    def _regime(self, points: tuple[Point, ...], chosen: Setting) -> Regime | None:
+        search = self._search
+        if search.work is None or not search.work.batch_ns:
+            return None
+        ours = [each for each in points if each.blocks and each.setting.engine == "stoker"]
+        return regime(search.work, search.host, search.demand, points=ours, executor=chosen.executor)
+
+    def _ceiling(self, points: tuple[Point, ...], baseline: Setting) -> float | None:
+        """By the race where there was one: it has more blocks than the first look."""
+        search = self._search
+        if search.stopped == "not the bottleneck" or not search.demand.step_ns:
+            return search.ceiling
+        measured = next((each for each in points if each.setting == baseline and each.blocks), None)
+        if measured is None:
+            return search.ceiling
+        step_ns = search.demand.step_ns / max(1, search.demand.burst)
+        return max(0.0, 1 - step_ns / measured.interval_ns.middle)
+
+    def _limits(self, chosen: Setting) -> tuple[str, ...]:
+        search = self._search
+        if search.work is None or not search.work.batch_ns:
+            return ()
+        found = limits.limits(
+            search.work, search.host, search.demand, workers=chosen.workers * chosen.threads
+        )
+        return tuple(each.sentence for each in found if chosen.threads == 1 or each.name != "workers")
+
+    def _curve(self, points: tuple[Point, ...]) -> dict[str, Any] | None:
+        """Of stoker's worker processes: one family of settings, which differ in their number."""
+        of = [
+            (each.setting.workers, each.interval_ns.middle)
+            for each in points
+            if each.blocks
+            and each.setting.engine == "stoker"
+            and (not each.setting.workers or each.setting.executor == "process")
+            and each.setting.threads == 1
+        ]
+        search = self._search
+        own_ns = search.work.handling_ns if search.work is not None else 0.0
+        floor_ns = search.demand.batch_ns + own_ns if search.demand.step_ns else 0.0
+        return scaling_law.curve(of, floor_ns=floor_ns) if of else None
+
+    def _oracle(self, points: tuple[Point, ...], chosen: Setting) -> dict[str, Any] | None:
+        search = self._search
+        if search.work is None or not search.work.batch_ns:
+            return None
+        case = predictions.Case(chosen, search.host.cpus, search.demand)
+        return {
+            "what_if": predictions.what_if(case, search.work),
+            "error": predictions.error([each for each in points if each.blocks]),
+        }

@@ -1,0 +1,85 @@
+"""What a bench came to: torch's loader as most people run it, the target's own setting, and stoker's tuned, side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from stoker._runtime.simulation.point import Point
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand, Host
+
+FORMAT = "stoker-bench"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One setting that was run, under the names that it goes by: ``("torch's default", "yours")``."""
+
+    names: tuple[str, ...]
+    point: Point
+    """``ratio`` is to the first lane's time; ``failure`` says why there is nothing else."""
+    per_second: float = 0.0
+    """Batches."""
+
+    @property
+    def setting(self) -> Setting:
+        return self.point.setting
+
+    @property
+    def name(self) -> str:
+        return ", ".join(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``lanes`` are in the order in which they are to be shown; the last one is stoker's."""
+
+    target: str
+    batch_size: int | None
+    lanes: tuple[Lane, ...]
+    verdict: str
+    """One sentence."""
+    tuned_by: str = ""
+    """Where the tuned setting comes from: "given", "profile of 2026-11-16 16:40 UTC", "tuned now", "assumed"."""
+    alike: bool | None = None
+    """Whether both engines gave equal first batches. None: not told, ``alike_text`` says why."""
+    alike_text: str = ""
+    rounds: int = 0
+    demand: Demand = field(default_factory=lambda: Demand(0))
+    host: Host | None = None
+    warnings: tuple[str, ...] = ()
+    stopped: str = ""
+    """ "budget", "interrupted", "failed"."""
+    spent_s: float = 0.0
+    failure: str = ""
+    """Why nothing could be compared, in a line."""
+
+    @property
+    def tuned(self) -> Lane | None:
+        """stoker's, if it was run."""
+        return self.lanes[-1] if self.lanes else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        plain = _plain(asdict(self))
+        lanes = [
+            {"names": list(each.names), "arguments": each.setting.arguments(), "engine": each.setting.engine,
+             "per_second": each.per_second, **_plain(asdict(each.point))}
+            for each in self.lanes
+        ]  # fmt: skip
+        return {"format": FORMAT, "version": VERSION, **plain, "lanes": lanes}
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for is null."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

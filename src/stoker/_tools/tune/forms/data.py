@@ -1,0 +1,179 @@
+"""A tuning as JSON, and back. The format is versioned: other tools go by it, and ``stoker tune --show`` reads it again."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from stoker._record.finding import Edit
+from stoker._runtime.simulation.point import Interval, Point
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand, Host, Work
+from stoker._tools.tune.result import Tuning
+from stoker.errors import RecordError
+
+FORMAT = "stoker-tuning"
+VERSION = 1
+_NUMBERS = re.compile(r"\[\s+([-+.,eE\d\s]+?)\s+\]")
+_DERIVED = ("typical_ns", "typical_cpu_ns", "off_share", "variation")
+"""Of the work: figures that follow from its lists, for readers who want no lists."""
+
+
+def render(tuning: Tuning) -> str:
+    """One JSON document, without a newline at its end. Numbers in a row stand in one line."""
+    text = json.dumps(as_json(tuning), indent=2, allow_nan=False)
+    return _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text)
+
+
+def as_json(tuning: Tuning) -> dict[str, Any]:
+    """Plain values. ``recommended`` and ``baseline`` are arguments of a DataLoader; ``settings`` has both as the tuner does."""
+    work = tuning.work
+    told = {each.name: _plain(getattr(tuning, each.name)) for each in fields(tuning)}
+    told |= {
+        "recommended": arguments(tuning.recommended),
+        "baseline": arguments(tuning.baseline),
+        "points": [
+            {"arguments": arguments(each.setting), **_plain(each), "kept": each.setting == tuning.recommended}
+            for each in tuning.points
+        ],
+        "work": None
+        if work is None
+        else _plain(work) | {name: _plain(getattr(work, name)) for name in _DERIVED},
+    }
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "target": told.pop("target"),
+        "batch_size": told.pop("batch_size"),
+        "engine": tuning.recommended.engine,
+        "recommended": told.pop("recommended"),
+        "changed": tuning.changed,
+        **told,
+        "settings": {"recommended": asdict(tuning.recommended), "baseline": asdict(tuning.baseline)},
+    }
+
+
+def arguments(setting: Setting) -> dict[str, Any]:
+    """What to pass to a DataLoader, ``prefetch_factor`` always among it where there are workers: 2 where it was left open."""
+    found = setting.arguments()
+    workers = found.pop("num_workers")
+    if not workers:
+        return {"num_workers": 0, **found}
+    return {"num_workers": workers, "prefetch_factor": setting.prefetch or 2, **found}
+
+
+def read(path: Path) -> Tuning:
+    """What ``render`` wrote to a file. Raises RecordError for a file that cannot be read, or holds something else."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path} is no tuning: it is not text") from error
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path} is no tuning: {error}") from error
+    try:
+        return from_json(data)
+    except RecordError as error:
+        raise RecordError(f"{path}: {error}") from error
+
+
+def from_json(data: Any) -> Tuning:
+    """The tuning that ``as_json`` told. Raises RecordError."""
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise RecordError(f"this is no tuning of stoker: it has no format {FORMAT!r}")
+    version = data.get("version")
+    if type(version) is not int:
+        raise RecordError("this tuning does not say its version")
+    if version > VERSION:
+        raise RecordError(
+            f"this tuning has version {version}, and this stoker reads up to {VERSION}: upgrade stoker to read it"
+        )
+    try:
+        settings = data["settings"]
+        values: dict[str, Any] = {
+            **{each.name: data[each.name] for each in fields(Tuning) if each.name in data},
+            "baseline": Setting.from_dict(settings["baseline"]),
+            "recommended": Setting.from_dict(settings["recommended"]),
+            "why": tuple(map(str, data["why"])),
+            "warnings": tuple(map(str, data["warnings"])),
+            "points": tuple(_point(each) for each in data["points"]),
+            "gain": _made(Interval, data["gain"]),
+            "host": _made(Host, data["host"]),
+            "work": _made(Work, data["work"]),
+            "demand": _made(Demand, data["demand"]),
+            "edit": _made(Edit, data["edit"]),
+            "edits": tuple(_made(Edit, each) for each in data["edits"]),
+        }
+        for name, kinds in _KINDS.items():
+            if not isinstance(values[name], kinds):
+                raise TypeError(f"{name} is {values[name]!r:.60}")
+        return Tuning(**values)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RecordError(f"this tuning is damaged: {type(error).__name__}: {error}") from error
+
+
+_KINDS: dict[str, Any] = {
+    "target": str,
+    "batch_size": int | None,
+    "verdict": str,
+    "regime": str,
+    "separated": bool,
+    "ceiling": int | float | None,
+    "limit": str,
+    "stopped": str,
+    "spent_s": int | float,
+    "demand": Demand,
+    "curve": dict | None,
+    "oracle": dict | None,
+    "file": str | None,
+    "line": int | None,
+    "profile": str,
+    "failure": str,
+}
+
+
+def _point(told: Any) -> Point:
+    values = {each.name: told[each.name] for each in fields(Point) if each.name in told}
+    middle = {name: _made(Interval, told[name]) for name in ("interval_ns", "ratio")}
+    found = Point(**{**values, **middle, "setting": Setting.from_dict(told["setting"])})
+    if not all(isinstance(each, int | float) for each in (found.stall, found.cpu_ns, found.blocks)):
+        raise TypeError("a point has no numbers")
+    return found
+
+
+def _made(kind: Any, told: Any) -> Any:
+    """One of our dataclasses, whose lists are tuples; None where there was none. Names that are not known are left out."""
+    if told is None:
+        return None
+    values = {
+        each.name: tuple(told[each.name]) if isinstance(told[each.name], list) else told[each.name]
+        for each in fields(kind)
+        if each.name in told
+    }
+    made = kind(**values)
+    if kind is Interval and not all(
+        isinstance(each, int | float) for each in (made.middle, made.low, made.high)
+    ):
+        raise TypeError("an interval has no numbers")
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say of it: numbers that are none become null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int | bool) else repr(value)

@@ -1,0 +1,123 @@
+"""A tuning on one screen: the verdict, why, the points that were measured, and what to type."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from stoker._record.finding import Edit, counted
+from stoker._tools.render import terminal
+from stoker._tools.render.terminal import MARGIN, WIDEST, Line, fitted, section
+from stoker._tools.tune.edits import call
+from stoker._tools.tune.forms import words
+from stoker._tools.tune.result import Tuning
+
+_GAP = 2
+
+
+def show(tuning: Tuning, file: TextIO | None = None, *, target: str | None = None) -> None:
+    """Write it to a file, standard output by default. ``target`` is what was typed, for the commands to type next."""
+    terminal.show(lambda width: _lines(tuning, width, target), file)
+
+
+def render(tuning: Tuning, width: int = WIDEST, *, target: str | None = None) -> str:
+    """The plain text, without a newline at its end."""
+    return "\n".join(line.text for line in _lines(tuning, width, target))
+
+
+def _lines(tuning: Tuning, width: int, target: str | None) -> list[Line]:
+    size = "" if tuning.batch_size is None else f", batches of {tuning.batch_size}"
+    lines = section("Tuned", [Line(f"{tuning.target}{size}")], width)
+    verdict = [Line(tuning.verdict, style=_colour(tuning))]
+    if gain := words.gained(tuning):
+        verdict.append(Line(gain, 1))
+    if tuning.failure and tuning.failure not in tuning.verdict:
+        verdict.append(Line(tuning.failure))
+    lines += section("Verdict", verdict, width)
+    lines += section("Why", [Line(each, place and 2 + place) for place, each in enumerate(tuning.why)], width)
+    lines += section("Evidence", _evidence(tuning, width), width)
+    lines += section("Next", _next(tuning, target), width)
+    lines += section(
+        "Note", [Line(each, place and 2 + place) for place, each in enumerate(tuning.warnings)], width
+    )
+    return fitted(lines)
+
+
+def _evidence(tuning: Tuning, width: int) -> list[Line]:
+    lines = [*_table(tuning, width), *_measured(tuning)]
+    return [lines[0]._replace(rank=0), *lines[1:]]  # a section's first line stays, and must stay whole
+
+
+def _table(tuning: Tuning, width: int) -> list[Line]:
+    points = words.chosen(tuning)
+    if not points:
+        return []
+    longest = max(25, (width - MARGIN) // 3)
+    rows = [words.HEADS, *(words.row(each, tuning, longest) for each in points)]
+    columns = len(words.HEADS)
+    if all(each.predicted_ns is None for each in points):
+        columns -= 1
+    widths = [max(len(row[place]) for row in rows) for place in range(columns)]
+    while len(widths) > 3 and sum(widths) + _GAP * (len(widths) - 1) > width - MARGIN:
+        widths.pop()
+    lines = []
+    for row in rows:
+        cells = [f"{row[0]:{widths[0]}}"]
+        cells += [f"{cell:>{wide}}" for cell, wide in zip(row[1:], widths[1:], strict=False)]
+        lines.append(Line((" " * _GAP).join(cells).rstrip()))
+    failed = [each for each in points if each.failure]
+    return lines + [Line(f"Failed: {words.named(each.setting)}: {each.failure}", 3) for each in failed]
+
+
+def _measured(tuning: Tuning) -> list[Line]:
+    """What the points are to be read with."""
+    lines = [Line(words.demanded(tuning), 2)]
+    told = [each for each in (words.hosted(tuning), words.worked(tuning)) if each]
+    if told:
+        text = "; ".join(told)
+        lines.append(
+            Line(f"There {text}." if tuning.host is not None else f"{text[:1].upper()}{text[1:]}.", 4)
+        )
+    if tuning.limit:
+        lines.append(Line(f"What limits next: {tuning.limit}", 3))
+    lines += [Line(each, 6) for each in (words.scaled(tuning), words.foretold(tuning)) if each]
+    disturbed = sum(each.disturbed for each in tuning.points)
+    blocks = sum(each.blocks for each in tuning.points)
+    counts = f", {counted(blocks, 'block')}" + (f", {disturbed} set aside as disturbed" if disturbed else "")
+    ended = f" Ended: {tuning.stopped}." if tuning.stopped else ""
+    lines.append(Line(f"{tuning.spent_s:.0f} s{counts if tuning.points else ''}.{ended}", 5))
+    return lines
+
+
+def _next(tuning: Tuning, target: str | None) -> list[Line]:
+    lines = [Line(each) for each in typed(tuning)]
+    if not lines and tuning.changed:  # the loader chooses by itself
+        taken = 'Nothing to type: num_workers="auto" begins with this from the next run on.'
+        lines.append(Line(taken if tuning.profile else call(tuning.recommended, tuning.batch_size)))
+    elif not lines:
+        lines.append(Line("Nothing to change." if not tuning.failure else "Nothing was changed."))
+    commands = []
+    made = any(each.kind != "shown" for each in tuning.edits) and not tuning.failure and tuning.measured
+    if target is not None and tuning.file is not None and made:
+        commands.append((f"stoker tune {target} --fix", "tunes again and prints the patch; --write makes it"))
+    if target is not None and not tuning.demand.step_ns and not tuning.failure:
+        commands.append((f"stoker tune {target} --step-ms N", "tunes to what a step needs, not to the most"))
+    if tuning.profile and typed(tuning):
+        plain = tuning.recommended.executor == "process" and tuning.recommended.threads == 1
+        what = "in the call takes this up from the next run on"
+        commands.append(('num_workers="auto"', what if plain else f"{what}, but without threads"))
+    wide = max((len(command) for command, _ in commands), default=0)
+    return lines + [
+        Line(f"{command:{wide}}   {what}", 6 + place) for place, (command, what) in enumerate(commands)
+    ]
+
+
+def typed(tuning: Tuning) -> list[str]:
+    """The edits, a line each."""
+    found: tuple[Edit, ...] = tuning.edits or ((tuning.edit,) if tuning.edit is not None else ())
+    return [str(each) for each in found]
+
+
+def _colour(tuning: Tuning) -> str:
+    if tuning.failure:
+        return "red"
+    return "green" if tuning.separated or not tuning.changed else "yellow"

@@ -1,0 +1,171 @@
+"""Settings and figures in words, for all forms."""
+
+from __future__ import annotations
+
+from stoker._record.finding import counted, duration, size
+from stoker._runtime.simulation.point import Interval, Point
+from stoker._runtime.simulation.setting import Setting
+from stoker._tools.tune.result import Tuning
+
+HEADS = ("setting", "a batch every", "to now", "stall", "CPU", "memory", "replayed")
+"""Of the table of points."""
+_MOST_POINTS = 6
+_LEAST_LOSS = 0.03
+_ASKED = ("4 more cores and workers", "an accelerator twice as fast")
+"""What the replay is asked on a screen; the record has more."""
+
+
+def named(setting: Setting) -> str:
+    """A setting in a few words: "3 workers × 4, spawn"."""
+    torchs = "torch's: " if setting.engine == "torch" else ""
+    if not setting.workers:
+        return f"{torchs}no workers{', pinned' if setting.pin else ''}"
+    who = "thread" if setting.executor == "thread" else "worker"
+    parts = [
+        counted(setting.workers, who) + (f" × {setting.prefetch}" if setting.prefetch is not None else "")
+    ]
+    if setting.threads > 1:
+        parts.append(f"{setting.threads} threads each")
+    if setting.start_method is not None:
+        parts.append(setting.start_method)
+    if setting.split is not None:
+        parts.append("split" if setting.split else "not split")
+    if setting.pin:
+        parts.append("pinned")
+    return torchs + ", ".join(parts)
+
+
+def gained(tuning: Tuning) -> str:
+    """What the change saves, with its interval; "" when nothing was compared, or nothing changes."""
+    if tuning.gain is None or not tuning.changed:
+        return ""
+    gain = tuning.gain
+    if gain.low < 0:
+        return (
+            f"{_share(gain.middle)} of the step's time, and not for certain: between {-gain.low:.0%} more "
+            f"and {abs(gain.high):.0%} {'less' if gain.high >= 0 else 'more'} (90 %)"
+        )
+    return f"{_share(gain.middle)} of the step's time (90 %: {_share(gain.low)} to {_share(gain.high)})"
+
+
+def row(point: Point, tuning: Tuning, longest: int = 80) -> tuple[str, ...]:
+    """A point under HEADS; "–" for what was not measured. The setting takes ``longest`` characters at most."""
+    mark = (
+        " (now)"
+        if point.setting == tuning.baseline
+        else " (take)"
+        if point.setting == tuning.recommended
+        else ""
+    )
+    name = named(point.setting)
+    if len(name) + len(mark) > longest:
+        name = name[: longest - len(mark) - 1].rstrip(", ") + "…"
+    name += mark
+    if point.failure:
+        return (name, "failed", *["–"] * 5)
+    memory = size(point.memory_bytes) if point.memory_bytes else "–"
+    predicted = "–" if point.predicted_ns is None else duration(point.predicted_ns / 1e9)
+    return (
+        name,
+        duration(interval_ns(point, tuning) / 1e9),
+        _ratio(point.ratio),
+        f"{point.stall:.0%}",
+        duration(point.cpu_ns / 1e9),
+        memory,
+        predicted,
+    )
+
+
+def interval_ns(point: Point, tuning: Tuning) -> float:
+    """What it would take in the rounds of the baseline: by the ratio, which compares within rounds.
+
+    Settings were not in the same rounds, and a machine that was slower in some of them would make two columns disagree.
+    """
+    base = next((each for each in tuning.points if each.setting == tuning.baseline and each.blocks), None)
+    if base is None or not point.blocks or not point.ratio.high < float("inf"):
+        return point.interval_ns.middle
+    return base.interval_ns.middle * point.ratio.middle
+
+
+def chosen(tuning: Tuning) -> list[Point]:
+    """The points worth a row, the fastest first: the baseline and the recommended one are always among them."""
+    must = (tuning.baseline, tuning.recommended)
+    ranked = sorted(tuning.points, key=lambda each: (bool(each.failure), interval_ns(each, tuning)))
+    kept = [each for each in ranked if each.setting in must]
+    others = [each for each in ranked if each.setting not in must][: _MOST_POINTS - len(kept)]
+    return [each for each in ranked if each in kept or each in others]
+
+
+def demanded(tuning: Tuning) -> str:
+    """What the training loop takes, and from where that is known."""
+    demand = tuning.demand
+    if not demand.step_ns:
+        return "What a training step takes is not known: the fastest setting wins."
+    source = {"step-ms": "as given", "step": "measured with your step", "record": "from the record of a run"}
+    burst = f", {demand.burst} batches at once" if demand.burst > 1 else ""
+    ceiling = ""
+    if tuning.ceiling is not None:
+        ceiling = (
+            f"; data costs {max(0.0, tuning.ceiling):.0%} of the step now, which is the most there is to gain"
+        )
+    return f"A step takes {duration(demand.step_ns / 1e9)} ({source.get(demand.source, demand.source)}){burst}{ceiling}."
+
+
+def worked(tuning: Tuning) -> str:
+    """What making a batch takes one worker; "" when that was not measured."""
+    work = tuning.work
+    if work is None or not work.batch_ns:
+        return ""
+    parts = [
+        f"a batch takes one worker {duration(work.typical_ns / 1e9)}",
+        f"{1 - work.off_share:.0%} of it on a CPU",
+    ]
+    if work.batch_bytes:
+        parts.append(f"{size(work.batch_bytes)} each")
+    return ", ".join(parts)
+
+
+def hosted(tuning: Tuning) -> str:
+    """What there is to work with; "" when nobody asked."""
+    host = tuning.host
+    if host is None:
+        return ""
+    ranks = f" for each of {host.ranks} local ranks" if host.ranks > 1 else ""
+    return f"{'is 1 CPU' if host.cpus == 1 else f'are {host.cpus:g} CPUs'}{ranks}" + (
+        f" ({host.reason})" if host.reason else ""
+    )
+
+
+def scaled(tuning: Tuning) -> str:
+    """Where more workers stop to pay, by the curve that was measured; "" when there is none."""
+    curve = tuning.curve or {}
+    knee, loss, at = curve.get("knee"), curve.get("loss"), curve.get("loss_at")
+    parts = [f"more than {counted(knee, 'worker')} gain little" if isinstance(knee, int) and knee > 0 else ""]
+    if isinstance(loss, float) and loss >= _LEAST_LOSS:
+        parts.append(f"{at} give away {loss:.0%} of the throughput of {curve.get('best')}")
+    text = "; ".join(each for each in parts if each)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def foretold(tuning: Tuning) -> str:
+    """What the replay says of machines and loops that are not there, and how far it was off; "" when it said nothing."""
+    oracle = tuning.oracle or {}
+    error, cases = oracle.get("error"), oracle.get("what_if")
+    if not isinstance(error, dict) or not error.get("points") or not isinstance(cases, list):
+        return ""
+    told = [
+        f"{each['name']} {duration(each['interval_ns'] / 1e9)}"
+        for each in cases
+        if each.get("name") in _ASKED and isinstance(each.get("interval_ns"), int | float)
+    ]
+    points = counted(error["points"], "point")
+    said = f"; it says: {', '.join(told)}" if told else ""
+    return f"The replay was off by {error['median']:.0%} (the median of {points}){said}."
+
+
+def _ratio(ratio: Interval) -> str:
+    return f"{ratio.middle:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
+
+
+def _share(share: float) -> str:
+    return f"{'−' if share >= 0 else '+'}{abs(share):.0%}"

@@ -1,0 +1,271 @@
+"""A rig: the target's data behind a loader of one setting, which never ends. Kept from block to block, its workers alive."""
+
+from __future__ import annotations
+
+import multiprocessing.connection
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext, suppress
+from typing import Any
+
+from stoker._record.journal import ENVIRONMENT
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.worker.process_setup import single_thread
+from stoker._tools.sandbox.refusal import Refused
+from stoker._tools.sandbox.subject import Subject
+from stoker._tools.sandbox.time_limit import held
+from stoker._tools.tune.instruments.lenient import lenient
+
+_FRESH = "stoker._tools.sandbox.server"
+"""What runs in a patient that is an interpreter of its own."""
+_FAREWELL_S = 0.5
+_COURSE, _AVOID = "order", "order_avoid"
+_OURS = ("rng", "on_bad_sample", "memory_budget")
+"""Arguments of stoker's own loader that change what a batch is or how much of it may wait: the target's are kept."""
+
+
+class NoBatch(Refused):
+    """The target has none: its sampler or its stream is empty."""
+
+
+class Order:
+    """The batches of indices that the target's loader would ask for, again and again; single indices where it does not batch.
+
+    All that are ``shared`` go on where the last one stopped: what one rig has read from storage is not another one's good luck.
+    """
+
+    def __init__(self, subject: Subject, *, shared: bool = True) -> None:
+        self._subject = subject
+        self._shared = shared
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._shared:
+            yield from _endless(self._subject)
+            return
+        kept = self._subject.kept
+        while True:
+            if kept.get(_AVOID) != self._subject.avoid or _COURSE not in kept:
+                kept[_COURSE], kept[_AVOID] = _endless(self._subject), self._subject.avoid
+            try:
+                batch = next(kept[_COURSE])
+            except BaseException:  # of the user's sampler: it is not to be asked again
+                del kept[_COURSE]
+                raise
+            yield batch
+
+
+def begin_anew(subject: Subject) -> None:
+    """Have orders that share their course begin where the sampler begins."""
+    subject.kept.pop(_COURSE, None)
+
+
+def _endless(subject: Subject) -> Iterator[Any]:
+    given = subject.arguments
+    whole = 0
+    if given.get("drop_last") and given.get("batch_sampler") is None:
+        whole = given.get("batch_size") or 0
+    while True:
+        none = True
+        for batch in subject.batches():
+            if whole and len(batch) < whole:
+                continue
+            none = False
+            yield batch
+        if none:
+            raise NoBatch("its sampler gives no batch")
+
+
+class Rig:
+    """One loader and its iterator. Used on the patient's main thread. ``close`` ends its workers at once; idempotent."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        setting: Setting,
+        *,
+        order: Iterable[Any] | None = None,
+        on_bad_sample: str | None = None,
+    ) -> None:
+        """Starts nothing. Raises what the loader's class says of these arguments.
+
+        Where there are indices to avoid, samples that raise are tolerated: others may raise too.
+        ``order`` stands in for the target's own batches of indices, ``on_bad_sample`` for what stoker's loader does with them.
+        """
+        self.setting = setting
+        self.batch_bytes = 0
+        self.memory_bytes: int | None = None
+        self.opened = False
+        self.filled = True
+        """Whether batches may be ready that were made while nobody took any."""
+        self.taken = 0
+        """Batches that came."""
+        self._stream = subject.is_stream
+        may_have_children()
+        os.environ.pop(ENVIRONMENT, None)  # what is tried here is not the user's run
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.loader = _loader(subject, setting, order or Order(subject), on_bad_sample)
+        self._iterator: Any = None
+        self._came = False
+
+    def open(self) -> None:
+        """Start the workers, if there are any and they have not started."""
+        if self._iterator is None:
+            self.opened = True
+            with warnings.catch_warnings(), held() if self.setting.workers else nullcontext():
+                warnings.simplefilter("ignore")
+                self._iterator = iter(self.loader)
+
+    def take(self) -> Any:
+        """The next batch. Raises what the user's code raises, and NoBatch."""
+        try:
+            batch = next(self._iterator)
+        except StopIteration:
+            if not self._stream or not self._came:
+                raise NoBatch("it gives no batch") from None
+            self._came = False
+            self._iterator = None
+            self.open()
+            return self.take()
+        self._came = True
+        self.taken += 1
+        return batch
+
+    @property
+    def recorder(self) -> Any:
+        """Of stoker's loader, once it was opened; None for torch's."""
+        return getattr(self.loader, "_recorder", None)
+
+    @property
+    def window(self) -> int:
+        """Batches that may have been made while nobody looked."""
+        if not self.setting.workers:
+            return 0
+        ask = getattr(self.recorder, "window", None)
+        return max(self.setting.window, (ask() or 0) if ask is not None else 0)
+
+    def pids(self) -> list[int]:
+        """Of its worker processes that live."""
+        workers = getattr(self._pool(), "_workers", None) or ()
+        return [pid for pid in (getattr(each, "pid", None) for each in workers) if pid is not None]
+
+    def starting(self) -> bool:
+        """Whether some of its workers are still on their way, where the engine tells."""
+        ask = getattr(getattr(self._pool(), "executor", None), "starting", None)
+        return bool(ask()) if ask is not None else False
+
+    def pause(self) -> None:
+        """Stop its worker processes where they are: filling the window, they would take CPUs from the next rig's block."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let them go on, as if nothing had been."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self.pids():
+            with suppress(OSError):
+                os.kill(pid, number)
+
+    def close(self) -> None:
+        """Nothing is waited for: a worker may be in the middle of a sample that takes a minute."""
+        self.resume()
+        iterator, self._iterator = self._iterator, None
+        if self.setting.engine == "torch":
+            if iterator is not None:
+                _end_torch(iterator)
+            self.loader._iterator = None
+        else:
+            del iterator
+            with suppress(Exception):  # the one that brought us here may have left it torn
+                self.loader.close()
+
+    def _pool(self) -> Any:
+        """What has the workers: torch's iterator, or the pool of ours."""
+        if self.setting.engine == "torch":
+            return self._iterator
+        pools = self.loader._pools()
+        return pools[0] if pools else None
+
+
+def may_have_children() -> None:
+    """A patient may be a daemonic process, which multiprocessing does not let start others."""
+    config = getattr(multiprocessing.current_process(), "_config", {})
+    config.pop("daemon", None)
+
+
+def calm_fork() -> None:
+    """In a fork of the user's process native pools get one thread, as in a worker: their others are not there to be waited for."""
+    spec = sys.modules["__main__"].__spec__
+    if spec is None or spec.name != _FRESH:
+        single_thread()
+
+
+def _loader(subject: Subject, setting: Setting, order: Iterable[Any], on_bad_sample: str | None) -> Any:
+    from torch.utils.data import DataLoader as TorchLoader
+
+    from stoker.loader import DataLoader
+
+    given = subject.arguments
+    arguments: dict[str, Any] = {
+        "collate_fn": given.get("collate_fn"),
+        "worker_init_fn": given.get("worker_init_fn"),
+        **setting.arguments(),
+    }
+    if given.get("in_order") is False:
+        arguments["in_order"] = False
+    if setting.engine == "stoker" and isinstance(subject.loader, DataLoader):
+        arguments |= {name: getattr(subject.loader, name) for name in _OURS}
+    if on_bad_sample is not None:
+        arguments["on_bad_sample"] = on_bad_sample
+    dataset = subject.dataset
+    if subject.avoid and not subject.is_stream:
+        dataset = lenient(dataset)
+    kind: Any = TorchLoader if setting.engine == "torch" else DataLoader
+    if subject.is_stream:
+        size = given.get("batch_size")
+        if size is not None:
+            arguments["drop_last"] = bool(given.get("drop_last"))
+        return kind(dataset, batch_size=size, **arguments)
+    if given.get("batch_size") is None and given.get("batch_sampler") is None:
+        return kind(dataset, batch_size=None, sampler=order, **arguments)
+    return kind(dataset, batch_sampler=order, **arguments)
+
+
+def _end_torch(iterator: Any) -> None:
+    """torch's own end waits 5 s for every worker that is at work. Here all have the same moment, and are killed after it.
+
+    Its handler of SIGCHLD must not hear of that.
+    """
+    from torch._C import _remove_worker_pids
+
+    if getattr(iterator, "_worker_pids_set", False):
+        _remove_worker_pids(id(iterator))
+        iterator._worker_pids_set = False
+    workers = getattr(iterator, "_workers", ())
+    done = getattr(iterator, "_workers_done_event", None)
+    if done is not None:
+        done.set()
+        for queue in iterator._index_queues:
+            with suppress(Exception):
+                queue.put(None)
+        _await(workers, _FAREWELL_S)  # one that is killed may hold a lock of the dataset's, for ever
+        iterator._workers_done_event = threading.Event()  # or that of the real one
+    for worker in workers:
+        worker.kill()
+    shut_down = getattr(iterator, "_shutdown_workers", None)
+    if shut_down is not None:
+        with suppress(Exception):
+            shut_down()
+
+
+def _await(workers: Iterable[Any], seconds: float) -> None:
+    left = {worker.sentinel for worker in workers}
+    deadline = time.monotonic() + seconds
+    while left and (patience_s := deadline - time.monotonic()) > 0:
+        left -= set(multiprocessing.connection.wait(left, patience_s))

@@ -1,0 +1,50 @@
+"""What a setting takes of memory: its workers, and batches that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stoker._host.process_memory import footprint
+from stoker._tools.tune.instruments.bench_loader import Rig
+
+_WEIGHED = 4
+"""Workers that are looked at, 10 ms each; the others are taken to be alike."""
+
+
+def taken_bytes(rig: Rig) -> int | None:
+    """Private memory of worker processes and what undelivered batches take; None where the kernel does not tell."""
+    pids = rig.pids()
+    taken = 0
+    if pids:
+        found = [footprint(pid) for pid in pids[:_WEIGHED]]
+        weights = [each.private_bytes for each in found if each is not None]
+        if not weights:
+            return None
+        taken = sum(weights) * len(pids) // len(weights)
+    return taken + _waiting(rig)
+
+
+def _waiting(rig: Rig) -> int:
+    if rig.setting.engine == "torch" or rig.setting.executor != "process" or not rig.setting.workers:
+        return rig.window * rig.batch_bytes
+    return sum(pool.arena.resident_bytes() for pool in rig.loader._pools() if pool.arena is not None)
+
+
+def batch_bytes(batch: Any) -> int:
+    """What its tensors and arrays hold."""
+    return sum(int(each.nbytes) for each in _tensors(batch))
+
+
+def _tensors(batch: Any) -> Iterator[Any]:
+    import numpy as np
+    import torch
+
+    if isinstance(batch, torch.Tensor | np.ndarray):
+        yield batch
+    elif isinstance(batch, dict):
+        for value in batch.values():
+            yield from _tensors(value)
+    elif isinstance(batch, list | tuple):
+        for value in batch:
+            yield from _tensors(value)

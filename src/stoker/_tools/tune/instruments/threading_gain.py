@@ -1,0 +1,80 @@
+"""Whether threads would help: the same samples, made by one thread and by two."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from stoker._runtime.executors.process.start_method import live_hazards
+from stoker._runtime.worker.process_setup import single_thread
+from stoker._tools.sandbox.forked_call import in_sibling
+from stoker._tools.sandbox.subject import Subject
+
+_ROUNDS = 3
+_LEAST_S = 0.002
+"""A round has to take so long: starting two threads takes a part of a millisecond."""
+_PATIENCE = 6.0
+"""A sibling may take so much longer than planned before it is given up."""
+
+
+def threads_gain(subject: Subject, indices: Sequence[Any], sample_s: float, seconds: float) -> float | None:
+    """How much faster two threads are (g); None where it cannot be told: streams, slow samples, samples that raise, hazards.
+
+    In a fork: a dataset that two threads break takes nobody with it.
+    """
+    if subject.is_stream or not indices or not hasattr(subject.dataset, "__getitem__") or live_hazards():
+        return None
+    each_s = seconds / (2 * _ROUNDS)
+    count = int(each_s / max(sample_s, 1e-7))
+    count = min(max(count, 2), 4096)
+    if count * sample_s * 2 * _ROUNDS > 2 * seconds:
+        return None
+    some = [indices[at % len(indices)] for at in range(count)]
+    found = in_sibling(lambda: _gain(subject, some), _PATIENCE * seconds + 1.0)
+    return float(found) if found is not None else None
+
+
+def _gain(subject: Subject, indices: Sequence[Any]) -> float | None:
+    single_thread()
+    _one_worker(subject)
+    dataset = subject.dataset
+    failed: list[BaseException] = []
+
+    def make(some: Sequence[Any]) -> None:
+        try:
+            for index in some:
+                dataset[index]
+        except BaseException as error:
+            failed.append(error)
+
+    def together(some: Sequence[Any]) -> float:
+        pair = [threading.Thread(target=make, args=(some[half::2],), daemon=True) for half in (0, 1)]
+        began = time.perf_counter()
+        for each in pair:
+            each.start()
+        for each in pair:
+            each.join()
+        return time.perf_counter() - began
+
+    together(indices[:4])
+    alone_s, both_s = [], []
+    for _ in range(_ROUNDS):
+        began = time.perf_counter()
+        make(indices)
+        alone_s.append(time.perf_counter() - began)
+        both_s.append(together(indices))
+    if failed or min(alone_s) < _LEAST_S:
+        return None
+    return min(alone_s) / max(min(both_s), 1e-9)
+
+
+def _one_worker(subject: Subject) -> None:
+    """Datasets that ask which worker they are in, or that are made ready by ``worker_init_fn``, find the only one."""
+    from torch.utils.data._utils import worker
+
+    worker._worker_info = worker.WorkerInfo(id=0, num_workers=1, seed=0, dataset=subject.dataset)
+    init = subject.arguments.get("worker_init_fn")
+    if init is not None:
+        init(0)

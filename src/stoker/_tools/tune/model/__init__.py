@@ -1,0 +1,1 @@
+"""What the tuner computes with. Pure: numbers in, numbers out."""

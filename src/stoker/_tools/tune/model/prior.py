@@ -1,0 +1,140 @@
+"""What can be said before a race: how many workers the demand needs, the machine can keep at work, and there may be.
+
+From one worker's measured batches, by replaying them: the race then has to tell apart a few settings and not all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from stoker._record.finding import counted
+from stoker._runtime.simulation import limits
+from stoker._runtime.simulation.predictions import Case, prefetch_for
+from stoker._runtime.simulation.replay import Replayed, replay_setting
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand, Host, Work
+
+COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+"""Workers that are replayed: finer than this, nobody can measure."""
+SLEEPY = 0.5
+"""Of a batch's time off the CPU: more of it, and workers can be more than CPUs."""
+WAITING = 64
+_WAITING_LEAST = 16
+_WAITING_CPUS = 4
+"""Workers that wait, for a CPU, and at most: a process each is a dear way to wait."""
+BEYOND = 1.5
+"""How far past what is said to be of use a race may look: what was measured of one worker is not all there is."""
+SAFE = 16
+NEAR = 1.02
+_DEEPER = 0.03
+_TELLING = 0.3
+"""Of a batch's time off the CPU: with more of it the gain of two threads is that of waiting together."""
+_BATCHES = 192
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """``most`` workers are of use by what is known, for ``most_reason``; the race may look up to ``edge``."""
+
+    batch_ns: float
+    """What a batch takes a worker that has a CPU whenever it wants one (S)."""
+    need: int | None
+    """Workers that the demand needs; None: it is not known, so as many as help."""
+    knee: int | None
+    """Workers that fill the CPUs; None: they use none."""
+    most: int
+    most_reason: str
+    edge: int
+    predicted: dict[int, float]
+    """Time between two batches by workers, replayed; 0: none."""
+
+    @property
+    def first(self) -> int:
+        """The fewest workers, at least one, that are predicted to be as good as any."""
+        some = {count: ns for count, ns in self.predicted.items() if count}
+        best = min(some.values())
+        return min(count for count, ns in some.items() if ns <= best * NEAR)
+
+
+def prior(host: Host, work: Work, demand: Demand, *, batches: int | None = None) -> Prior:
+    """Of a work with at least one batch."""
+    most = limits.most(work, host, demand)
+    reason = most.reason
+    edge = max(most.workers + 1, math.ceil(BEYOND * most.workers))
+    if work.off_share > SLEEPY:
+        usual = max(_WAITING_LEAST, _WAITING_CPUS * math.ceil(host.cpus), limits.need(work, demand) or 0)
+        edge = min(WAITING, edge, usual)
+        if edge < most.workers:
+            reason = f"{counted(edge, 'process', 'processes')} are a dear way to wait on {host.cpus:g} CPUs"
+    else:
+        edge = min(edge, limits.LAST_RESORT)
+    if most.name in ("room", "descriptors"):
+        edge = most.workers
+    if batches is not None and batches < edge:
+        edge, reason = max(1, batches), f"an epoch has {counted(batches, 'batch', 'batches')}"
+    predicted = {0: predict(Setting(0), host, work, demand).interval_ns}
+    for count in COUNTS:
+        if count > edge:
+            break
+        predicted[count] = predict(Setting(count, prefetch=2), host, work, demand).interval_ns
+        if _is_flat(predicted, count):
+            break
+    return Prior(
+        work.typical_ns,
+        limits.need(work, demand),
+        limits.knee(work, host, demand),
+        min(most.workers, edge),
+        reason,
+        edge,
+        predicted,
+    )
+
+
+def predict(setting: Setting, host: Host, work: Work, demand: Demand, *, hopeful: bool = False) -> Replayed:
+    """The replay of a setting on this host.
+
+    Two threads that mostly wait are twice as fast as one whoever holds the GIL: what they gained says nothing then of computing,
+    and threads are taken to take turns at it. ``hopeful``: not so; to find out how many there would be to try.
+    """
+    if (
+        not hopeful
+        and work.off_share > _TELLING
+        and (setting.executor == "thread" or setting.threads > 1)
+        and host.gil
+    ):
+        work = replace(work, threads_gain=1.0)
+    return replay_setting(work, demand, setting, host.cpus, batches=max(_BATCHES, 6 * setting.workers))
+
+
+def safe_workers(host: Host) -> int:
+    """Where nothing was measured: a CPU for the training process, the others for workers."""
+    return max(1, min(SAFE, math.floor(host.cpus) - 1))
+
+
+def window_for(setting: Setting, host: Host, work: Work, demand: Demand) -> Setting:
+    """The setting with the window that the replay asks for, within a quarter of the memory.
+
+    Not below the usual two batches a worker, though it may say so: what was measured of one worker knows nothing of bad moments.
+    Nor above, where nobody waits for a step and a deeper one gains little: throughput has no moments.
+    """
+    if not setting.workers:
+        return replace(setting, prefetch=None)
+    wanted = prefetch_for(Case(setting, host.cpus, demand), work, room_bytes=host.room_bytes)
+    usual = replace(setting, prefetch=2)
+    if wanted < 2 and (host.room_bytes is None or 8 * setting.workers * work.batch_bytes <= host.room_bytes):
+        return usual
+    deeper = replace(setting, prefetch=wanted)
+    if wanted > 2 and not demand.step_ns and demand.burst < 2:
+        gained = (
+            predict(deeper, host, work, demand).interval_ns / predict(usual, host, work, demand).interval_ns
+        )
+        if gained > 1 - _DEEPER:
+            return usual
+    return deeper
+
+
+def _is_flat(predicted: dict[int, float], count: int) -> bool:
+    """Whether the last doubling of workers gained nothing: no use in going on."""
+    before = [ns for each, ns in predicted.items() if 0 < each <= count / 2]
+    return count >= 4 and len(before) > 1 and predicted[count] > 0.99 * min(before)

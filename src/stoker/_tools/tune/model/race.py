@@ -1,0 +1,312 @@
+"""The race: settings run in turns, in short blocks and shuffled rounds, until it is clear whom to take. Pure: no clock, seeded.
+
+    race = Race(baseline, settings, cpus=2)
+    while (heat := race.ask(left_s)) is not None:
+        race.tell([(run(entry), took_s) for entry in heat])
+
+A round in which somebody else used the machine is repeated for the settings that it hit. Settings that are surely worse leave, and
+after some rounds the worse half does. Settings can join late: those next to the best one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from stoker._runtime.simulation.point import Point
+from stoker._runtime.simulation.setting import Setting
+from stoker._tools.tune.model import statistics
+from stoker._tools.tune.model.block import Block
+from stoker._tools.tune.model.standings import OBVIOUS, RIVAL, TIE, Counted, Standing, order
+
+LEAST_ROUNDS = 3
+"""Before anything is concluded from what is not obvious."""
+ROUNDS = 8
+"""That the time is divided for."""
+HALF = 1.06
+"""The worse half leaves when it is worse by this, at the ends of rungs."""
+_RUNGS = (3, 5)
+_SHORTEST_S = 0.2
+_LONGEST_S = 1.0
+_LEAST = 4
+_SLOW_S = 2.0
+"""A block is to take no longer, however few batches that is."""
+_START_S = 0.4
+"""What a block takes beyond its own time, while nothing is known."""
+FOREIGN = 0.35
+RUNQ = 0.25
+PRESSURE = 0.35
+"""How far above the typical a block must be to count as disturbed: other programs' CPUs, and shares of its own time."""
+_REPEATS = 2
+"""Of one round."""
+_MOST_REPEATS = 6
+"""Of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A block to run: for so long, and with at least so many batches."""
+
+    setting: Setting
+    seconds: float
+    least: int
+
+
+class Race:
+    """Ask what to run, tell what came of it. ``stopped`` says why there is nothing more to ask."""
+
+    def __init__(self, baseline: Setting, settings: Iterable[Setting], *, cpus: float, seed: int = 0) -> None:
+        """``expected`` may be filled with what the replay says of a setting: an interval in nanoseconds."""
+        self.baseline = baseline
+        self.alive = list(dict.fromkeys((baseline, *settings)))
+        self.failed: dict[Setting, str] = {}
+        self.left: dict[Setting, str] = {}
+        """Who left, and why."""
+        self.expected: dict[Setting, float] = {}
+        self.stopped = ""
+        self.rounds = 0
+        self.repeats = 0
+        self._cpus = cpus
+        self._random = random.Random(seed)
+        self._counted: list[Counted] = []
+        self._costs: dict[Setting, list[float]] = {}
+        self._again: list[Setting] = []
+        self._tries = 0
+        self._standing: Standing | None = None
+
+    @property
+    def standing(self) -> Standing:
+        """As of now."""
+        if self._standing is None:
+            self._standing = Standing(self._counted, self.baseline, self.expected, crowded=self.crowded)
+        return self._standing
+
+    @property
+    def best(self) -> Setting | None:
+        """Whom to take as of now; None while nothing was measured."""
+        measured = self.standing.settings
+        return self.standing.choice() if measured else None
+
+    @property
+    def crowded(self) -> bool:
+        """Whether other programs left no CPU idle, so that nothing was measured as it would be alone."""
+        told = [each.block.foreign_cpus for each in self._counted if each.block.foreign_cpus is not None]
+        return bool(told) and median(told) > max(0.5, self._cpus - 1)
+
+    @property
+    def tried(self) -> set[Setting]:
+        """All that ever took part."""
+        return {*self.alive, *self.failed, *self.left}
+
+    def join(self, settings: Iterable[Setting]) -> tuple[Setting, ...]:
+        """Let settings take part from the next round on, if they never did. Who joins."""
+        known = self.tried
+        new = tuple(each for each in dict.fromkeys(settings) if each not in known)
+        self.alive += new
+        if new:
+            self.stopped = ""
+        return new
+
+    def ask(self, left_s: float) -> tuple[Entry, ...] | None:
+        """The blocks of the next round, in the order to run them in; None when it is over, or there is no time for one."""
+        if self._again:
+            again = [each for each in self._again if each in self.alive]
+            if again and self.cost_s(again) <= left_s:
+                return self._entries(again, left_s)
+            self._close_round()
+        if not self._decide():
+            return None
+        if self.rounds and self.cost_s(self.alive) > left_s:
+            self._squeeze(left_s)
+            if len(self.alive) < 2 or self.cost_s(self.alive) > left_s:
+                self.stopped = "budget"
+                return None
+        order = self.alive.copy()
+        self._random.shuffle(order)
+        if not self.rounds:  # should the time end within this one, what there is now is what has to be known
+            order.remove(self.baseline)
+            order.insert(0, self.baseline)
+        return self._entries(order, left_s)
+
+    def tell(self, told: Sequence[tuple[Block, float]]) -> None:
+        """What came of the blocks, each with the seconds that it took in all; fewer than were asked for, when there was no time."""
+        self._standing = None
+        hit = []
+        for block, took_s in told:
+            setting = block.setting
+            if block.failure or not block.batches:
+                self._fail(setting, block.failure or "no batch came")
+                continue
+            self._costs.setdefault(setting, []).append(took_s)
+            disturbed = self._is_disturbed(block)
+            if disturbed:
+                hit.append(setting)
+            # The block that is set aside by its repetition is the one before it, of the same round.
+            self._counted.append(Counted(self.rounds, block, disturbed))
+        may = self._tries < _REPEATS and self.repeats < _MOST_REPEATS and not self.crowded
+        if hit and may and len(told) > 0:
+            self._again = hit
+            self._tries += 1
+            self.repeats += 1
+        else:
+            self._keep(hit)
+            self._close_round()
+
+    def fail(self, setting: Setting, reason: str) -> None:
+        """A setting that ended the process it ran in: it takes no further part, and what was measured of it does not count."""
+        self._standing = None
+        self._fail(setting, reason)
+
+    def points(self) -> tuple[Point, ...]:
+        """All settings that were measured or failed, in order."""
+        standing = self.standing
+        settings = sorted({*standing.settings, *self.failed}, key=order)
+        return tuple(standing.point(each, failure=self.failed.get(each, "")) for each in settings)
+
+    def _entries(self, settings: Sequence[Setting], left_s: float) -> tuple[Entry, ...]:
+        to_come = max(2, ROUNDS - self.rounds)
+        seconds = left_s / (to_come * max(1, len(self.alive))) - self._overhead_s()
+        seconds = min(_LONGEST_S, max(_SHORTEST_S, seconds))
+        return tuple(Entry(each, seconds, self._least(each)) for each in settings)
+
+    def _least(self, setting: Setting) -> int:
+        """Batches come in as many at once as there are workers: a block should see a few such waves, where that takes no age."""
+        wanted = max(_LEAST, 2 * setting.workers)
+        known = [each.block.interval_ns for each in self._counted if each.block.setting == setting]
+        if not known:
+            return _LEAST
+        return max(2, min(wanted, int(_SLOW_S * 1e9 / max(1.0, median(known)))))
+
+    def _overhead_s(self) -> float:
+        beyond = [
+            max(0.0, costs[-1] - self._block_s(setting))
+            for setting, costs in self._costs.items()
+            if len(costs) > 1
+        ]
+        return median(beyond) if beyond else _START_S
+
+    def _block_s(self, setting: Setting) -> float:
+        return next(
+            (each.block.wall_ns / 1e9 for each in reversed(self._counted) if each.block.setting == setting),
+            _SHORTEST_S,
+        )
+
+    def cost_s(self, settings: Iterable[Setting]) -> float:
+        """A round of these; the first block of a setting, which starts workers, is told of others by what theirs took."""
+        firsts = [costs[0] for costs in self._costs.values()] or [_SHORTEST_S + _START_S]
+        total = 0.0
+        for each in settings:
+            costs = self._costs.get(each)
+            total += max(firsts) if not costs else median(costs[1:] or costs)
+        return total
+
+    def _is_disturbed(self, block: Block) -> bool:
+        """Against what is typical: of the machine for other programs' CPUs, of this setting for what it brings about itself too."""
+        everybody = [each.block for each in self._counted]
+        own = [each for each in everybody if each.setting == block.setting]
+        if len(everybody) >= 3 and _beyond(
+            block.foreign_cpus, [each.foreign_cpus for each in everybody], FOREIGN
+        ):
+            return True
+        if len(own) < 2:
+            return False
+        return _beyond(block.runq_share, [each.runq_share for each in own], RUNQ) or _beyond(
+            block.pressure, [each.pressure for each in own], PRESSURE
+        )
+
+    def _keep(self, settings: Sequence[Setting]) -> None:
+        """Blocks that stay disturbed count all the same: the machine is like that."""
+        for setting in settings:
+            at = max(i for i, each in enumerate(self._counted) if each.block.setting == setting)
+            self._counted[at] = Counted(self.rounds, self._counted[at].block)
+
+    def _close_round(self) -> None:
+        settled = {
+            each.block.setting for each in self._counted if each.round == self.rounds and not each.disturbed
+        }
+        self._keep([each for each in self._again if each in self.alive and each not in settled])
+        self._again, self._tries = [], 0
+        self.rounds += 1
+        self._standing = None
+        self._drop()
+
+    def _fail(self, setting: Setting, reason: str) -> None:
+        self.failed[setting] = reason
+        self._counted = [each for each in self._counted if each.block.setting != setting]
+        if setting in self.alive:
+            self.alive.remove(setting)
+        if setting in self._again:
+            self._again.remove(setting)
+
+    def _drop(self) -> None:
+        """Let settings go that are surely worse than the best, and at the end of a rung the worse half."""
+        standing = self.standing
+        measured = [each for each in self.alive if standing.rounds(each)]
+        if len(measured) < 2:
+            return
+        best = standing.leader(measured)
+        for each in measured:
+            ratio = statistics.wider(standing.ratio(each, best), RIVAL)
+            rounds = standing.rounds(each)
+            obvious = rounds >= 2 and ratio.middle > OBVIOUS and ratio.low > 1 + TIE
+            if obvious or (rounds >= LEAST_ROUNDS and statistics.slower(ratio, 1 + TIE)):
+                self._leave(each, f"{ratio.middle - 1:.0%} slower than the best")
+        if self.rounds in _RUNGS:
+            ranked = sorted(
+                (each for each in self.alive if standing.rounds(each) >= LEAST_ROUNDS),
+                key=lambda each: standing.ratio(each, best).middle,
+            )
+            for each in ranked[max(2, (len(ranked) + 1) // 2) :]:
+                ratio = standing.ratio(each, best)
+                if ratio.middle > HALF and ratio.low > 1.0:
+                    self._leave(each, f"{ratio.middle - 1:.0%} slower than the best, in the worse half")
+
+    def _leave(self, setting: Setting, why: str) -> None:
+        if setting in self.alive:
+            self.alive.remove(setting)
+            self.left[setting] = why
+
+    def _squeeze(self, left_s: float) -> None:
+        """With little time left, only the best few run on."""
+        standing = self.standing
+        if not standing.settings:
+            return
+        best = standing.leader()
+        ranked = sorted(
+            self.alive, key=lambda each: standing.ratio(each, best).middle if standing.rounds(each) else 9.0
+        )
+        while len(ranked) > 2 and self.cost_s(ranked) > left_s:
+            ranked.pop()
+        if self.cost_s(ranked) <= left_s:
+            for each in set(self.alive).difference(ranked):
+                self._leave(each, "no time was left for it")
+
+    def _decide(self) -> bool:
+        """Whether to go on."""
+        standing = self.standing
+        if not self.alive:
+            self.stopped = "failed" if self.failed else "one left"
+            return False
+        new = [each for each in self.alive if not standing.rounds(each)]
+        if new or not self.rounds:
+            return True
+        if len(self.alive) == 1:
+            self.stopped = "one left"
+            return False
+        if min(standing.rounds(each) for each in self.alive) >= LEAST_ROUNDS and self._is_settled(standing):
+            self.stopped = "the rest are within 3 %"
+            return False
+        return True
+
+    def _is_settled(self, standing: Standing) -> bool:
+        best = standing.leader(self.alive)
+        return all(standing.ratio(each, best).high <= 1 + 1.5 * TIE for each in self.alive) and all(
+            standing.ratio(each, best).middle <= 1 + TIE for each in self.alive
+        )
+
+
+def _beyond(value: float | None, known: Sequence[float | None], by: float) -> bool:
+    told = [each for each in known if each is not None]
+    return value is not None and bool(told) and value > median(told) + by

@@ -1,0 +1,102 @@
+"""Calls the user's step function on batches that were made before: what a step takes when data takes nothing.
+
+``subject.trial``: ``step`` (where the function is; not needed when it came with the subject), ``seconds`` (2 by default),
+``burst`` (calls that make a step), ``limit_s`` for making the batches, ``look`` (only find the
+function). In the patient itself: the function is kept for blocks.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand
+from stoker._tools.sandbox.outcome import NotTold
+from stoker._tools.sandbox.refusal import failure_of
+from stoker._tools.sandbox.subject import Subject
+from stoker._tools.sandbox.time_limit import limit
+from stoker._tools.tune.instruments import accelerator
+from stoker._tools.tune.instruments.bench_loader import Rig, calm_fork
+from stoker._tools.tune.instruments.step import call, step_of
+
+_SECONDS = 2.0
+_LIMIT_S = 60.0
+_BATCHES = 4
+_WARM_UP = 5
+_STEADY = 1.3
+"""Warm-up is over when a step takes no more than so many times less than the one before."""
+_TOGETHER = 4
+"""Steps that are timed together where an accelerator works on behind the function's back."""
+_LEAST, _MOST = 3, 1000
+
+
+def probe(subject: Subject) -> Demand:
+    """Not told when the function cannot be had, raises, or there is no batch to call it with."""
+    calm_fork()
+    trial = subject.trial
+    step = step_of(subject)
+    if trial.get("look"):
+        return Demand(0)
+    seconds = float(trial.get("seconds", _SECONDS))
+    batches = _batches(subject, seconds / 2, float(trial.get("limit_s", _LIMIT_S)))
+    subject.touch(None)
+    _warm_up(step, batches, subject)
+    wall_ns, cpu_ns = _timed(step, batches, seconds, subject)
+    burst = max(1, int(trial.get("burst", 1)))
+    return Demand(burst * wall_ns, burst * cpu_ns, source="step", burst=burst)
+
+
+def _batches(subject: Subject, seconds: float, limit_s: float) -> list[Any]:
+    """Some, made here: at least one."""
+    found: list[Any] = []
+    try:
+        rig = Rig(subject, Setting(0, engine="torch"))
+        with limit(limit_s):
+            rig.open()
+            until = time.monotonic() + seconds
+            while len(found) < _BATCHES and (not found or time.monotonic() < until):
+                found.append(rig.take())
+        rig.close()
+    except Exception as error:
+        if not found:
+            raise NotTold(f"there is no batch for the step function: {failure_of(error)}") from None
+    return found
+
+
+def _warm_up(step: Callable[[Any], Any], batches: Sequence[Any], subject: Subject) -> None:
+    """The first calls compile, allocate, and pick algorithms."""
+    before_ns = 0
+    for number in range(_WARM_UP):
+        began_ns = time.perf_counter_ns()
+        call(step, batches[number % len(batches)])
+        accelerator.settle()
+        subject.touch(None)
+        took_ns = time.perf_counter_ns() - began_ns
+        if number and before_ns < _STEADY * took_ns:
+            return
+        before_ns = took_ns
+
+
+def _timed(
+    step: Callable[[Any], Any], batches: Sequence[Any], seconds: float, subject: Subject
+) -> tuple[int, int]:
+    """Wall and CPU time of a step, all threads of the process: the median of each."""
+    together = _TOGETHER if accelerator.in_use() else 1
+    wall_ns: list[float] = []
+    cpu_ns: list[float] = []
+    number, until = 0, time.monotonic() + seconds
+    while len(wall_ns) < _MOST and (len(wall_ns) < _LEAST or time.monotonic() < until):
+        began_ns, began_cpu_ns = time.perf_counter_ns(), time.process_time_ns()
+        for _ in range(together):
+            call(step, batches[number % len(batches)])
+            number += 1
+        accelerator.settle()
+        wall_ns.append((time.perf_counter_ns() - began_ns) / together)
+        cpu_ns.append((time.process_time_ns() - began_cpu_ns) / together)
+        subject.touch(None)
+        if sum(wall_ns) > 4e9 * seconds:  # so slow that two will do
+            break
+    return max(1, int(statistics.median(wall_ns))), int(statistics.median(cpu_ns))

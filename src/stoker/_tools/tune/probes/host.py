@@ -1,0 +1,99 @@
+"""Looks at the machine as a training process here would find it. About 0.1 s; longer only where the dataset is large to pickle.
+
+``subject.trial``: ``ranks``, how many training processes share the machine; without it the environment says.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from typing import Any
+
+from stoker._host.cpus import Cpus, cpus
+from stoker._host.memory_available import room_bytes
+from stoker._runtime.executors.process.start_method import live_hazards
+from stoker._runtime.simulation.work import Host
+from stoker._tools.sandbox.subject import Subject
+from stoker._tools.tune.instruments import accelerator
+from stoker._tools.tune.instruments.shipping import shipped
+
+_COPIED_BYTES = 32 << 20
+_COPIES = 3
+
+
+def probe(subject: Subject) -> Host:
+    """Never fails for want of a fact: it is None then. The dataset is pickled, so its ``__reduce__`` and the like run."""
+    ranks = subject.trial.get("ranks")
+    environ = os.environ if not ranks else {**os.environ, "LOCAL_WORLD_SIZE": str(int(ranks))}
+    found = cpus(environ=environ)
+    room = room_bytes()
+    speed = _copy_bytes_per_s()
+    shipment = shipped(subject.dataset, speed)
+    return Host(
+        cpus=_share(found),
+        reason=found.reason,
+        machine_cpus=found.machine,
+        ranks=found.ranks,
+        room_bytes=None if room is None else room // found.ranks,
+        shm_bytes=_shm_bytes(),
+        descriptors=_descriptors(),
+        accelerator=accelerator.kind(),
+        copy_bytes_per_s=speed,
+        gil=sys._is_gil_enabled() if hasattr(sys, "_is_gil_enabled") else True,
+        start_method=_start_method(subject, sendable=shipment is not None),
+        shipment_bytes=None if shipment is None else shipment.bytes,
+        shipment_ns=None if shipment is None else shipment.ns,
+    )
+
+
+def _share(found: Cpus) -> float:
+    """A quota may grant half a CPU more than whole ones."""
+    if found.quota is not None and found.usable == max(1, math.floor(found.quota / found.ranks)):
+        return max(1.0, found.quota / found.ranks)
+    return float(found.usable)
+
+
+def _start_method(subject: Subject, *, sendable: bool) -> str:
+    """What stoker's loader would use: the target's own, the platform's, or a fork server where threads would be lost."""
+    import torch.multiprocessing
+
+    context: Any = subject.arguments.get("multiprocessing_context")
+    if context is not None:
+        return context if isinstance(context, str) else str(context.get_start_method())
+    usual = str(torch.multiprocessing.get_context().get_start_method())
+    return "forkserver" if usual == "fork" and sendable and live_hazards() else usual
+
+
+def _copy_bytes_per_s() -> float | None:
+    """The best of a few copies, in memory that was touched before."""
+    import numpy as np
+
+    try:
+        source, target = np.ones(_COPIED_BYTES, np.uint8), np.ones(_COPIED_BYTES, np.uint8)
+    except MemoryError:
+        return None
+    took_ns = []
+    for _ in range(_COPIES):
+        began_ns = time.perf_counter_ns()
+        np.copyto(target, source)
+        took_ns.append(time.perf_counter_ns() - began_ns)
+    return _COPIED_BYTES / max(1, min(took_ns)) * 1e9
+
+
+def _shm_bytes() -> int | None:
+    try:
+        found = os.statvfs("/dev/shm")
+    except (OSError, AttributeError):
+        return None
+    return found.f_bavail * found.f_frsize
+
+
+def _descriptors() -> int | None:
+    try:
+        import resource
+
+        return int(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    except (ImportError, OSError, ValueError):
+        return None

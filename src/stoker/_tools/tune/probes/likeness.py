@@ -1,0 +1,71 @@
+"""Takes the first batches from torch's loader, twice, and from stoker's with a setting: are they equal?
+
+``subject.trial``: ``setting`` (as a dict), ``batches`` (3 by default), ``limit_s`` for all of it. In the patient itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from stoker._runtime.simulation.setting import Setting
+from stoker._tools.probes.batch_digest import NotComparable, digest
+from stoker._tools.sandbox.refusal import failure_of
+from stoker._tools.sandbox.subject import Subject
+from stoker._tools.sandbox.time_limit import Late, limit
+from stoker._tools.tune.facts.likeness import Likeness
+from stoker._tools.tune.instruments.bench_loader import NoBatch, Order, Rig, calm_fork
+
+_BATCHES = 3
+_LIMIT_S = 20.0
+
+
+def probe(subject: Subject) -> Likeness:
+    """Never raises for what the user's code does."""
+    calm_fork()
+    setting = replace(Setting.from_dict(subject.trial["setting"]), engine="stoker")
+    plain = Setting(0, engine="torch")
+    if subject.is_stream:
+        setting = Setting(0)  # with workers, which stream comes first is up to them
+    count = max(1, int(subject.trial.get("batches", _BATCHES)))
+    try:
+        with limit(float(subject.trial.get("limit_s", _LIMIT_S))):
+            order = None if subject.is_stream else list(islice(Order(subject, shared=False), count))
+            first, again = (_taken(subject, plain, order, count, seed) for seed in (1, 2))
+            if first != again:
+                return Likeness(
+                    None, len(first), "samples are random: torch's loader gives other ones each time"
+                )
+            ours = _taken(subject, setting, order, count, 3)
+    except Late:
+        return Likeness(None, 0, "making the first batches takes too long")
+    except NotComparable as error:
+        return Likeness(None, 0, f"batches hold what cannot be compared: {error}")
+    except Exception as error:
+        return Likeness(None, 0, f"the first batches could not be made: {failure_of(error)}")
+    if first == ours:
+        return Likeness(True, len(first), f"the first {len(first)} batches are equal, bit by bit")
+    number = next((at for at, pair in enumerate(zip(first, ours, strict=False)) if pair[0] != pair[1]), 0)
+    return Likeness(False, len(first), f"batch {number} differs between torch's loader and stoker's")
+
+
+def _taken(
+    subject: Subject, setting: Setting, order: Iterable[Any] | None, count: int, seed: int
+) -> list[str]:
+    import torch
+
+    torch.manual_seed(seed)
+    rig = Rig(subject, setting, order=order)
+    found: list[str] = []
+    try:
+        rig.open()
+        while len(found) < count:
+            found.append(digest(rig.take()))
+    except NoBatch:  # a short one
+        if not found:
+            raise
+    finally:
+        rig.close()
+    return found

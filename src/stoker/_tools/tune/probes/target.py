@@ -1,0 +1,166 @@
+"""Looks at what was given: how its loader is run now. Makes no sample."""
+
+from __future__ import annotations
+
+import inspect
+import multiprocessing
+import os
+import types
+from typing import Any
+
+from stoker._host.code_location import is_library
+from stoker._record.dataset_identity import dataset_key
+from stoker._runtime.simulation.setting import Setting
+from stoker._tools.sandbox.subject import Subject
+from stoker._tools.tune.facts.target import Target
+
+_KEYS = (
+    "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "multiprocessing_context",
+    "executor", "split_batches", "threads_per_worker",
+)  # fmt: skip
+
+
+def probe(subject: Subject) -> Target:
+    """Ask the objects. ``__len__`` of the dataset and its sampler are the user's code, and all of it that runs."""
+    from stoker._runtime.executors.process.start_method import live_hazards
+
+    loader, dataset = subject.loader, subject.dataset
+    place = _place(loader)
+    return Target(
+        name=subject.name,
+        loader=loader is not None,
+        setting=Setting() if loader is None else _setting(loader),
+        batch_size=_plain(subject.arguments.get("batch_size")),
+        batches=_batches(subject),
+        stream=subject.is_stream,
+        asks_worker=not subject.is_stream or _asks_worker(subject),
+        in_order=bool(getattr(loader, "in_order", True)),
+        own_collate=loader is not None and not _torchs(loader),
+        own_seeds=getattr(loader, "rng", "batch") == "torch",
+        hazards=tuple(each.module for each in live_hazards()),
+        daemonic=bool(multiprocessing.current_process().daemon),
+        site=f"{_short(place[0])}:{place[1]}" if place else None,
+        file=os.path.abspath(place[0]) if place else subject.file,
+        others=len(subject.others),
+        line=place[1] if place else None,
+        key=dataset_key(dataset),
+        dataset_class=type(dataset).__qualname__,
+        written=() if loader is None else _written(loader),
+    )
+
+
+def _setting(loader: Any) -> Setting:
+    """As the loader has it. What was left open, and that torch's own loader does not have, stays None."""
+    ours = is_stokers(loader)
+    workers = int(loader.num_workers)
+    context = loader.multiprocessing_context if workers else None
+    return Setting(
+        workers=workers,
+        prefetch=_given(loader.prefetch_factor) if workers else None,
+        executor=(getattr(loader, "executor", None) or "process") if workers else "process",
+        start_method=None if context is None else context.get_start_method(),
+        split=getattr(loader, "split_batches", None) if workers else None,
+        threads=int(getattr(loader, "threads_per_worker", 1) or 1) if workers else 1,
+        pin=bool(loader.pin_memory),
+        engine="stoker" if ours else "torch",
+    )
+
+
+def is_stokers(loader: Any) -> bool:
+    """Whether a loader runs on our engine; a subclass counts as what it is derived from."""
+    return any(base.__module__ == "stoker.loader" for base in type(loader).__mro__)
+
+
+def _given(number: Any) -> int | None:
+    """None where the user left it open: stoker's loader remembers that by the number's type, torch's by being 2."""
+    if number is None or type(number).__name__ == "LeftOpen":
+        return None
+    return int(number)
+
+
+def _plain(number: Any) -> int | None:
+    return None if number is None else int(number)
+
+
+def _torchs(loader: Any) -> bool:
+    from torch.utils.data._utils.collate import default_collate, default_convert
+
+    return loader.collate_fn in (default_collate, default_convert)
+
+
+def _batches(subject: Subject) -> int | None:
+    size, loader = subject.arguments.get("batch_size"), subject.loader
+    try:
+        if loader is not None and size == loader.batch_size:
+            return len(loader)
+        samples = len(subject.dataset if loader is None or subject.is_stream else loader.sampler)
+    except Exception:  # it has none, or the user's raises
+        return None
+    return samples if size is None else -(-samples // size)
+
+
+def _asks_worker(subject: Subject) -> bool:
+    """Whether the dataset's code asks which worker it is in, or may for all that can be seen: a library's is not looked into.
+
+    A ``worker_init_fn`` may give each worker its share as well.
+    """
+    if subject.arguments.get("worker_init_fn") is not None:
+        return True
+    dataset = subject.dataset
+    if is_library(getattr(inspect.getmodule(type(dataset)), "__file__", None) or ""):
+        return True
+    parts = [
+        each
+        for each in vars(dataset).values()
+        if hasattr(type(each), "__iter__") and hasattr(each, "__dict__")
+    ]
+    functions = [
+        each
+        for kind in {type(each) for each in (dataset, *parts)}
+        for base in kind.__mro__
+        for each in vars(base).values()
+        if isinstance(each, types.FunctionType)
+    ]
+    seen: set[types.FunctionType] = set()
+    while functions:
+        function = functions.pop()
+        if function in seen or is_library(function.__code__.co_filename):
+            continue
+        seen.add(function)
+        names = _names(function.__code__)
+        if any("worker_info" in name for name in names):
+            return True
+        found = (function.__globals__.get(name) for name in names)
+        functions += [each for each in found if isinstance(each, types.FunctionType)]
+    return False
+
+
+def _names(code: types.CodeType) -> set[str]:
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return {*code.co_names, *(name for each in inner for name in _names(each))}
+
+
+def _place(loader: Any) -> tuple[str, int] | None:
+    """The file and line that made it: noted when it was loaded, or by stoker's loader itself."""
+    noted: tuple[str, int] | None = getattr(loader, "_doctor_place", None)
+    path, _, line = (getattr(loader, "_site", None) or "").rpartition(":")
+    return noted or ((path, int(line)) if os.path.isfile(path) and line.isdigit() else None)
+
+
+def _written(loader: Any) -> tuple[tuple[str, str], ...]:
+    found = []
+    for key in _KEYS:
+        if not hasattr(loader, key):
+            continue
+        value = getattr(loader, key, None)
+        if key == "multiprocessing_context":
+            value = None if value is None else value.get_start_method()
+        elif key in ("num_workers", "prefetch_factor"):
+            value = "auto" if type(value).__name__ == "Auto" else _given(value)
+        found.append((key, repr(value)))
+    return tuple(found)
+
+
+def _short(path: str) -> str:
+    near = os.path.relpath(path)
+    return os.path.basename(path) if near.startswith("..") else near

@@ -1,0 +1,133 @@
+"""Has one worker make batches, the target's own and in its order, and looks at what they take. About ``seconds`` long.
+
+``subject.trial``: ``seconds`` (3 by default); ``limit_s``: when no sample has been made by then, that is told.
+In the patient itself, or in a fork of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Work
+from stoker._tools.sandbox.outcome import NotTold
+from stoker._tools.sandbox.refusal import failure_of
+from stoker._tools.sandbox.subject import Subject
+from stoker._tools.sandbox.time_limit import Late, limit
+from stoker._tools.tune.instruments.bench_loader import Rig, begin_anew, calm_fork
+from stoker._tools.tune.instruments.probe_order import Script
+from stoker._tools.tune.instruments.threading_gain import threads_gain
+from stoker._tools.tune.instruments.worker_run import Stint, scripted, streamed, work_of
+
+_SECONDS = 3.0
+_LIMIT_S = 60.0
+_MAKING, _THREADS = 0.8, 0.2
+"""How the time is divided: batches by one worker, and samples by two threads."""
+_STREAM_S = 5.0
+"""How long the first batch of a stream may take before it is looked at sample by sample."""
+_MOST_BAD = 1000
+_WAYS = ((1, True, False), (1, False, False), (1, True, True), (0, True, True))
+"""Workers, whether batches may be made smaller, whether bad samples are left out: what is tried until something comes."""
+
+
+def probe(subject: Subject) -> Work:
+    """Not told when no sample can be made, for the reason that the samples give."""
+    calm_fork()
+    trial = subject.trial
+    seconds, limit_s = float(trial.get("seconds", _SECONDS)), float(trial.get("limit_s", _LIMIT_S))
+    bad: dict[Any, str] = {}
+    stint = _seen(subject, _MAKING * seconds, limit_s, bad)
+    work = work_of(stint)
+    sample_s = (work.typical_ns - work.collate_ns) / 1e9 / work.rows
+    return replace(
+        work,
+        threads_gain=threads_gain(subject, stint.indices, sample_s, _THREADS * seconds),
+        bad=tuple(index for index in bad if isinstance(index, int))[:_MOST_BAD],
+        bad_text=next(iter(bad.values()), ""),
+    )
+
+
+def rows_per_batch(subject: Subject) -> int:
+    """The loader's batch size; that of the first batch under a batch sampler of the user's; 1 without batching."""
+    given = subject.arguments.get("batch_size")
+    if isinstance(given, int) and given > 0:
+        return given
+    if subject.is_stream or subject.arguments.get("batch_sampler") is None:
+        return 1
+    first = next(iter(subject.batches()), None)
+    return max(1, len(first)) if isinstance(first, list | tuple) else 1
+
+
+def _seen(subject: Subject, seconds: float, limit_s: float, bad: dict[Any, str]) -> Stint:
+    """With the target as it is. Where that fails: with whole batches only, with bad samples left out, without a worker."""
+    first: Exception | None = None
+    for workers, small, skip in _WAYS:
+        try:
+            return _tried(subject, seconds, limit_s, workers=workers, small=small, skip=skip, bad=bad)
+        except Late as error:
+            raise NotTold(str(error)) from None
+        except Exception as error:
+            first = first or error
+            begin_anew(subject)
+        if bad:
+            break
+    assert first is not None
+    index, reason = next(iter(bad.items()), (None, failure_of(first)))
+    where = "" if index is None else f": sample {index}"
+    raise NotTold(f"no batch could be made{where}: {reason}")
+
+
+def _tried(
+    subject: Subject, seconds: float, limit_s: float, *, workers: int, small: bool, skip: bool, bad: dict[Any, str]
+) -> Stint:  # fmt: skip
+    if subject.is_stream:
+        return _tried_stream(subject, seconds, limit_s, workers=workers, small=small, skip=skip, bad=bad)
+    rows = rows_per_batch(subject)
+    script = Script(subject, rows=1 if small and rows > 1 else None)
+    rig = _rig(subject, workers, skip, script)
+    try:
+        with limit(limit_s, "no sample was made"):
+            return scripted(rig, script, seconds, rows)
+    finally:
+        _end(rig, skip, bad)
+
+
+def _tried_stream(
+    subject: Subject, seconds: float, limit_s: float, *, workers: int, small: bool, skip: bool, bad: dict[Any, str]
+) -> Stint:  # fmt: skip
+    """Batches as they are, if one comes soon; else single samples."""
+    rows = rows_per_batch(subject)
+    patience_s = max(_STREAM_S, 2 * seconds)
+    if rows > 1 and patience_s < limit_s:
+        rig = _rig(subject, workers, skip)
+        try:
+            with limit(patience_s):
+                return streamed(rig, seconds)
+        except Late:
+            pass
+        finally:
+            _end(rig, skip, bad)
+    if rows > 1:
+        subject = replace(subject, arguments={**subject.arguments, "batch_size": 1, "drop_last": False})
+    rig = _rig(subject, workers, skip)
+    try:
+        with limit(limit_s, "no sample was made"):
+            stint = streamed(rig, seconds)
+    finally:
+        _end(rig, skip, bad)
+    return replace(stint, scale=float(rows))
+
+
+def _rig(subject: Subject, workers: int, skip: bool, order: Script | None = None) -> Rig:
+    context = subject.arguments.get("multiprocessing_context")
+    method = context if context is None or isinstance(context, str) else context.get_start_method()
+    setting = Setting(workers, prefetch=2, split=False, start_method=method)
+    return Rig(subject, setting, order=order, on_bad_sample="skip" if skip else None)
+
+
+def _end(rig: Rig, skip: bool, bad: dict[Any, str]) -> None:
+    if skip:
+        found = rig.loader.stats()["bad_samples"]["indices"]
+        bad.update((index, str(each["reason"])) for index, each in found.items())
+    rig.close()

@@ -1,0 +1,66 @@
+"""What can be said without a measurement: the machine from outside, what a target rules out, and the setting that is safe."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from stoker._host import memory_available
+from stoker._host.cpus import cpus
+from stoker._runtime.simulation import limits
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand, Host, Work
+from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.model.candidates import Bounds
+from stoker._tools.tune.model.prior import NEAR, Prior, prior, safe_workers, window_for
+
+
+def this_host(ranks: int | None) -> Host:
+    """What can be seen without a patient."""
+    found = cpus()
+    shared = ranks or found.ranks
+    usable = found.usable if ranks in (None, found.ranks) else max(1, math.floor(found.affinity / shared))
+    return Host(float(usable), found.reason, found.machine, shared, memory_available.room_bytes())
+
+
+def bounds_of(target: Target | None) -> Bounds:
+    """What may not be chosen for a target."""
+    if target is None:
+        return Bounds()
+    return Bounds(
+        threads=not target.stream,
+        workers=not target.daemonic,
+        most=1 if target.stream and not target.asks_worker else None,
+    )
+
+
+def safe_setting(
+    host: Host, target: Target | None, replayed: int | None, work: Work | None, demand: Demand
+) -> Setting:
+    """The answer where nothing was compared: as many workers as one worker's batches say, ``replayed``.
+
+    Without these (None) it is what there is, as far as the machine alone does not speak against it.
+    """
+    own = target.setting if target is not None else Setting()
+    bounds = bounds_of(target)
+    if not bounds.workers or replayed == 0:
+        return Setting(0, pin=own.pin, engine=own.engine)
+    if replayed is not None and replayed == own.workers:
+        return own
+    most = bounds.most if bounds.most is not None else limits.LAST_RESORT
+    if replayed is not None and work is not None:
+        return window_for(replace(own, workers=min(replayed, most)), host, work, demand)
+    count = min(safe_workers(host), most)
+    if 1 <= own.workers <= max(count, bounds.most or math.floor(host.cpus)):
+        return own
+    return replace(own, workers=count, prefetch=own.prefetch or 2)
+
+
+def replayed_workers(
+    host: Host, work: Work | None, demand: Demand, known: Prior | None, batches: int | None
+) -> int | None:
+    """Workers that the replay would have; None when there is nothing to replay."""
+    if work is None or not work.batch_ns:
+        return None
+    known = known or prior(host, work, demand, batches=batches)
+    return 0 if known.predicted[0] <= NEAR * min(known.predicted.values()) else known.first

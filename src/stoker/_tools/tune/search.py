@@ -1,0 +1,364 @@
+"""The search: facts, one worker, the demand, what the replay says, the race. At any time it holds what is known so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+from typing import Protocol
+
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand, Work
+from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.model import candidates, verdict
+from stoker._tools.tune.model.block import Block
+from stoker._tools.tune.model.prior import Prior, predict, prior
+from stoker._tools.tune.model.race import Entry, Race
+from stoker._tools.tune.model.verdict import CEILING
+from stoker._tools.tune.safety import bounds_of, this_host
+from stoker._tools.tune.session import Asked, Lost, find_step
+from stoker._tools.tune.starts import Start, taken, try_starts
+
+_LEAST_S = 0.7
+"""Without so much time left no block is begun."""
+_WORK_SHARE = 0.2
+_WORK_S = (0.5, 6.0)
+"""What one worker is watched for: a share of the time, within these."""
+_FIRST_SHARE = 0.55
+"""Of the time for the race, until the best is looked around."""
+_MORE_SHARE = 0.12
+"""With less of it left nobody joins."""
+_LEAST_ROUNDS = 2.5
+"""Somebody joins when there is time for so many rounds with the best one."""
+_STARTS_S = 25.0
+"""With less time left it is not looked at how workers start: a fork server that imports torch takes seconds."""
+_HEADSPACE_S = 1.5
+_HANG_S = 15.0
+"""A block without a sign of life for so long hangs, or is too slow to be measured."""
+_WAITS = 0.015
+_BESIDE = 0.08
+"""A loop that waits this little has no data problem, even if its step takes this much more than it was said to."""
+_CROWDED = 0.15
+"""Where other programs leave no CPU idle, a loop may wait for so much of the time and have none either, if the replay says so."""
+
+
+class Visited(Asked, Protocol):
+    """What a search needs of a visit."""
+
+    @property
+    def left_s(self) -> float: ...
+
+    @property
+    def spent_s(self) -> float: ...
+
+    def open(self) -> Target: ...
+
+    def leave_out(self, index: int) -> bool: ...
+
+
+class Search:
+    """One tuning on its way. ``told`` is called with what is done now.
+
+    ``failure`` says why nothing, or not all, could be measured; ``notes`` what else to know.
+    """
+
+    def __init__(
+        self,
+        visit: Visited,
+        demand: Demand,
+        *,
+        step: str | None = None,
+        has_step: bool = False,
+        ranks: int | None = None,
+        told: Callable[[str], None] = lambda what: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._visit = visit
+        self._told = told
+        self._step = step
+        self._has_step = has_step or step is not None
+        self._ranks = ranks
+        self._clock = clock
+        self.demand = demand
+        self.target: Target | None = None
+        self.host = this_host(ranks)
+        self.work: Work | None = None
+        self.prior: Prior | None = None
+        self.race: Race | None = None
+        self.ceiling: float | None = None
+        self.starts: tuple[Start, ...] = ()
+        self.stopped = ""
+        self.failure = ""
+        self.untried: tuple[Setting, ...] = ()
+        """Settings that may be better, and that there was no time for."""
+        self.notes: list[str] = []
+        self._closed: set[Setting] = set()
+
+    @property
+    def spent_s(self) -> float:
+        """Since it began."""
+        return self._visit.spent_s
+
+    def run(self) -> None:
+        """All of it. Raises TargetError; KeyboardInterrupt passes through, and what is known by then stays."""
+        self._told("loading the target")
+        self.target = self._visit.open()
+        if self.target.others:
+            self.notes.append(
+                f"The target gave {self.target.others + 1} loaders: this is about the first of them."
+            )
+        if self._step is not None:
+            find_step(self._visit, self._step)
+        self._told("looking at the machine")
+        self._look_at_host()
+        if self._visit.left_s < _LEAST_S:
+            self._give_up("budget", "the budget was spent on loading the target")
+            return
+        self._told("watching one worker")
+        if not self._watch_one_worker():
+            return
+        self._told("measuring the step")
+        self._measure_demand()
+        if self._visit.left_s < _LEAST_S:
+            self._give_up("budget", "the budget was spent before two settings could be compared")
+            return
+        if self._is_worth_it():
+            self._compare()
+
+    def _give_up(self, stopped: str, failure: str) -> None:
+        self.stopped = stopped
+        self.failure = self.failure or failure
+
+    def _look_at_host(self) -> None:
+        trial = {} if self._ranks is None else {"ranks": self._ranks}
+        try:
+            self.host = self._visit.ask("host", limit_s=10.0, within_s=10.0, trial=trial)
+        except Lost as error:
+            self.notes.append(f"The machine was looked at from outside only: {error}.")
+
+    def _watch_one_worker(self) -> bool:
+        """False when there is nothing to go by. A sample that ended the process is left out the next time."""
+        least_s, most_s = _WORK_S
+        while True:
+            left_s = self._visit.left_s
+            seconds = max(least_s, min(most_s, _WORK_SHARE * left_s))
+            patience_s = max(seconds, left_s / 2)
+            trial = {"seconds": seconds, "limit_s": patience_s}
+            try:
+                self.work = self._visit.ask(
+                    "work", limit_s=max(_HANG_S, patience_s), within_s=max(left_s, patience_s), trial=trial
+                )
+                break
+            except Lost as error:
+                if self._visit.left_s < left_s / 3 or not self._goes_without(error):
+                    self._give_up("failed", str(error))
+                    return False
+        bad = self.work.bad
+        for index in bad:
+            self._visit.leave_out(index)
+        if bad:
+            some = f"{len(bad)} samples" if len(bad) > 1 else f"sample {bad[0]}"
+            self.notes.append(f"Left out: {some} ({self.work.bad_text}).")
+        return True
+
+    def _goes_without(self, error: Lost) -> bool:
+        """Whether a probe that was ended by a sample can be tried again without it."""
+        index = getattr(error.mishap, "index", None)
+        if index is None or self._visit.left_s < _LEAST_S or not self._visit.leave_out(index):
+            return False
+        self.notes.append(f"Left out: {error}.")
+        return True
+
+    def _measure_demand(self) -> None:
+        """With the user's step function. One that raises is a warning: then nothing is known of the demand."""
+        if not self._has_step:
+            return
+        trial = {"step": self._step, "burst": self.demand.burst, "seconds": min(3.0, self._visit.left_s / 6)}
+        try:
+            self.demand = self._visit.ask(
+                "demand", limit_s=_HANG_S, within_s=max(5.0, self._visit.left_s / 3), trial=trial
+            )
+        except Lost as error:
+            self._has_step = False
+            self._step = None
+            self.notes.append(
+                f"The step function could not be used, so the fastest setting was looked for: {str(error).rstrip('.')}."
+            )
+
+    def _is_worth_it(self) -> bool:
+        """Whether data takes more than 3 % of a step with the setting that there is. True where the demand is not known."""
+        assert self.target is not None
+        assert self.work is not None
+        if not self.demand.step_ns:
+            return True
+        self._told("the headspace")
+        baseline = self.target.setting
+        race = Race(baseline, (), cpus=self.host.cpus)
+        seconds = min(_HEADSPACE_S, self._visit.left_s / 6)
+        blocks = []
+        for _ in range(2):
+            began = self._clock()
+            block = self._block(Entry(baseline, seconds / 2, 4))
+            race.tell([(block, self._clock() - began)])
+            if block.failure:
+                return True
+            blocks.append(block)
+        step_ns = self.demand.step_ns / max(1, self.demand.burst)
+        whole_ns = sum(each.wall_ns for each in blocks) / sum(each.batches for each in blocks)
+        stall = sum(each.wait_ns for each in blocks) / sum(each.wall_ns for each in blocks)
+        self.ceiling = max(0.0, 1 - step_ns / whole_ns)
+        self.race = race
+        seen = min(self.ceiling, stall)
+        fine = self.ceiling < CEILING or (stall < _WAITS and self.ceiling < _BESIDE)
+        if race.crowded and seen < _CROWDED:  # it waits for CPUs that others have: by itself it would not
+            told_ns = predict(baseline, self.host, self.work, self.demand).interval_ns
+            fine = fine or 1 - step_ns / told_ns < CEILING
+        if fine:
+            self.ceiling = seen if self.ceiling >= CEILING else self.ceiling
+            self.stopped = "not the bottleneck"
+            return False
+        return True
+
+    def _compare(self) -> None:
+        assert self.target is not None
+        assert self.work is not None
+        bounds = bounds_of(self.target)
+        self.prior = prior(self.host, self.work, self.demand, batches=self.target.batches)
+        bounds = replace(bounds, start_method=self._try_starts())
+        settings = candidates.first(
+            self.target.setting, self.host, self.work, self.demand, self.prior, bounds
+        )
+        if bounds.most is not None and self.target.setting.workers > bounds.most:
+            settings = settings[1:]  # what its workers read several times is no more data
+        alone, self.race = self.race, Race(settings[0], settings[1:], cpus=self.host.cpus)
+        self._expect(settings)
+        whole_s = self._visit.left_s
+        self._heats(until_s=whole_s * (1 - _FIRST_SHARE))
+        while self._visit.left_s > _MORE_SHARE * whole_s:
+            best = self.race.best
+            if best is None:
+                break
+            new = candidates.around(
+                best, self.race.tried, self.host, self.work, self.demand, self.prior, bounds
+            )
+            if not self.race.join(new):
+                self._heats(until_s=0.0)
+                break
+            self._expect(new)
+            self._heats(until_s=0.0)
+        self.stopped = self.race.stopped or "budget"
+        self._look_beyond()
+        if self.race.best is None and alone is not None and not self.race.failed:
+            self.race = alone
+        elif self.race.best is None:
+            reasons = list(dict.fromkeys(self.race.failed.values()))
+            self._give_up(self.stopped, reasons[0] if reasons else "there was no time for a single block")
+
+    def _look_beyond(self) -> None:
+        """What there was no time for, and what by the replay would have been better than the best."""
+        assert self.race is not None
+        assert self.work is not None
+        assert self.prior is not None
+        best = self.race.best
+        if best is None:
+            return
+        near = candidates.around(
+            best, self.race.tried, self.host, self.work, self.demand, self.prior, bounds_of(self.target)
+        )
+        best_ns = predict(best, self.host, self.work, self.demand).interval_ns
+        self.untried = tuple(
+            each
+            for each in near
+            if predict(each, self.host, self.work, self.demand).interval_ns < (1 - CEILING) * best_ns
+        )
+
+    def _try_starts(self) -> str | None:
+        """Ways to start workers, where there is time for it and any are to be started; the one to race with."""
+        assert self.target is not None
+        assert self.prior is not None
+        if self._visit.left_s < _STARTS_S or self.target.stream or not bounds_of(self.target).workers:
+            return None
+        own, usual = self.target.setting.start_method, self.host.start_method
+        self._told("ways to start workers")
+
+        def run(setting: Setting) -> Block:
+            block = self._block(Entry(setting, 0.05, 1))
+            self._close(setting)
+            return block
+
+        self.starts = try_starts(run, min(2, self.prior.first))
+        return taken(self.starts, own, usual)
+
+    def _expect(self, settings: Iterable[Setting]) -> None:
+        """Tell the race what the replay says of settings."""
+        assert self.race is not None
+        assert self.work is not None
+        for each in settings:
+            self.race.expected[each] = predict(each, self.host, self.work, self.demand).interval_ns
+
+    def _heats(self, *, until_s: float) -> None:
+        """Rounds until the race stops, or no more than so much time is left."""
+        race = self.race
+        assert race is not None
+        while (entries := race.ask(self._visit.left_s - until_s)) is not None:
+            told: list[tuple[Block, float]] = []
+            try:
+                self._heat(entries, told)
+            finally:  # what was measured before Ctrl-C counts
+                if told:
+                    race.tell(told)
+            if not told:
+                return
+            self._close_losers()
+
+    def _heat(self, entries: Iterable[Entry], told: list[tuple[Block, float]]) -> None:
+        for entry in entries:
+            if self._visit.left_s < _LEAST_S:
+                return
+            self._told(verdict.described(entry.setting))
+            began = self._clock()
+            block = self._block(entry)
+            if block.failure and self._visit.left_s < _LEAST_S:
+                return  # the end of the time was its end
+            told.append((block, self._clock() - began))
+
+    def _block(self, entry: Entry) -> Block:
+        """A block that ended its patient is told as a failure: whoever comes next gets a new one."""
+        left_s = max(_LEAST_S, self._visit.left_s)
+        burst = max(1, self.demand.burst)
+        trial = {
+            "setting": asdict(entry.setting),
+            "seconds": entry.seconds,
+            "least": entry.least,
+            "step_ns": self.demand.step_ns // burst,
+            "step_cpu_ns": self.demand.cpu_ns // burst,
+            "burst": burst,
+            "step": self._step or self._has_step,
+            "limit_s": left_s,
+        }
+        while True:
+            try:
+                block: Block = self._visit.ask(
+                    "block", limit_s=max(_HANG_S, left_s / 2), within_s=left_s, trial=trial
+                )
+                return block
+            except Lost as error:
+                if not self._goes_without(error):
+                    return Block(entry.setting, 0, 0, 0, failure=str(error))
+                left_s = max(_LEAST_S, self._visit.left_s)
+
+    def _close_losers(self) -> None:
+        """Who has left needs no workers any more."""
+        assert self.race is not None
+        for setting in set(self.race.left) - self._closed:
+            self._closed.add(setting)
+            if not self._close(setting):
+                return
+
+    def _close(self, setting: Setting) -> bool:
+        """End the workers of a setting; False when the patient was lost over it."""
+        try:
+            self._visit.ask("block", limit_s=10.0, trial={"setting": asdict(setting), "close": True})
+        except Lost:
+            return False
+        return True

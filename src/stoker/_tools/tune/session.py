@@ -1,0 +1,188 @@
+"""A visit: the patient that has loaded the target, asked within the time there is, and replaced when a probe was its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from stoker._host import memory_available
+from stoker._tools.sandbox.target import parts
+from stoker._tools.tune.facts.target import Target
+
+if TYPE_CHECKING:
+    from stoker._tools.sandbox.client import Answer, Patient
+
+PROBES = "stoker._tools.tune.probes"
+LOADING_S = 60.0
+"""That a target may take to be loaded, whatever the budget: without it there is nothing to say."""
+_GRACE_S = 2.0
+"""Beyond the time that is left, for a probe to come to its own end."""
+_OPENINGS = 4
+"""Patients in all: a target that ends more of them is no good."""
+
+
+class Lost(Exception):
+    """A probe that came to no fact. Its text says why, in a line; ``mishap`` is what ended it from outside, else None."""
+
+    def __init__(self, text: str, mishap: Any = None) -> None:
+        super().__init__(text)
+        self.mishap = mishap
+
+
+class Visit:
+    """Close it. ``left_s`` counts down from the budget; loading takes half of it at most, whatever it really took."""
+
+    def __init__(
+        self,
+        target: object,
+        *,
+        batch_size: int | None,
+        budget_s: float,
+        step: Callable[[Any], Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._budget_s = budget_s
+        self._deadline = self._began + budget_s
+        self._target = target
+        self._batch_size = batch_size
+        self._step = step
+        self._patient: Patient | None = None
+        self._opened = 0
+        self._avoid: set[int] = set()
+        self._subject: Any = None
+        available = memory_available.room_bytes()
+        self._limit_bytes = available // 2 if available else None
+
+    @property
+    def left_s(self) -> float:
+        """Of the budget."""
+        return self._deadline - self._clock()
+
+    @property
+    def spent_s(self) -> float:
+        """Since it began."""
+        return self._clock() - self._began
+
+    @property
+    def share(self) -> float:
+        """Of the time that there is, what is spent."""
+        whole = self._deadline - self._began
+        return min(1.0, self.spent_s / whole) if whole > 0 else 1.0
+
+    def open(self) -> Target:
+        """Load the target. Raises TargetError."""
+        answer = self._admit()
+        self._deadline = max(self._deadline, self._clock() + self._budget_s / 2)
+        found: Target = answer.fact
+        return found
+
+    def ask(
+        self,
+        probe: str,
+        *,
+        limit_s: float,
+        within_s: float | None = None,
+        trial: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The fact that a probe tells, within ``limit_s`` of its last sign of life. Raises Lost."""
+        patient = self._patient
+        if patient is None or not patient.alive:
+            if self._opened >= _OPENINGS:
+                raise Lost("the target ended too many of the processes that it was tried in")
+            from stoker.errors import TargetError
+
+            try:
+                self._admit()
+            except TargetError as error:
+                raise Lost(f"it could not be loaded again: {error}") from error
+            patient = self._patient
+            assert patient is not None
+        answer = patient.probe(
+            f"{PROBES}.{probe}",
+            limit_s=limit_s,
+            within_s=max(within_s if within_s is not None else self.left_s, 0.1) + _GRACE_S,
+            avoid=self._avoid,
+            in_fork=False,
+            trial=trial,
+        )
+        if answer.mishap is not None:
+            raise Lost(_summary(answer.mishap), answer.mishap)
+        if answer.fact is None:
+            raise Lost(answer.failure)
+        return answer.fact
+
+    def leave_out(self, index: int) -> bool:
+        """Have later probes go without a sample; False when they do already."""
+        new = index not in self._avoid
+        self._avoid.add(index)
+        return new
+
+    def close(self) -> None:
+        """End the patient. Idempotent."""
+        patient, self._patient = self._patient, None
+        if patient is not None:
+            patient.close()
+
+    def _admit(self) -> Answer:
+        from stoker._tools.sandbox.client import Patient, refusal
+
+        self.close()
+        self._opened += 1
+        first = f"{PROBES}.target"
+        limit_s = max(LOADING_S, self.left_s)
+        if isinstance(self._target, str):
+            parts(self._target)
+            self._patient = Patient(None, memory_limit_bytes=self._limit_bytes)
+            answer = self._patient.load(
+                self._target, first=first, limit_s=limit_s, batch_size=self._batch_size, num_workers=None
+            )
+        else:
+            self._patient = Patient(self._made_subject(), memory_limit_bytes=self._limit_bytes)
+            answer = self._patient.probe(first, limit_s=limit_s, in_fork=False)
+        if answer.fact is None:
+            name = self._target if isinstance(self._target, str) else type(self._target).__name__
+            raise refusal(name, answer, self._patient.output)
+        return answer
+
+    def _made_subject(self) -> Any:
+        from stoker._tools.sandbox.target import subject_of
+
+        if self._subject is None:
+            self._subject = subject_of(
+                self._target, name=type(self._target).__name__, batch_size=self._batch_size
+            )
+        kept = {} if self._step is None else {"step": self._step}
+        return replace(self._subject, kept=kept)
+
+
+class Asked(Protocol):
+    """Whom a probe can be asked of."""
+
+    def ask(
+        self,
+        probe: str,
+        *,
+        limit_s: float,
+        within_s: float | None = None,
+        trial: Mapping[str, Any] | None = None,
+    ) -> Any: ...
+
+
+def find_step(visit: Asked, step: str) -> None:
+    """Raises TargetError for a step function that is not there: a typing error is told before time is spent on it."""
+    from stoker.errors import TargetError
+
+    try:
+        visit.ask("demand", limit_s=LOADING_S, within_s=LOADING_S, trial={"step": step, "look": True})
+    except Lost as error:
+        raise TargetError(str(error)) from error
+
+
+def _summary(mishap: Any) -> str:
+    where = "" if mishap.index is None else f" at sample {mishap.index}"
+    said = {"hung": "it hung", "died": "it crashed", "ate memory": "it took too much memory"}[mishap.what]
+    return f"{said}{where}: {mishap.text}"

@@ -1,0 +1,96 @@
+"""``stoker.tune``: probes a target, races settings, and says which one to take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from stoker._runtime.simulation.work import Demand
+from stoker._tools.tune import demand as demands
+from stoker._tools.tune.answer import Answers
+from stoker._tools.tune.result import Tuning
+from stoker._tools.tune.save_profile import kept
+from stoker._tools.tune.search import Search
+from stoker._tools.tune.session import Visit
+
+Progress = Callable[[str, float, "Tuning | None"], None]
+"""Called with what is done now, the share of the budget that is spent, and the best so far."""
+
+
+def tune(
+    target: object,
+    *,
+    batch_size: int | None = None,
+    step: str | Callable[[Any], Any] | None = None,
+    step_s: float | None = None,
+    record: str | None = None,
+    accumulate: int = 1,
+    ranks: int | None = None,
+    budget_s: float = 45.0,
+    save: bool = True,
+    progress: Progress | None = None,
+) -> Tuning:
+    """The setting to take for a loader or a dataset, with the reason and the expected gain.
+
+    The demand is what a training step takes on data that is there: ``step_s``, ``step`` or ``record``, one of them; without any
+    the fastest setting wins. Ctrl-C ends it with the best so far. A target whose samples cannot be made gives an answer with
+    ``failure``.
+
+    Args:
+        target: The loader or dataset, or where it is, as for ``stoker.doctor``.
+        batch_size: In place of the loader's own. A dataset has none: 32 unless this is given.
+        step: The training step, a function of a batch, or where it is: it is measured.
+        step_s: What a training step takes, in seconds.
+        record: The record of a run, which knows what a step takes.
+        accumulate: How many batches a step pulls back to back.
+        ranks: How many training processes share the machine. Default: as the environment says.
+        budget_s: Seconds for all of it.
+        save: Leave a profile for ``num_workers="auto"``.
+        progress: Called with what is done now, the share of the budget that is spent, and the best so far.
+
+    Raises:
+        TargetError: The target cannot be loaded.
+        ValueError: Arguments that contradict each other.
+    """
+    demands.check(
+        step=step,
+        step_s=step_s,
+        record=record,
+        accumulate=accumulate,
+        ranks=ranks,
+        budget_s=budget_s,
+        batch_size=batch_size,
+    )
+    if callable(step) and isinstance(target, str):
+        step = demands.named(step)
+    demand = Demand(0, burst=accumulate)
+    if step_s is not None:
+        demand = Demand(int(step_s * 1e9), 0, "step-ms", accumulate)
+    elif record is not None:
+        demand = demands.recorded(record, accumulate=accumulate)
+    live = step if callable(step) else None
+    visit = Visit(target, batch_size=batch_size, budget_s=budget_s, step=live)
+
+    def told(what: str) -> None:
+        if progress is not None:
+            progress(what, visit.share, answers.now(whole=False) if search.race is not None else None)
+
+    search = Search(
+        visit,
+        demand,
+        step=step if isinstance(step, str) else None,
+        has_step=live is not None,
+        ranks=ranks,
+        told=told,
+    )
+    answers = Answers(search, target if isinstance(target, str) else type(target).__name__)
+    try:
+        search.run()
+    except KeyboardInterrupt:
+        search.stopped = "interrupted"
+    finally:
+        with suppress(KeyboardInterrupt):
+            visit.close()
+    found = answers.now()
+    return kept(found, search.target) if save and search.target is not None else found

@@ -1,0 +1,92 @@
+"""How commands that run a user's code end: asked to, refused, or with an answer in a file."""
+
+from __future__ import annotations
+
+import errno
+import math
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from stoker.errors import TargetError
+
+MISUSED, INTERRUPTED = 2, 130
+"""Exit codes."""
+
+
+def unwritten(error: OSError) -> NoReturn:
+    """An answer that does not fit on a disk is told in a line, with code 2; other errors are raised again."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        raise error
+    sys.stdout = None  # what is left in it cannot be written at the end either
+    click.echo(f"stoker: cannot write the answer: {error.strerror}", err=True)
+    sys.exit(MISUSED)
+
+
+@contextmanager
+def tidy_ends() -> Iterator[None]:
+    """Who asks a command to end (a scheduler, a terminal that is closed) gets that, after its patients have been ended.
+
+    An answer that does not fit on a disk is told in a line, with code 2.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    numbers = [
+        each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL
+    ]  # nohup has one ignored
+    mine = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, end) for number in numbers if mine}
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        unwritten(error)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def require(wrong: bool, message: str) -> None:
+    """A usage error when something is wrong."""
+    if wrong:
+        raise click.UsageError(message)
+
+
+def seconds(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """A number to count down from: nan and inf are none, though a range takes them."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no time", ctx, param)
+    return value
+
+
+def refuse(command: str, error: TargetError) -> NoReturn:
+    """Say why a target cannot be loaded, with what its own code said, and end."""
+    click.echo(f"stoker {command}: {error}", err=True)
+    for more in (error.stack, error.output.strip()):
+        if more:
+            click.echo("\n".join(f"  {line}" for line in more.splitlines()[-20:]), err=True)
+    sys.exit(MISUSED)
+
+
+def deliver(command: str, text: str, output: Path | None) -> None:
+    """To a file, or to standard output in what its encoding has. Ends with code 2 when the file cannot be written."""
+    if output is None:
+        from stoker._tools.render.terminal import encodable
+
+        click.echo(encodable(text, sys.stdout))
+        return
+    try:
+        output.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        click.echo(f"stoker {command}: cannot write {output}: {error.strerror or error}", err=True)
+        sys.exit(MISUSED)
