@@ -33,7 +33,7 @@ from stoker._tools.doctor.facts.stream import Reading, Stream
 from stoker._tools.doctor.instruments import trial
 from stoker._tools.doctor.instruments.fork_workers import Enough, Lost, answers, become_worker, soft_limit
 from stoker._tools.doctor.probes import pinning, randomness, sampler, stream
-from stoker._tools.probes.sample_digest import digest
+from stoker._tools.probes.digest import digest
 from stoker._tools.sandbox.subject import Subject
 from tests.unit.doctor.test_checks_order import LOADER, TARGET
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from stoker._record.machine import Counters
 from stoker._runtime.simulation.work import Demand
-from stoker._tools.probes.batch_digest import NotComparable, digest
+from stoker._tools.probes.digest import NotComparable, digest
 from stoker._tools.sandbox.outcome import NotTold
 from stoker._tools.sandbox.refusal import Refused, failure_of
 from stoker._tools.sandbox.subject import Subject
@@ -259,12 +259,12 @@ def test_equal_batches_have_equal_digests():
         "y": [np.ones(2), "text", None, 1.5],
         "z": torch.tensor(True),
     }
-    assert digest(batch) == digest(again)
+    assert digest(batch, strict=True) == digest(again, strict=True)
     for other in ({**batch, "z": torch.tensor(False)}, {**batch, "y": 3}, list(batch.values())):
-        assert digest(other) != digest(batch)
+        assert digest(other, strict=True) != digest(batch, strict=True)
     assert digest(torch.zeros(2, dtype=torch.bfloat16)) != digest(torch.zeros(2, dtype=torch.float16))
     with pytest.raises(NotComparable, match="function"):
-        digest([lambda: 0])
+        digest([lambda: 0], strict=True)
 
 
 def test_a_limit_looks_first_and_then_raises_and_puts_back_what_was_there(monkeypatch):

@@ -15,7 +15,7 @@ import torch
 from stoker._pickling.attributes import follow, spell_path
 from stoker._runtime.worker.rng import dataset_generators, generators
 from stoker._tools.doctor.facts.randomness import Source
-from stoker._tools.probes.sample_digest import digest
+from stoker._tools.probes.digest import digest
 
 _MOST = 200
 """So many generators are watched, those on the dataset first."""

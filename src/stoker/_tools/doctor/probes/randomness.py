@@ -22,7 +22,7 @@ from stoker._tools.doctor.facts import Missing
 from stoker._tools.doctor.facts.randomness import Randomness, Source
 from stoker._tools.doctor.instruments.fork_workers import Lost, answers, become_worker
 from stoker._tools.doctor.instruments.generators import Watch
-from stoker._tools.probes.sample_digest import digest
+from stoker._tools.probes.digest import digest
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.target import text_of
 

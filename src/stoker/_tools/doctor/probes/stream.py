@@ -19,7 +19,7 @@ from stoker._tools.doctor.facts import Missing
 from stoker._tools.doctor.facts.stream import Broken, Reading, Stream
 from stoker._tools.doctor.instruments import ranks
 from stoker._tools.doctor.instruments.fork_workers import Enough, Lost, answers, become_worker, soft_limit
-from stoker._tools.probes.sample_digest import digest
+from stoker._tools.probes.digest import digest
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.target import text_of
 

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from stoker._runtime.simulation.setting import Setting
-from stoker._tools.probes.batch_digest import NotComparable, digest
+from stoker._tools.probes.digest import NotComparable, digest
 from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import Late, limit
@@ -53,16 +53,16 @@ def probe(subject: Subject) -> Likeness:
 
 def _taken(
     subject: Subject, setting: Setting, order: Iterable[Any] | None, count: int, seed: int
-) -> list[str]:
+) -> list[int]:
     import torch
 
     torch.manual_seed(seed)
     rig = Rig(subject, setting, order=order)
-    found: list[str] = []
+    found: list[int] = []
     try:
         rig.open()
         while len(found) < count:
-            found.append(digest(rig.take()))
+            found.append(digest(rig.take(), strict=True))
     except NoBatch:  # a short one
         if not found:
             raise
