@@ -156,7 +156,7 @@ def test_the_end_of_a_stream_after_close_delivers_nothing() -> None:
 
 
 def test_when_workers_die_out_the_dead_ones_owe_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker._runtime.scheduler.recovery.DEATHS_LIMIT", 1)
+    monkeypatch.setattr("stoker._runtime.scheduler.deaths.DEATHS_LIMIT", 1)
     bench = Bench(Policy(window=2, max_window=2))
     (first,), (second,) = bench.plan(0), bench.plan(1)
     commands = bench.lost(0, claimed=first, queued=(second,))

@@ -90,7 +90,7 @@ def test_every_interleaving_ends_well(config: Config) -> None:
 
 @pytest.mark.parametrize("config", DYING_OUT.values(), ids=DYING_OUT.keys())
 def test_when_workers_die_out_the_run_ends_and_everything_comes_back(config: Config, monkeypatch) -> None:
-    monkeypatch.setattr("stoker._runtime.scheduler.recovery.DEATHS_LIMIT", 1)
+    monkeypatch.setattr("stoker._runtime.scheduler.deaths.DEATHS_LIMIT", 1)
     found = explore(config)
     assert isinstance(found, Exploration), found
     assert found.ends > 0

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.deaths import DeathCounts
 from stoker._runtime.scheduler.policy import Policy
 from stoker._runtime.scheduler.reorder import Reorder
 from stoker._runtime.scheduler.scheduler import Scheduler
@@ -122,11 +123,17 @@ class DeliversAfterClose(Scheduler):
         return [*commands, *self._reorder.put(event.seq, None)] if self.closed else commands
 
 
+class _NeverTooMany(DeathCounts):
+    def blame(self, story, task, row):
+        return False
+
+
 class NeverGivesUp(Scheduler):
     """Hands a deadly ticket to one worker after the other."""
 
-    def _blame(self, story, task, row):
-        return False
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._deaths = _NeverTooMany(self.policy)
 
 
 class ForgetsTheRow(Scheduler):
@@ -140,15 +147,21 @@ class ForgetsTheRow(Scheduler):
             story.ticket = known
 
 
+class _TheLastRow(DeathCounts):
+    def blame(self, story, task, row):
+        story.blamed += 1
+        if story.blamed > self._policy.restarts:
+            self.by_row[story.ticket.seq] = {row: self._policy.restarts}
+            story.blamed = 0
+        return super().blame(story, task, row)
+
+
 class BlamesTheLast(Scheduler):
     """Counts the deaths of a whole ticket and blames them on the row of the last."""
 
-    def _blame(self, story, task, row):
-        story.blamed += 1
-        if story.blamed > self.policy.restarts:
-            self._killed[story.ticket.seq] = {row: self.policy.restarts}
-            story.blamed = 0
-        return super()._blame(story, task, row)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._deaths = _TheLastRow(self.policy)
 
 
 SMALL: dict[type[Scheduler], Config] = {

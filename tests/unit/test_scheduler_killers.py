@@ -34,7 +34,7 @@ def test_a_row_that_kills_too_often_is_excluded() -> None:
     assert isinstance(deliver, m.Deliver)
     assert deliver.ticket.excluded == (2, 3)
     scheduler.handle(m.Taken(0))
-    assert scheduler._killed == {}
+    assert scheduler._deaths.by_row == {}
 
 
 def test_without_sifting_no_row_is_excluded() -> None:
@@ -136,4 +136,4 @@ def test_a_ticket_that_is_dropped_leaves_no_counts() -> None:
     scheduler.handle(m.CloseAsked())
     scheduler.handle(ready(task))
     assert scheduler.drained
-    assert scheduler._killed == {}
+    assert scheduler._deaths.by_row == {}

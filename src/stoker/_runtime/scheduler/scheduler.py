@@ -25,19 +25,20 @@ from statistics import median
 from typing import Any
 
 from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.deaths import DeathCounts
 from stoker._runtime.scheduler.policy import RECENT_BATCHES, SIZE_MEMORY, Policy, parts_for
-from stoker._runtime.scheduler.recovery import Recovery
 from stoker._runtime.scheduler.reorder import Reorder
 from stoker._runtime.scheduler.row_ranges import share_ranges
 from stoker._runtime.scheduler.slots import SlotTable
 from stoker._runtime.scheduler.story import Story, TicketState
-from stoker._runtime.scheduler.types import Part, StreamStart, Task, Ticket
+from stoker._runtime.scheduler.stream_turns import StreamTurns
+from stoker._runtime.scheduler.types import Part, SlotRef, StreamStart, Task, Ticket
 from stoker.errors import IllegalMove
 
 _D, _R, _V, _T = TicketState.DISPATCHED, TicketState.READY, TicketState.VOID, TicketState.TAKEN
 
 
-class Scheduler(Recovery):
+class Scheduler:
     """Decides who makes what, when, and what is handed over next.
 
     Called by the engine only, on the thread that iterates. ``slots`` is shared by all iterations of a pool, because
@@ -63,22 +64,17 @@ class Scheduler(Recovery):
         self.max_window = policy.max_window
         self.splitting = policy.split
         self.closed = False
-        self.deaths = 0
         self.reissued = 0
         self._slots = slots
         self._target = workers
         self._deepest = policy.max_window // max(1, workers)
         self._workers: dict[int, bool] = dict.fromkeys(range(workers) if crew is None else crew, True)
-        self._streams = list(range(workers)) if streams is None else list(streams.live)
-        self._turn = 0 if streams is None else streams.turn
-        self._pulls: dict[int, int] = {} if streams is None else dict(streams.pulls)
-        self.ends: dict[int, tuple[int, object]] = {}
-        """By worker: how many batches its stream had, once that is known, and what its dataset said then."""
+        self._streams = StreamTurns(workers, streams, in_order=policy.in_order)
+        self._deaths = DeathCounts(policy)
         self._stories: dict[int, Story] = {}
         self._reorder: Reorder[m.Deliver] = Reorder(in_order=policy.in_order)
         self._open = 0
         self._tasks_out = 0
-        self._load: dict[int, int] = dict.fromkeys(range(workers), 0)
         self.ready_bytes = 0
         self.ready = 0
         """Batches that are made and not taken, and their bytes."""
@@ -89,10 +85,6 @@ class Scheduler(Recovery):
         self._recent_ns: list[int] = []
         self._plan_ended = self.finished = streams is not None and not streams.live
         self._starving = False
-        self._deaths_in_a_row = 0
-        self._stillborn = 0
-        self._stopped: set[int] = set()
-        self._killed: dict[int, dict[int, int]] = {}
         self._handlers: dict[type, Callable[[Any], list[m.Command]]] = {
             m.Planned: self._planned,
             m.BatchReady: self._batch_ready,
@@ -163,6 +155,16 @@ class Scheduler(Recovery):
         """The number of the ticket that is delivered next, in order."""
         return self._reorder.head
 
+    @property
+    def deaths(self) -> int:
+        """Workers that were lost unexpectedly."""
+        return self._deaths.total
+
+    @property
+    def ends(self) -> dict[int, tuple[int, object]]:
+        """By worker: how many batches its stream had, once that is known, and what its dataset said then."""
+        return self._streams.ends
+
     def median_ns(self) -> float:
         """How long recent batches, or parts of them, took to make; 0 before the first."""
         return median(self._recent_ns) if self._recent_ns else 0.0
@@ -185,9 +187,7 @@ class Scheduler(Recovery):
         parts = 1
         pull = 0
         if self.policy.bound:
-            worker = self._bind()
-            pull = self._pulls.get(worker, 0)
-            self._pulls[worker] = pull + 1
+            worker, pull = self._streams.bind()
         elif self.splitting and event.ranges:
             parts = parts_for(
                 idle=self.idle,
@@ -212,33 +212,7 @@ class Scheduler(Recovery):
         story.open_parts = count
         story.move(_D, "dispatched")
         self._tasks_out += count
-        if worker is not None:
-            self._load[worker] = self._load.get(worker, 0) + 1
         return commands
-
-    def _bind(self) -> int:
-        """The worker whose turn it is: round-robin among those whose stream goes on, or the least loaded of them."""
-        streams = self._streams
-        if not streams:
-            raise IllegalMove("planned a ticket although every worker's stream has ended")
-        turn = self._turn % len(streams)
-        if not self.policy.in_order:
-            load = self._load
-            turn = min(
-                range(len(streams)),
-                key=lambda place: (load.get(streams[place], 0), (place - turn) % len(streams)),
-            )
-        self._turn = turn + 1
-        return streams[turn]
-
-    def _end_stream(self, worker: int) -> None:
-        if worker in self._streams:
-            place = self._streams.index(worker)
-            del self._streams[place]
-            if place < self._turn:
-                self._turn -= 1
-            if not self._streams:
-                self._plan_ended = True
 
     def _plan_over(self, event: m.PlanEnded) -> list[m.Command]:
         self._plan_ended = True
@@ -307,8 +281,9 @@ class Scheduler(Recovery):
         story = self._accept(event)
         if story is None:
             return []
-        self._end_stream(event.worker)
-        self.ends.setdefault(event.worker, (story.tasks[event.part].pull, event.last_words))
+        if self._streams.end(event.worker):
+            self._plan_ended = True
+        self._streams.ends.setdefault(event.worker, (story.tasks[event.part].pull, event.last_words))
         story.move(_V, "source ended")
         self._drop(story)
         if self.finished:
@@ -342,7 +317,7 @@ class Scheduler(Recovery):
         self._tasks_out -= 1
         worker = story.tasks[event.part].worker
         if worker is not None:
-            self._load[worker] -= 1
+            self._streams.load[worker] -= 1
         return story
 
     def _drop(self, story: Story) -> list[m.Command]:
@@ -352,7 +327,7 @@ class Scheduler(Recovery):
                 if ref is not None:
                     self._slots.release(ref)
         del self._stories[story.ticket.seq]
-        self._killed.pop(story.ticket.seq, None)
+        self._deaths.forget(story.ticket.seq)
         self._open -= 1
         self._strays -= story.strays
         return []
@@ -367,13 +342,9 @@ class Scheduler(Recovery):
         story = self._stories.pop(event.seq, None)
         if story is None:
             raise IllegalMove(f"ticket {event.seq} was taken but is not open")
-        if self._killed:
-            self._killed.pop(event.seq, None)
         story.move(_T, "taken")
         self._starving = False
-        if not story.ticket.excluded or not _nothing_left(story.ticket):
-            self._deaths_in_a_row = 0
-        self._stillborn = 0
+        self._deaths.taken(story.ticket)
         self._open -= 1
         self.ready -= 1
         self.ready_bytes -= story.nbytes
@@ -428,6 +399,162 @@ class Scheduler(Recovery):
             self.window = window
         self.max_window = max(self.max_window, self.window)
 
+    # Lost workers: tickets are issued again, made without the row that kills, or given up
+
+    def _worker_lost(self, event: m.WorkerLost) -> list[m.Command]:
+        self._workers.pop(event.worker, None)
+        commands: list[m.Command] = []
+        replacement: list[m.Command] = []
+        if event.refused and self._workers and not self.policy.bound:
+            self._target = min(self._target, len(self._workers))  # the others go on without it
+            self._deaths.refused()
+        elif not event.expected and not self.closed:
+            self._deaths.count(event)
+        hopeless = self._deaths.hopeless(event, owes=self._owes(event.claimed))
+        if hopeless:
+            if not self.finished:
+                self.finished = True
+                commands.append(m.Finish(hopeless, event.details))
+        elif len(self._workers) < self._target and not self.closed:
+            # The replacement keeps the id: bound tasks, worker info and the status page all speak of it.
+            self._workers[event.worker] = True
+            replacement.append(m.Spawn(event.worker))
+        if event.left:
+            return commands + replacement
+        for story in list(self._stories.values()):
+            if story.state is _D:
+                commands += self._recover(story, event)
+        return commands + replacement  # it comes last: what it should take first is in line by then
+
+    def _owes(self, claimed: tuple[int, int, int] | None) -> bool:
+        """Whether what a lost worker was on is still to be done: it may have died just after its result."""
+        if claimed is None:
+            return False
+        seq, attempt, part = claimed
+        story = self._stories.get(seq)
+        return (
+            story is not None
+            and story.state is _D
+            and story.results[part] is None
+            and story.tasks[part].attempt == attempt
+        )
+
+    def _recover(self, story: Story, event: m.WorkerLost) -> list[m.Command]:
+        commands: list[m.Command] = []
+        again: list[int] = []
+        anew = False
+        for number, task in enumerate(story.tasks):
+            if story.results[number] is not None:
+                continue
+            key = (story.ticket.seq, task.attempt, number)
+            claimant = story.claims.get(number)
+            if key in event.queued or (
+                claimant is not None and claimant != event.worker and claimant in self._workers
+            ):
+                continue
+            if task.worker is not None and task.worker != event.worker:
+                continue
+            if event.worker in self._streams.given_up:
+                return commands + self._void(story)
+            writer_dead = key == event.claimed
+            worn_out = writer_dead and self._deaths.blame(story, task, event.row)
+            if self.finished or worn_out:
+                commands += self._give_up(story, number, event)
+            else:
+                again.append(number)
+                anew |= task.scratch is not None and not writer_dead
+        if anew:
+            return commands + self._make_anew(story, story.tasks[again[0]].slot)
+        for number in again:
+            task = story.tasks[number]
+            alone = (story.ticket.seq, task.attempt, number) == event.claimed or task.worker is not None
+            commands += self._issue_again(story, number, writer_dead=alone)
+        return commands
+
+    def _issue_again(
+        self, story: Story, number: int, slot: SlotRef | None = None, *, writer_dead: bool = False
+    ) -> list[m.Command]:
+        """One task once more; ``slot`` is where a split ticket's rows go from now on, when that has changed.
+
+        What it was written to is free again if its only writer is dead; otherwise nobody uses it any more.
+        """
+        give_back = self._slots.release if writer_dead else self._slots.retire
+        old = story.tasks[number]
+        story.claims.pop(number, None)
+        story.attempts += 1
+        self.reissued += 1
+        story.move(_D, f"part {number} issued again")
+        slot, scratch = slot or old.slot, old.scratch
+        if scratch is not None:
+            give_back(scratch)
+            scratch = self._slots.acquire()
+        elif slot is not None:
+            give_back(slot)
+            slot = self._slots.acquire()
+            if not writer_dead:
+                self._stray(story)
+        task = Task(story.ticket, old.part, old.attempt + 1, slot, scratch, old.worker, old.pull)
+        story.tasks[number] = task
+        return [m.Dispatch(task)]
+
+    def _stray(self, story: Story) -> None:
+        """Somebody unknown may be filling a slot that nobody will read: it takes memory all the same."""
+        story.strays += 1
+        self._strays += 1
+
+    def _make_anew(self, story: Story, shared: SlotRef | None) -> list[m.Command]:
+        """All parts of a split ticket that are not given up once more, finished ones too, into another slot.
+
+        A living worker may hold one of its tasks without having claimed it yet. It would write its rows into the batch
+        at any later time, when the user already changes it in place or the slot serves another ticket.
+        """
+        if shared is not None:
+            self._slots.retire(shared)
+            self._stray(story)
+        story.nbytes = story.shared_bytes = 0
+        slot = self._slots.acquire()
+        commands: list[m.Command] = []
+        for number, result in enumerate(story.results):
+            if type(result) is m.Lost:
+                continue
+            if result is not None:
+                story.results[number] = None
+                story.open_parts += 1
+                self._tasks_out += 1
+            commands += self._issue_again(story, number, slot)
+        return commands
+
+    def _give_up(self, story: Story, number: int, event: m.WorkerLost) -> list[m.Command]:
+        story.results[number] = m.Lost(story.ticket.seq, number, event.worker, event.reason, event.details)
+        story.open_parts -= 1
+        self._tasks_out -= 1
+        task = story.tasks[number]
+        if task.worker is not None:
+            self._streams.load[task.worker] -= 1
+            if self.policy.streams:  # the same sample would kill whoever goes on from here
+                if self._streams.end(task.worker):
+                    self._plan_ended = True
+                self._streams.given_up.add(task.worker)
+        if task.scratch is not None:
+            self._slots.retire(task.scratch)
+        # The rows' slot of a split ticket goes with the other parts' results, if there are any and no unknown writer.
+        writer_dead = (story.ticket.seq, task.attempt, number) == event.claimed
+        if task.slot is not None and (not writer_dead or all(type(r) is m.Lost for r in story.results)):
+            self._slots.retire(task.slot)
+        return [] if story.open_parts else self._make_ready(story)
+
+    def _void(self, story: Story) -> list[m.Command]:
+        """A ticket of a stream that has ended with its worker: nothing comes of it."""
+        task = story.tasks[0]
+        self._tasks_out -= 1
+        if task.worker is not None:
+            self._streams.load[task.worker] -= 1
+        story.move(_V, "its stream was given up")
+        self._drop(story)  # its slots are free: a bound task is known to the dead worker only
+        if self.finished:
+            return []
+        return [*self._reorder.put(story.ticket.seq, None), *self._finish_if_done()]
+
     # The end
 
     def _close_asked(self, event: m.CloseAsked) -> list[m.Command]:
@@ -451,8 +578,3 @@ class Scheduler(Recovery):
             self.finished = True
             return [m.Finish()]
         return []
-
-
-def _nothing_left(ticket: Ticket) -> bool:
-    """Whether every row killed its workers: what is delivered then is no batch."""
-    return sum(row >= 0 for row in ticket.excluded) >= max(ticket.rows, 1)

@@ -1,0 +1,79 @@
+"""Counts worker deaths: by loader, by ticket and by row. Says when to stop restarting, and which row to leave out.
+
+Pure. Its owner is the scheduler, which acts on the answers.
+"""
+
+from __future__ import annotations
+
+from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.policy import DEATHS_LIMIT, Policy
+from stoker._runtime.scheduler.story import Story
+from stoker._runtime.scheduler.types import Task, Ticket
+
+
+class DeathCounts:
+    """One per scheduler. Called on the thread that iterates."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.total = 0
+        """Unexpected deaths so far."""
+        self.by_row: dict[int, dict[int, int]] = {}
+        """Deaths by row, for each open ticket that killed a worker (``policy.sift``)."""
+        self._in_a_row = 0
+        self._before_start = 0
+
+    def count(self, event: m.WorkerLost) -> None:
+        """Count an unexpected loss."""
+        self.total += 1
+        self._in_a_row += 1
+        self._before_start = 0 if event.started else self._before_start + 1
+
+    def refused(self) -> None:
+        """The system refused to start a worker, and the others go on without it."""
+        self._before_start = 0
+
+    def taken(self, ticket: Ticket) -> None:
+        """The consumer took this ticket. A batch without a single row does not prove that workers survive."""
+        if self.by_row:
+            self.by_row.pop(ticket.seq, None)
+        if not ticket.excluded or not _nothing_left(ticket):
+            self._in_a_row = 0
+        self._before_start = 0
+
+    def forget(self, seq: int) -> None:
+        """This ticket will not be delivered."""
+        self.by_row.pop(seq, None)
+
+    def hopeless(self, event: m.WorkerLost, *, owes: bool) -> str:
+        """Why no further worker is started, or "" when one is. ``owes``: the lost worker's task is still to be done."""
+        reason = event.reason.rstrip(".")
+        if self._before_start > self._policy.restarts:
+            return f"{reason}: before it could take any work"
+        if self._in_a_row >= DEATHS_LIMIT:
+            return f"{reason}: {self._in_a_row} workers died without one batch delivered between them"
+        if self._in_a_row and not self._policy.heal and not owes:
+            return event.reason
+        return ""
+
+    def blame(self, story: Story, task: Task, row: int) -> bool:
+        """Count a death over a task; whether that was one too many.
+
+        With ``sift`` deaths are counted by row. A row that alone killed ``restarts + 1`` workers is excluded, and the task goes on
+        without it. Numbers below -1 are the worker's own names for places that are no row of the ticket; it gets them back.
+        """
+        ticket, restarts = story.ticket, self._policy.restarts
+        known = row < -1 or task.part.start <= row < max(task.part.stop, 1)
+        if not self._policy.sift or not known or row in ticket.excluded:
+            story.blamed += 1
+            return story.blamed > restarts
+        killed = self.by_row.setdefault(ticket.seq, {})
+        killed[row] = killed.get(row, 0) + 1
+        if killed[row] > restarts:
+            story.ticket = ticket._replace(excluded=(*ticket.excluded, row))
+        return False
+
+
+def _nothing_left(ticket: Ticket) -> bool:
+    """Whether every row killed its workers: what is delivered then is no batch."""
+    return sum(row >= 0 for row in ticket.excluded) >= max(ticket.rows, 1)
