@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, Sampler
 from stoker import options as opts
 from stoker._host.cpus import cpus
 from stoker._record.call_site import site
-from stoker._record.live_objects import Roster
+from stoker._record.live_objects import LiveObjects
 from stoker._record.recorder import Recorder
 from stoker._runtime.autoscale.controller import Autopilot, begun
 from stoker._runtime.autoscale.initial_workers import Outset, outset
@@ -95,7 +95,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             environment's STOKER_RECORD says whether, and to which folder.
     """
 
-    _live: Roster[StokerIter] | None = None
+    _live: LiveObjects[StokerIter] | None = None
     _ledger: Ledger | None = None
     _bookmark: Bookmark | None = None
     _ahead: Ahead | None = None
@@ -205,7 +205,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _get_iterator(self) -> Any:
         """A new iterator, independent of all others. Subclasses of torch's loader override this, and may override it here."""
         if self._live is None:
-            self._live = Roster()
+            self._live = LiveObjects()
         began_ns = time.monotonic_ns()
         recorder = self._observer()
         iterator = self._new_iterator()

@@ -18,7 +18,7 @@ from torch.utils.data._utils import worker as torch_worker
 
 from stoker._record import journal, recorder
 from stoker._record.schema import STEP_COLUMNS, LoaderRecord
-from stoker._record.step_buffer import Tape
+from stoker._record.step_buffer import StepBuffer
 from stoker._tools.profile.torch_loader import install
 from tests.compat.samples import Squares
 
@@ -365,7 +365,7 @@ def test_an_instrument_that_fails_is_unplugged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     install.install()
-    monkeypatch.setattr(Tape, "write", {}.__getitem__)
+    monkeypatch.setattr(StepBuffer, "write", {}.__getitem__)
     for workers in (0, 1):
         caplog.clear()
         assert len(list(DataLoader(Numbers(8), batch_size=2, num_workers=workers))) == 4
@@ -381,7 +381,7 @@ def test_what_a_signal_handler_raises_in_our_midst_is_the_scripts(monkeypatch: p
 
     install.install()
     iterator = iter(DataLoader(Numbers(8), batch_size=2))
-    monkeypatch.setattr(Tape, "write", handler)
+    monkeypatch.setattr(StepBuffer, "write", handler)
     with pytest.raises(TimeoutError):
         next(iterator)
     monkeypatch.undo()

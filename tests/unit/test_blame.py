@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker._record.attribution import FIRST_TIMES, QUICK_WAKE_NS, Folder
+from stoker._record.attribution import FIRST_TIMES, QUICK_WAKE_NS, Attribution
 from stoker._record.schema import STEP_COLUMNS
 
 US = 1000
@@ -34,18 +34,18 @@ def made(worker: int, received: int, fetched: int, collated: int, sent: int, **v
 
 
 def fold(*rows: list[int], **folder: Any) -> dict[tuple[str, int, str], float]:
-    sums, _ = Folder(**folder).fold(np.array(rows, np.int64))
+    sums, _ = Attribution(**folder).fold(np.array(rows, np.int64))
     return {key: ns / MS for key, ns in sums.items() if ns}
 
 
-def known(*workers: int) -> Folder:
+def known(*workers: int) -> Attribution:
     """A folder that has met these workers, long ago."""
-    folder = Folder(workers=max(2, len(workers)))
+    folder = Attribution(workers=max(2, len(workers)))
     folder.fold(np.array([row(asked_ns=5 * MS, **made(worker, 1, 2, 3, 4)) for worker in workers], np.int64))
     return folder
 
 
-def seen(folder: Folder, *rows: list[int]) -> dict[tuple[str, int, str], float]:
+def seen(folder: Attribution, *rows: list[int]) -> dict[tuple[str, int, str], float]:
     sums, _ = folder.fold(np.array(rows, np.int64))
     return {key: ns / MS for key, ns in sums.items() if ns}
 
@@ -235,7 +235,7 @@ def test_blame_adds_up_to_the_wait_whatever_the_table_says(
     at = {name: place for place, name in enumerate(STEP_COLUMNS)}
     firsts = table[table[:, at["part"]] == 0]
     whole = int((firsts[:, at["given_ns"]] - firsts[:, at["asked_ns"]]).sum())
-    folder = Folder(workers=workers, inline=inline)
+    folder = Attribution(workers=workers, inline=inline)
     border = firsts[min(cut, len(firsts) - 1), at["seq"]]  # parts of one ticket come together
     found = [
         folder.fold(part)[0]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stoker._record.causes.causes import Causes, settle
-from stoker._record.causes.contention import Evidence, culprit, parent_cpu_ns
+from stoker._record.causes.contention import Measurement, culprit, parent_cpu_ns
 from stoker._record.causes.reclassify import median_us
 from stoker._record.causes.thresholds import BANDWIDTH
 from stoker._record.schema import Concurrency, Slow
@@ -198,7 +198,7 @@ def test_what_threads_use_is_the_training_process_s_time_already():
     crew = [worker(place, busy_s=2.0, cpu=0.25, runq=0.05) for place in range(4)]
     crowd = {"wall_ns": 2 * SECOND, "parent_cpu_ns": 2 * SECOND, "loop_runq_ns": 0}
     threads = loader({}, executor="thread", workers=crew, load=crowd)
-    evidence: list[Evidence] = []
+    evidence: list[Measurement] = []
     culprit(threads, machine(), evidence, [])
     (told,) = [each for each in evidence if each.code == "wanted_cpus"]
     assert told.value == pytest.approx(4 * 0.3)

@@ -12,17 +12,25 @@ from hypothesis import strategies as st
 
 from stoker._host.process_memory import Footprint
 from stoker._record import worker_usage
-from stoker._record.memory_curve import MOST, MOST_EACH, Growth, Reading, as_columns, readings, thinned
+from stoker._record.memory_curve import (
+    MOST,
+    MOST_EACH,
+    MemoryCurve,
+    MemoryReading,
+    as_columns,
+    readings,
+    thinned,
+)
 from stoker._record.schema import MEMORY_COLUMNS, RunRecord
-from stoker._record.totals import Accounts
-from stoker._record.worker_usage import PARENT, Crew, Size
+from stoker._record.totals import RunningTotals
+from stoker._record.worker_usage import PARENT, Size, WorkerUsage
 from stoker.errors import RecordError
 from tests.unit.records import MS, SECOND, loader, run
 
 
-def series(workers: int, looks: int) -> list[Reading]:
+def series(workers: int, looks: int) -> list[MemoryReading]:
     return [
-        Reading(at * SECOND, worker, 100 + worker, 9 * at, 5 * at)
+        MemoryReading(at * SECOND, worker, 100 + worker, 9 * at, 5 * at)
         for at in range(looks)
         for worker in range(workers)
     ]
@@ -40,9 +48,9 @@ def test_each_keeps_its_first_and_its_last(workers: int, looks: int) -> None:
 
 
 def test_a_long_run_is_kept_evenly() -> None:
-    growth = Growth()
+    growth = MemoryCurve()
     for at in range(5000):
-        growth.add([Reading(at * SECOND, 0, 7, at, at)])
+        growth.add([MemoryReading(at * SECOND, 0, 7, at, at)])
     kept = growth.columns(0)["at_ns"]
     gaps = [later - earlier for earlier, later in itertools.pairwise(kept)]
     assert len(kept) <= MOST_EACH
@@ -94,13 +102,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
-def weighed(of: Crew) -> list[int]:
+def weighed(of: WorkerUsage) -> list[int]:
     return of.memory.columns(0).get("worker", [])
 
 
 def test_a_look_goes_on_where_the_last_one_stopped(clock: list[int]) -> None:
     """With hundreds of workers each has its turn, and the loop never waits for all of them."""
-    hands, accounts = Crew(), Accounts(0)
+    hands, accounts = WorkerUsage(), RunningTotals(0)
     hands.pids = {worker: 100 + worker for worker in range(9)}
     assert hands.look(accounts) == 0, "it is too early"
     clock[0] += SECOND
@@ -115,7 +123,7 @@ def test_a_look_goes_on_where_the_last_one_stopped(clock: list[int]) -> None:
 
 
 def test_workers_that_go_are_weighed_sooner(clock: list[int]) -> None:
-    hands, accounts = Crew(), Accounts(0)
+    hands, accounts = WorkerUsage(), RunningTotals(0)
     told: list[Size] = [Size(0, 50, None, None, None, baseline_bytes=20 << 20), Size(1, 13, None, None, None)]
     hands.tally(told, accounts)
     assert hands.look(accounts, last=True) == 90 * MS, "however short the run was"
@@ -131,7 +139,7 @@ def test_workers_that_go_are_weighed_sooner(clock: list[int]) -> None:
 
 def test_a_very_large_training_process_is_left_out(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_usage, "resident_bytes", lambda: 5 << 30)
-    hands = Crew()
+    hands = WorkerUsage()
     hands.pids = {0: 50}
-    hands.look(Accounts(0), last=True)
+    hands.look(RunningTotals(0), last=True)
     assert weighed(hands) == [0]

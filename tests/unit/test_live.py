@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stoker._record.run_page.page import Reading
+from stoker._record.run_page.page import PageReading
 from stoker._record.run_page.summary import Recently, Summary, summary_of
 from stoker._tools.top.lines import board
 from stoker._tools.top.live import LoaderLive, document, live
@@ -31,7 +31,7 @@ def worker(number: int, **changed: Any) -> WorkerSeen:
 
 
 def seen(told: Summary | None, *workers: WorkerSeen, **words: int) -> LoaderSeen:
-    reading = Reading(
+    reading = PageReading(
         owner_pid=40,
         owner_start=1,
         asked_ns=words.get("asked_ns", 0),
@@ -171,7 +171,7 @@ def test_a_summary_that_is_not_one_costs_its_figures_only(part: str, value: Any)
     told = only(
         at(
             AT + SECOND,
-            replace(seen(summary(), worker(0), asked_ns=AT), reading=Reading(40, 1, AT, AT, 7, odd)),
+            replace(seen(summary(), worker(0), asked_ns=AT), reading=PageReading(40, 1, AT, AT, 7, odd)),
         )
     )
     assert (told.steps, len(told.workers)) == (7, 1)

@@ -34,20 +34,20 @@ class Numbers(Dataset[Any]):
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (attribution.Folder, "fold"),
+        (attribution.Attribution, "fold"),
         (page.RunPage, "create"),
         (page.RunPage, "write"),
         (journal.Journal, "__init__"),
         (journal.Journal, "append"),
-        (totals.Accounts, "add"),
-        (totals.Accounts, "copy"),
-        (totals.Accounts, "opened"),
-        (totals.Accounts, "stopped"),
+        (totals.RunningTotals, "add"),
+        (totals.RunningTotals, "copy"),
+        (totals.RunningTotals, "opened"),
+        (totals.RunningTotals, "stopped"),
         (machine.Dials, "read"),
         (recorder.Recorder, "_tally"),
         (recorder.Recorder, "_loader"),
-        (step_buffer.Tape, "take"),
-        (step_buffer.Tape, "pending"),
+        (step_buffer.StepBuffer, "take"),
+        (step_buffer.StepBuffer, "pending"),
     ],
 )
 def test_every_batch_comes_and_the_record_tells(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stoker._record.memory_curve import Reading, as_columns, thinned
+from stoker._record.memory_curve import MemoryReading, as_columns, thinned
 from stoker._record.schema import LoaderRecord
 from stoker._tools.render.section import Beside, Chart, Part, Prose, Remark, Table
 from stoker._tools.report.page.material import Material, Run
@@ -26,7 +26,7 @@ def read(workers: int, looks: int, *, grows: float = 0.0, level: int | None = No
         for worker in (*range(workers), PARENT):
             own = (20 + grows * steps * (1 + worker / 100)) * MIB if worker >= 0 else 900 * MIB
             found.append(
-                Reading((1 + 5 * look) * SECOND, worker, 100 + worker, int(own) + 50 * MIB, int(own))
+                MemoryReading((1 + 5 * look) * SECOND, worker, 100 + worker, int(own) + 50 * MIB, int(own))
             )
     return as_columns(thinned(found))
 
@@ -123,9 +123,10 @@ def test_two_runs_stand_beside_each_other_with_charts_of_their_own() -> None:
 def test_workers_of_every_epoch_are_processes_of_their_own() -> None:
     """Growth is that of one process, and the sum carries on what was read last of each."""
     found = [
-        Reading(at * SECOND, 0, pid, 9 * MIB, own * MIB) for at, pid, own in ((1, 7, 1), (2, 8, 4), (3, 8, 6))
+        MemoryReading(at * SECOND, 0, pid, 9 * MIB, own * MIB)
+        for at, pid, own in ((1, 7, 1), (2, 8, 4), (3, 8, 6))
     ]
-    found.append(Reading(2 * SECOND, 1, 9, 9 * MIB, 5 * MIB))
+    found.append(MemoryReading(2 * SECOND, 1, 9, 9 * MIB, 5 * MIB))
     seen = occupied(loader(memory=as_columns(sorted(found))))
     assert [each.growth_bytes for each in seen.processes] == [2 * MIB, 0]
     assert [len(each.every) for each in seen.processes] == [3, 1]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stoker._record.memory_curve import Reading, as_columns
+from stoker._record.memory_curve import MemoryReading, as_columns
 from stoker._record.schema import Blame, Event, LoaderRecord, Period
 from stoker._tools.render.section import Remark
 from stoker._tools.report.page import build
@@ -115,7 +115,7 @@ def test_the_pace_of_auto_is_that_of_the_workers_there_were_last() -> None:
 
 def test_workers_that_came_later_occupied_nothing_before() -> None:
     found = [
-        Reading(at * SECOND, worker, 100 + worker, 30 * MIB, 20 * MIB)
+        MemoryReading(at * SECOND, worker, 100 + worker, 30 * MIB, 20 * MIB)
         for worker, at in ((0, 1), (0, 9), (1, 8))
     ]
     table = steps(4)
@@ -155,7 +155,7 @@ def _prose(section: Any) -> str:
 
 
 def test_growth_is_told_where_each_worker_was_read_once() -> None:
-    found = [Reading(SECOND, place, 100 + place, 400 * MIB, 350 * MIB) for place in range(2)]
+    found = [MemoryReading(SECOND, place, 100 + place, 400 * MIB, 350 * MIB) for place in range(2)]
     grown = [worker(place, private_bytes=350 * MIB, private_growth_bytes=300 * MIB) for place in range(2)]
     record = run(loader(WAITS_S, memory=as_columns(found), workers=grown))
     section = made("memory", record)

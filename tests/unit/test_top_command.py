@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from stoker._record.run_page.page import Reading
+from stoker._record.run_page.page import PageReading
 from stoker._record.run_page.summary import Recently, summary_of
 from stoker._tools.top.live import live
 from stoker._tools.top.processes import LoaderSeen, PoolSeen, Scan, WorkerSeen
@@ -24,7 +24,7 @@ SECOND = records.SECOND
 def seen(pid: int, workers: int = 2, **words: int) -> LoaderSeen:
     """A loader whose consumer has been waiting for two seconds at second 100, for worker 1."""
     summary = summary_of(records.loader(name=f"of {pid}"), Recently(), workers=2, at_ns=98 * SECOND)
-    reading = Reading(pid, 1, words.get("asked_ns", 98 * SECOND), 97 * SECOND, 100, summary)
+    reading = PageReading(pid, 1, words.get("asked_ns", 98 * SECOND), 97 * SECOND, 100, summary)
     rows = tuple(
         WorkerSeen(
             number, 500 + number, "fetch", 97 * SECOND, 1, workers - number, 0, 0, 40 + number, 0, 0, 1, None

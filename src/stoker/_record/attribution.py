@@ -69,7 +69,7 @@ class Tasks(NamedTuple):
 
 
 @dataclass(slots=True)
-class Folder:
+class Attribution:
     """Folds the rows of one pool. It remembers each worker's last tasks, and so who is new. One thread at a time."""
 
     workers: int = 1
@@ -80,9 +80,9 @@ class Folder:
     """How long a task takes as a rule; 0 before that is known."""
     tail: Tasks | None = None
 
-    def copy(self) -> Folder:
+    def copy(self) -> Attribution:
         """For a look ahead that changes nothing here."""
-        return Folder(self.workers, self.inline, self.usual_ns, self.tail)
+        return Attribution(self.workers, self.inline, self.usual_ns, self.tail)
 
     def knows(self, rows: Array) -> bool:
         """Whether all workers of these rows had tasks before."""
@@ -183,7 +183,7 @@ class _Division:
     sums: Sums
     charged: Array = field(init=False)
 
-    def divide(self, dispatched: Array, folder: Folder) -> None:
+    def divide(self, dispatched: Array, folder: Attribution) -> None:
         asked, got, sums = self.asked, self.got, self.sums
         worker, received, sent = self.tasks.worker[self.at], *self.tasks.moments[[0, 3]][:, self.at]
         known = received > 0
@@ -205,7 +205,7 @@ class _Division:
             self._queued(low[queued], high[queued], queued, worker[queued], first[queued], folder)
 
     def _queued(
-        self, low: Array, high: Array, which: Array, worker: Array, first: Array, folder: Folder
+        self, low: Array, high: Array, which: Array, worker: Array, first: Array, folder: Attribution
     ) -> None:
         """Before a worker took it: what it was doing then, task by task backwards."""
         left = high - low

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Roster(Generic[T]):
+class LiveObjects(Generic[T]):
     """Any thread, in finalizers and around forks too."""
 
     def __init__(self) -> None:

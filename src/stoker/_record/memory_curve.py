@@ -19,7 +19,7 @@ MOST = 4096
 """Readings in all: with hundreds of workers each has fewer."""
 
 
-class Reading(NamedTuple):
+class MemoryReading(NamedTuple):
     """One process at one moment: MEMORY_COLUMNS."""
 
     at_ns: int
@@ -29,13 +29,13 @@ class Reading(NamedTuple):
     private_bytes: int
 
 
-class Growth:
+class MemoryCurve:
     """The readings of one loader. Used under its recorder's lock."""
 
     def __init__(self) -> None:
-        self._readings: list[Reading] = []
+        self._readings: list[MemoryReading] = []
 
-    def add(self, readings: Iterable[Reading]) -> None:
+    def add(self, readings: Iterable[MemoryReading]) -> None:
         """What was read just now; moments as they are on the clock."""
         self._readings = thinned([*self._readings, *readings])
 
@@ -44,20 +44,20 @@ class Growth:
         return as_columns(each._replace(at_ns=max(0, each.at_ns - began_ns)) for each in self._readings)
 
 
-def readings(columns: dict[str, list[int]]) -> list[Reading]:
+def readings(columns: dict[str, list[int]]) -> list[MemoryReading]:
     """Those of a record; none where it has no such series."""
     if any(name not in columns for name in MEMORY_COLUMNS):
         return []
-    return list(map(Reading, *(columns[name] for name in MEMORY_COLUMNS)))
+    return list(map(MemoryReading, *(columns[name] for name in MEMORY_COLUMNS)))
 
 
-def as_columns(found: Iterable[Reading]) -> dict[str, list[int]]:
+def as_columns(found: Iterable[MemoryReading]) -> dict[str, list[int]]:
     """The way back; nothing for none."""
     columns = zip(*found, strict=True)
     return dict(zip(MEMORY_COLUMNS, map(list, columns), strict=False))
 
 
-def thinned(found: Sequence[Reading]) -> list[Reading]:
+def thinned(found: Sequence[MemoryReading]) -> list[MemoryReading]:
     """No more than are kept, in the same order."""
     counts = Counter(each.worker for each in found)
     most = max(2, min(MOST_EACH, MOST // max(1, len(counts))))

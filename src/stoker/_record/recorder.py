@@ -1,6 +1,6 @@
 """One recorder per loader: it takes what iterations write down and makes of it the live record, the run page and the journal.
 
-    tape.write ──(every thousand rows, or a second)──► Accounts: sums ──► RunPage (stoker top)
+    tape.write ──(every thousand rows, or a second)──► RunningTotals ──► RunPage (stoker top)
                                                                      └──► Journal (every few seconds, where asked for)
 
 Everything happens on the thread that iterates, but for ``record``, which any thread may call.
@@ -22,17 +22,17 @@ from pathlib import Path
 import numpy as np
 
 from stoker._record import machine
-from stoker._record.attribution import Array, Folder
+from stoker._record.attribution import Array, Attribution
 from stoker._record.instruments import Idle, is_ours
 from stoker._record.journal import Journal
-from stoker._record.live_objects import Roster
+from stoker._record.live_objects import LiveObjects
 from stoker._record.run_identity import run_here
 from stoker._record.run_page import page
 from stoker._record.run_page.publisher import Shown
 from stoker._record.schema import Event, LoaderRecord, Machine, Option, RunRecord, Slow
-from stoker._record.step_buffer import Tape
-from stoker._record.totals import Accounts, named, table
-from stoker._record.worker_usage import Crew, Size, used_ns
+from stoker._record.step_buffer import StepBuffer
+from stoker._record.totals import RunningTotals, named, table
+from stoker._record.worker_usage import Size, WorkerUsage, used_ns
 
 _log = logging.getLogger("stoker")
 _EVENTS = 1000
@@ -48,7 +48,7 @@ _FOLD_NS = 1_000_000_000
 """More rows than this within this time are not all folded: it takes a microsecond a row, which a loader of 500 batches a second and
 less can spare."""
 
-_live: Roster[Recorder] = Roster()
+_live: LiveObjects[Recorder] = LiveObjects()
 _numbers = iter(range(1 << 62))
 
 
@@ -93,7 +93,7 @@ class Recorder:
         self.shown = Shown()
         self._sink = sink
         self._lock = threading.RLock()
-        self._tapes: list[Tape] = []
+        self._tapes: list[StepBuffer] = []
         self._quiet = quiet
         self._born()
         if not quiet:
@@ -103,7 +103,7 @@ class Recorder:
         """Begin with nothing, in this process."""
         self.run = run_here()
         now_ns = self.run.began_ns
-        self._accounts = Accounts(now_ns)
+        self._accounts = RunningTotals(now_ns)
         self.unplugged: str | None = None
         """Why a part of the record is missing; None: none is."""
         self._begun = False
@@ -120,7 +120,7 @@ class Recorder:
         self._journal: Journal | None = None
         self._asked_for_journal = False
         self._written = self._appended_ns = 0
-        self._crew = Crew()
+        self._crew = WorkerUsage()
         self._apart_ns = 0
         """What weighing workers a last time took, which is part of the wait that ends with them."""
 
@@ -177,10 +177,10 @@ class Recorder:
             if self._journal is not None:
                 self._apart_ns += self._crew.look(self._accounts, last=True)
 
-    def tape(self, folder: Folder | None = None) -> Tape:
+    def tape(self, folder: Attribution | None = None) -> StepBuffer:
         """For one iteration. ``folder`` knows its pool's workers; a new one for new workers."""
         if folder is None:
-            folder = Folder(workers=_workers(self.options), inline=self.executor == "inline")
+            folder = Attribution(workers=_workers(self.options), inline=self.executor == "inline")
         if not self._asked_for_journal:  # not before: forked workers have recorders that nobody uses
             self._asked_for_journal = True
             self._guarded(self._open_journal)
@@ -195,13 +195,13 @@ class Recorder:
                         tape.folder = folder
                     tape.closed = False
                     return tape
-            tape = Tape(self, folder)
+            tape = StepBuffer(self, folder)
             if self._journal is None:  # a file has the first batch at once; whoever only looks can wait
                 tape.due_ns = time.monotonic_ns() + page.PERIOD_NS
             self._tapes.append(tape)
         return tape
 
-    def end(self, tape: Tape, *, lasting: bool = False) -> None:
+    def end(self, tape: StepBuffer, *, lasting: bool = False) -> None:
         """Its iteration is over; the next one may get it. On the thread that iterated. ``lasting``: the workers stay.
 
         Nothing is folded here: the next epoch should begin at once.
@@ -220,11 +220,11 @@ class Recorder:
         elif self._journal is not None and time.monotonic_ns() >= self._appended_ns + page.PERIOD_NS:
             self._guarded(self._write_down)
 
-    def fold(self, tape: Tape) -> None:
+    def fold(self, tape: StepBuffer) -> None:
         """It is full."""
         self._guarded(partial(self._fold, tape, final=False), tape)
 
-    def tick(self, tape: Tape, now_ns: int) -> None:
+    def tick(self, tape: StepBuffer, now_ns: int) -> None:
         """It is time to tell others how things are."""
         self._guarded(partial(self._tick, tape, now_ns), tape)
 
@@ -314,7 +314,7 @@ class Recorder:
             rows = np.concatenate([self._accounts.rows(), *(tape.pending() for tape in self._tapes)])
         return rows[rows[:, 0] >= at_ns]
 
-    def _ahead(self) -> Accounts:
+    def _ahead(self) -> RunningTotals:
         """The sums as they will be when the rows are added that are held back."""
         accounts = self._accounts.copy()
         for tape in self._tapes:
@@ -350,7 +350,7 @@ class Recorder:
                 self._crew.look(self._accounts, last=True)
                 self._append(self._journal)
 
-    def _guarded(self, what: Callable[[], None], tape: Tape | None = None) -> None:
+    def _guarded(self, what: Callable[[], None], tape: StepBuffer | None = None) -> None:
         try:
             what()
         except Exception as error:
@@ -370,7 +370,7 @@ class Recorder:
             with suppress(Exception):  # of a handler of the user's
                 _log.warning("%s: %s", self.name, reason)
 
-    def _fold(self, tape: Tape, *, final: bool) -> None:
+    def _fold(self, tape: StepBuffer, *, final: bool) -> None:
         with self._lock:
             rows = tape.take(final=final)
             pin_ns, record_ns = tape.pin_ns, tape.record_ns
@@ -382,7 +382,7 @@ class Recorder:
                 tape.last = self._accounts.add(rows, tape.folder, tape.last)
             self._accounts.told_apart(pin_ns, record_ns)
 
-    def _skims(self, tape: Tape, rows: Array) -> bool:
+    def _skims(self, tape: StepBuffer, rows: Array) -> bool:
         """Whether these rows need not be looked at closely: there are very many, of workers that are known, and some just were."""
         return (
             len(rows) >= _MANY_ROWS
@@ -391,7 +391,7 @@ class Recorder:
             and tape.folder.knows(rows)
         )
 
-    def _tick(self, tape: Tape, now_ns: int) -> None:
+    def _tick(self, tape: StepBuffer, now_ns: int) -> None:
         tape.due_ns = now_ns + page.PERIOD_NS
         with self._lock:
             self._fold(tape, final=False)
@@ -408,7 +408,7 @@ class Recorder:
                 # The disk may have room again at the next.
                 self._guarded(partial(self._append, self._journal))
 
-    def _show(self, tape: Tape | None, now_ns: int) -> None:
+    def _show(self, tape: StepBuffer | None, now_ns: int) -> None:
         """Rows that are held back count too, for those who look now."""
         loader, last = self._loader(self._accounts), dict[str, int]()
         if tape is not None and tape.rows:
@@ -438,7 +438,7 @@ class Recorder:
         self._written = self._accounts.added
         self._appended_ns = time.monotonic_ns()
 
-    def _loader(self, accounts: Accounts) -> LoaderRecord:
+    def _loader(self, accounts: RunningTotals) -> LoaderRecord:
         """All but the steps."""
         totals = accounts.totals
         if self.window is not None:
@@ -470,7 +470,7 @@ class Recorder:
         if self._began is None:
             self._began = self._now
 
-    def _tally(self, accounts: Accounts) -> None:
+    def _tally(self, accounts: RunningTotals) -> None:
         if self.tallies is not None:
             self._crew.tally(self.tallies(), accounts)
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from stoker._record.attribution import Array, Folder
+from stoker._record.attribution import Array, Attribution
 from stoker._record.schema import STEP_COLUMNS
 
 _ROW = struct.Struct(f"{len(STEP_COLUMNS)}q")
@@ -28,21 +28,21 @@ HELD_BACK = 8
 """Rows that stay when others are folded: what came after a batch tells whether order held it back."""
 
 
-class Owner(Protocol):
+class StepBufferOwner(Protocol):
     """A recorder, as its tapes see it."""
 
-    def fold(self, tape: Tape) -> None: ...
+    def fold(self, tape: StepBuffer) -> None: ...
 
-    def tick(self, tape: Tape, now_ns: int) -> None: ...
+    def tick(self, tape: StepBuffer, now_ns: int) -> None: ...
 
 
-class Tape:
+class StepBuffer:
     """Rows in the order of delivery. Written on the thread that iterates, read by its recorder.
 
     ``folder`` knows the workers of the pool that makes the batches. ``due_ns`` is when the recorder wants to be called again.
     """
 
-    def __init__(self, owner: Owner, folder: Folder) -> None:
+    def __init__(self, owner: StepBufferOwner, folder: Attribution) -> None:
         self.folder = folder
         self.pin_ns = 0
         self.record_ns = 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stoker._record.attribution import Array, Folder, Sums
+from stoker._record.attribution import Array, Attribution, Sums
 from stoker._record.schema import STEP_COLUMNS, Blame, Concurrency, Period, Slow, Totals, WorkerRecord
 
 KEPT_FIRST = 512
@@ -29,7 +29,7 @@ _MOMENTS = [place for name, place in _AT.items() if name.endswith("_ns") and nam
 
 
 @dataclass(slots=True)
-class Accounts:
+class RunningTotals:
     """One per loader. Whoever changes it keeps others from reading meanwhile."""
 
     began_ns: int
@@ -54,9 +54,9 @@ class Accounts:
     Epochs do not tell: pools count theirs from the beginning, and each epoch may have a pool of its own.
     """
 
-    def copy(self) -> Accounts:
+    def copy(self) -> RunningTotals:
         """For a look ahead that changes nothing here. Arrays, periods and histograms are shared: nobody changes one."""
-        return Accounts(
+        return RunningTotals(
             self.began_ns,
             copy.copy(self.totals),
             defaultdict(float, self.sums),
@@ -131,7 +131,7 @@ class Accounts:
         self.sums["pin", -1, "parent"] += pin_ns
         self.sums["record", -1, "parent"] += record_ns
 
-    def add(self, rows: Array, folder: Folder, last: tuple[int, int]) -> tuple[int, int]:
+    def add(self, rows: Array, folder: Attribution, last: tuple[int, int]) -> tuple[int, int]:
         """Rows of one tape. ``last`` is the batch before them: its epoch, and when it was given; returns the last of these."""
         if not len(rows):
             return last
@@ -159,7 +159,7 @@ class Accounts:
 
     def totals_with(self, rows: Array, last: tuple[int, int]) -> Totals:
         """What the totals will be when these rows, held back for what comes after them, are added: for those who look now."""
-        ahead = Accounts(self.began_ns, copy.copy(self.totals), breaks=self.breaks)
+        ahead = RunningTotals(self.began_ns, copy.copy(self.totals), breaks=self.breaks)
         if len(rows):
             ahead._count(rows, last)
         return ahead.totals

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from stoker._host.process_memory import footprint, resident_bytes
-from stoker._record.memory_curve import Growth, Reading
+from stoker._record.memory_curve import MemoryCurve, MemoryReading
 from stoker._record.schema import WorkerRecord
-from stoker._record.totals import Accounts
+from stoker._record.totals import RunningTotals
 
 _clock = time.monotonic_ns
 _cpu_clock = time.thread_time_ns
@@ -48,13 +48,13 @@ class Size(NamedTuple):
     baseline_bytes: int | None = None
 
 
-class Crew:
+class WorkerUsage:
     """What a recorder remembers of them. Used under its lock, but for ``by_pid``, which any thread may call."""
 
     def __init__(self) -> None:
         self.pids: dict[int, int] = {}
         """By worker, where nobody else knows."""
-        self.memory = Growth()
+        self.memory = MemoryCurve()
         self._present: dict[int, tuple[int, int | None]] = {}
         """By worker, of those that were there when they were last counted: pid and baseline."""
         self._baselines: dict[int, int] = {}
@@ -64,7 +64,7 @@ class Crew:
         self._turn = 0
         """Whose turn it is to be weighed."""
 
-    def tally(self, sizes: Iterable[Size], accounts: Accounts) -> None:
+    def tally(self, sizes: Iterable[Size], accounts: RunningTotals) -> None:
         """Threads of the workers that are there now, and their CPU time."""
         self._present.clear()
         for size in sizes:
@@ -79,7 +79,7 @@ class Crew:
                 self._cpu_ns[size.worker] = size.pid, ended_ns, size.cpu_ns
                 one.process_cpu_ns = ended_ns + size.cpu_ns
 
-    def look(self, accounts: Accounts, *, last: bool = False) -> int:
+    def look(self, accounts: RunningTotals, *, last: bool = False) -> int:
         """Weigh the training process and its workers, if it is time to: as many as a look has time for, the others next time.
 
         ``last``: they are about to go, and it begins with the first of them. Returns for how many nanoseconds.
@@ -105,7 +105,7 @@ class Crew:
         self._last_due_ns = ended_ns + _LAST_REST * used_ns
         return ended_ns - began_ns
 
-    def note(self, sizes: Iterable[Size], accounts: Accounts) -> None:
+    def note(self, sizes: Iterable[Size], accounts: RunningTotals) -> None:
         """What processes occupy now: into the records of the workers, and into the series."""
         now_ns = _clock()
         readings = []
@@ -115,7 +115,9 @@ class Crew:
                 one.pid, one.pss_bytes, one.private_bytes = size.pid, size.pss_bytes, size.private_bytes
                 one.private_growth_bytes = size.growth_bytes
             if size.pss_bytes is not None and size.private_bytes is not None:
-                readings.append(Reading(now_ns, size.worker, size.pid, size.pss_bytes, size.private_bytes))
+                readings.append(
+                    MemoryReading(now_ns, size.worker, size.pid, size.pss_bytes, size.private_bytes)
+                )
         self.memory.add(readings)
 
     def by_pid(self) -> Iterable[Size]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from stoker._host.process_memory import footprint
 from stoker._record import recorder as recorders
-from stoker._record.live_objects import Roster
+from stoker._record.live_objects import LiveObjects
 from stoker._record.recorder import Recorder
 from stoker._record.schema import LoaderRecord
 
@@ -35,7 +35,7 @@ _WEIGH_S = 15.0
 """Memory of workers is weighed at most this often: it takes the kernel 5 to 10 ms for each."""
 
 _Live = Callable[[], Sequence[Recorder]]
-_servers: Roster[Server] = Roster()
+_servers: LiveObjects[Server] = LiveObjects()
 
 
 class Collector(_Base):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from stoker._record.causes import reclassify
-from stoker._record.causes.contention import Evidence, culprit
+from stoker._record.causes.contention import Measurement, culprit
 from stoker._record.causes.reclassify import Sums, moved, total
 from stoker._record.causes.thresholds import (
     HIGH,
@@ -28,7 +28,7 @@ _ON_CPU = ("compute", "starved", "bandwidth", "gil")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CauseShare:
     """Some of the wait: the stage it was spent in, and the cause after all has been settled."""
 
     stage: str
@@ -52,8 +52,8 @@ class Causes:
     """none, low, moderate, high."""
     cause: str | None
     culprit: str | None
-    parts: tuple[Part, ...]
-    evidence: tuple[Evidence, ...]
+    parts: tuple[CauseShare, ...]
+    evidence: tuple[Measurement, ...]
     missing: tuple[str, ...]
 
     @property
@@ -69,7 +69,7 @@ class Causes:
             1, sum(each.ns for each in judged)
         )
 
-    def told(self, code: str) -> Evidence | None:
+    def told(self, code: str) -> Measurement | None:
         """The evidence of that name, if there is any."""
         return next((each for each in self.evidence if each.code == code), None)
 
@@ -85,7 +85,7 @@ class Causes:
 def settle(loader: LoaderRecord, machine: Machine) -> Causes:
     """The one entry. Any thread; nothing is read but the arguments."""
     totals = loader.totals
-    evidence: list[Evidence] = []
+    evidence: list[Measurement] = []
     missing: list[str] = []
     sums = reclassify.sums_of(loader)
     sums = reclassify.gil(sums, loader, machine, evidence)
@@ -113,7 +113,7 @@ def settle(loader: LoaderRecord, machine: Machine) -> Causes:
     time_ns = totals.wait_ns + totals.step_ns
     record_ns = sum(ns for (stage, _), ns in sums.items() if stage == "record")
     stall = max(0, totals.wait_ns - (hidden_ns or 0) - record_ns) / time_ns if time_ns else None
-    parts = [Part(stage, each, ns) for (stage, each), ns in sums.items() if ns]
+    parts = [CauseShare(stage, each, ns) for (stage, each), ns in sums.items() if ns]
     found = Causes(
         wait_ns=sum(part.ns for part in parts),
         step_ns=totals.step_ns,
@@ -129,7 +129,7 @@ def settle(loader: LoaderRecord, machine: Machine) -> Causes:
     return replace(found, severity=_severity(found, once=totals.epochs <= 1))
 
 
-def _is_starved(sums: Sums, taker: str | None, evidence: list[Evidence]) -> bool:
+def _is_starved(sums: Sums, taker: str | None, evidence: list[Measurement]) -> bool:
     """Whether waiting for a CPU, and not computing, is what to name."""
     wanted_ns = total(sums, *_ON_CPU)
     if not wanted_ns:
@@ -137,7 +137,7 @@ def _is_starved(sums: Sums, taker: str | None, evidence: list[Evidence]) -> bool
     share = total(sums, "starved") / wanted_ns
     limit = STARVED.get(taker or "", STARVED["neighbours"])
     text = f"work that wanted a CPU waited for one {share:.0%} of that time (starved from {limit:.0%} on)"
-    evidence.append(Evidence("runq_share", share, limit, text))
+    evidence.append(Measurement("runq_share", share, limit, text))
     foreign = next((each.value for each in evidence if each.code == "foreign_cpus"), None)
     nobody = taker == "neighbours" and foreign is not None and foreign < LEAST_FOREIGN
     return share > limit and not nobody
@@ -175,7 +175,7 @@ def _leading(sums: Sums, *, starved: bool) -> str | None:
     return "bandwidth" if total(sums, "bandwidth") > total(sums, "compute") else "compute"
 
 
-def _storage(loader: LoaderRecord, evidence: list[Evidence], missing: list[str]) -> None:
+def _storage(loader: LoaderRecord, evidence: list[Measurement], missing: list[str]) -> None:
     """What kind of waiting it was, as far as counters tell."""
     missing.append(
         "cold against warm reads: storage, network, a lock and a sleep look alike to the scheduler"
@@ -189,7 +189,7 @@ def _storage(loader: LoaderRecord, evidence: list[Evidence], missing: list[str])
     text += (
         "local storage is part of it" if share > STORAGE else "no local disk, but network, a lock or a sleep"
     )
-    evidence.append(Evidence("iowait_share", share, STORAGE, text))
+    evidence.append(Measurement("iowait_share", share, STORAGE, text))
 
 
 def _severity(causes: Causes, *, once: bool) -> str:

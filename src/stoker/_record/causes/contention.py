@@ -9,7 +9,7 @@ from stoker._record.schema import Load, LoaderRecord, Machine, WorkerRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Measurement:
     """One measured quantity, the threshold it was held against, and both in words. None: not measured, or no threshold."""
 
     code: str
@@ -19,7 +19,7 @@ class Evidence:
 
 
 def culprit(
-    loader: LoaderRecord, machine: Machine, evidence: list[Evidence], missing: list[str]
+    loader: LoaderRecord, machine: Machine, evidence: list[Measurement], missing: list[str]
 ) -> str | None:
     """ "quota", "own" or "neighbours", for a loader whose workers were kept waiting; None when it cannot be told.
 
@@ -31,7 +31,7 @@ def culprit(
         share = load.throttled_periods / load.quota_periods
         if share > THROTTLED:
             text = f"the cgroup throttled the job in {share:.0%} of its periods (its quota limits from {THROTTLED:.0%} on)"
-            evidence.append(Evidence("throttled_share", share, THROTTLED, text))
+            evidence.append(Measurement("throttled_share", share, THROTTLED, text))
             return "quota"
     elif load.quota_periods is None and machine.quota is not None:
         missing.append("how often the cgroup throttled the job")
@@ -48,13 +48,13 @@ def culprit(
     else:
         taken = min(taken, foreign)
         text = f"others used {foreign:.1f} of {machine.cpus or usable} CPUs meanwhile, this job {got:.1f}"
-        evidence.append(Evidence("foreign_cpus", foreign, None, text))
+        evidence.append(Measurement("foreign_cpus", foreign, None, text))
     text = f"this job would use {wanted:.1f} CPUs, and {usable} are there for it"
-    evidence.append(Evidence("wanted_cpus", wanted, float(usable), text))
+    evidence.append(Measurement("wanted_cpus", wanted, float(usable), text))
     if load.pressure_ns is not None:
         share = load.pressure_ns / load.wall_ns
         text = f"some process of the machine waited for a CPU {share:.0%} of the time (PSI)"
-        evidence.append(Evidence("cpu_pressure", share, None, text))
+        evidence.append(Measurement("cpu_pressure", share, None, text))
     return "own" if excess > 0 and excess >= taken else "neighbours"
 
 

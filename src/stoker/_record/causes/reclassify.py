@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stoker._record.causes.contention import Evidence, active_threads
+from stoker._record.causes.contention import Measurement, active_threads
 from stoker._record.causes.thresholds import (
     BANDWIDTH,
     BUSY,
@@ -68,7 +68,7 @@ def part_moved(sums: Sums, cause: str, to: str, share: float) -> Sums:
     return found
 
 
-def gil(sums: Sums, loader: LoaderRecord, machine: Machine, evidence: list[Evidence]) -> Sums:
+def gil(sums: Sums, loader: LoaderRecord, machine: Machine, evidence: list[Measurement]) -> Sums:
     """Threads that are off the CPU while wake-ups come late wait for the interpreter, and not for I/O."""
     if loader.executor != "thread" or machine.gil is False:
         return sums
@@ -79,24 +79,24 @@ def gil(sums: Sums, loader: LoaderRecord, machine: Machine, evidence: list[Evide
     held = sum(each.cpu_ns for each in loader.workers) / max(1, loader.load.wall_ns)
     if held > HELD:
         text = f"its threads compute {held:.0%} of the time and are off the CPU {off:.0%} of theirs"
-        evidence.append(Evidence("gil_held", held, HELD, text))
+        evidence.append(Measurement("gil_held", held, HELD, text))
     if late_us is None:
         return sums
     late = _late_share(loader.totals.wake_ns)
     if late_us > LATE_WAKE_US:
         text = f"the training loop hears of a batch {late_us / 1000:.1f} ms late (median; beyond 2 ms somebody holds the GIL)"
-        evidence.append(Evidence("late_wake_us", late_us, LATE_WAKE_US, text))
+        evidence.append(Measurement("late_wake_us", late_us, LATE_WAKE_US, text))
     elif FULL <= held <= MOST_HELD and late >= LATE_SHARE:
         text = f"the threads use {held:.0%} of one CPU, all together, and {late:.0%} of batches are heard of over 2 ms late"
-        evidence.append(Evidence("gil_full", held, FULL, text))
+        evidence.append(Measurement("gil_full", held, FULL, text))
     else:
         return sums
     text = f"threads are off the CPU {off:.0%} of their time"
-    evidence.append(Evidence("off_share", off, OFF_FOR_GIL, text))
+    evidence.append(Measurement("off_share", off, OFF_FOR_GIL, text))
     return moved(moved(sums, "io", "gil"), "parent", "gil", stages=("wake",))
 
 
-def helpers(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> Sums:
+def helpers(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) -> Sums:
     """torch's workers send batches, and descriptors when they are opened, from threads of their own. While a worker computes in
     Python they wait for its GIL, or a CPU: a parent that is off the CPU meanwhile is not slow, it waits for a worker that computes.
     """
@@ -113,13 +113,13 @@ def helpers(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> Sums:
     text = (
         f"for {share:.0%} of it torch's loop waits, off the CPU, for helper threads of workers that compute"
     )
-    evidence.append(Evidence("helpers_share", share, None, text))
+    evidence.append(Measurement("helpers_share", share, None, text))
     starved_ns = off_ns * runq_ns // (cpu_ns + runq_ns)
     sums = part_moved(sums, "parent", "starved", starved_ns / parent_ns)
     return part_moved(sums, "parent", "compute", (off_ns - starved_ns) / (parent_ns - starved_ns))
 
 
-def own_threads(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> Sums:
+def own_threads(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) -> Sums:
     """A worker that computes with several threads is off the CPU while it waits for the last of them: that is no I/O."""
     busy_ns = sum(each.busy_ns for each in loader.workers)
     if not busy_ns or loader.executor != "process":
@@ -130,11 +130,11 @@ def own_threads(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> S
     if threads < MORE_THAN_ONE or others_ns < EXPLAINED * off_ns:
         return sums
     text = f"a worker computes with {threads:.1f} threads at once"
-    evidence.append(Evidence("threads_per_worker", threads, MORE_THAN_ONE, text))
+    evidence.append(Measurement("threads_per_worker", threads, MORE_THAN_ONE, text))
     return moved(sums, "io", "compute")
 
 
-def slow_samples(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> Sums:
+def slow_samples(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) -> Sums:
     """A wait for one of the few samples that take many times the usual is theirs, whether or not a later batch was ready."""
     rows, busy_ns = (sum(getattr(each, name) for each in loader.workers) for name in ("rows", "busy_ns"))
     if len(loader.workers) < 2 or not rows:
@@ -146,11 +146,11 @@ def slow_samples(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> 
     if moved_ns <= 0:
         return sums
     text = f"{len(slow)} samples that took over {SLOW} times the usual are to blame for {blamed_ns / sum(sums.values()):.0%} of it"
-    evidence.append(Evidence("slow_samples", blamed_ns / sum(sums.values()), None, text))
+    evidence.append(Measurement("slow_samples", blamed_ns / sum(sums.values()), None, text))
     return part_moved(sums, "io", "head_of_line", moved_ns / total(sums, "io"))
 
 
-def slow_worker(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> None:
+def slow_worker(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) -> None:
     """One worker whose samples all take many times those of the others: what differs is the worker. A few slow samples of its
     own do not count."""
     paces_ns = {}
@@ -168,7 +168,7 @@ def slow_worker(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> N
         return
     ratio = paces_ns[worst] / next_ns
     text = f"worker {worst} takes {ratio:.1f} times as long for a sample as any other, and has {share:.0%} of the waiting"
-    evidence.append(Evidence("slow_worker", share, LEAST_BLAMED, text))
+    evidence.append(Measurement("slow_worker", share, LEAST_BLAMED, text))
 
 
 def _off_share(workers: list[WorkerRecord]) -> float | None:
@@ -177,7 +177,7 @@ def _off_share(workers: list[WorkerRecord]) -> float | None:
 
 
 def bandwidth(
-    sums: Sums, loader: LoaderRecord, machine: Machine, evidence: list[Evidence], missing: list[str]
+    sums: Sums, loader: LoaderRecord, machine: Machine, evidence: list[Measurement], missing: list[str]
 ) -> Sums:
     """Compute that costs more CPU per row the more workers are at it waits for memory."""
     if not total(sums, "compute") or len(loader.workers) < 2:
@@ -194,7 +194,7 @@ def bandwidth(
     low, high = pair
     text = f"a row costs {ratio:.2f} × as much CPU with {high.workers} workers at work as with {low.workers}"
     text += f" (memory bandwidth from {BANDWIDTH} on)"
-    evidence.append(Evidence("cpu_per_row_ratio", ratio, BANDWIDTH, text))
+    evidence.append(Measurement("cpu_per_row_ratio", ratio, BANDWIDTH, text))
     return moved(sums, "compute", "bandwidth") if ratio > BANDWIDTH else sums
 
 
@@ -221,7 +221,7 @@ def _low_and_high(
     return enough[0], enough[-1]
 
 
-def starved_parent(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -> Sums:
+def starved_parent(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) -> Sums:
     """The training process wants a CPU as well: of its time, what its thread spent in the run queue is not its own doing."""
     load = loader.load
     if load.loop_cpu_ns is None or load.loop_runq_ns is None or not total(sums, "parent"):
@@ -230,7 +230,7 @@ def starved_parent(sums: Sums, loader: LoaderRecord, evidence: list[Evidence]) -
     if share <= CROWDED:
         return sums
     text = f"the training loop itself wanted a CPU and waited for one {share:.0%} of that time"
-    evidence.append(Evidence("loop_runq_share", share, CROWDED, text))
+    evidence.append(Measurement("loop_runq_share", share, CROWDED, text))
     return part_moved(sums, "parent", "starved", share)
 
 

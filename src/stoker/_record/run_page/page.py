@@ -19,7 +19,7 @@ import zlib
 from contextlib import suppress
 from typing import NamedTuple, cast
 
-from stoker._record.live_objects import Roster
+from stoker._record.live_objects import LiveObjects
 from stoker._record.run_page.summary import Summary
 from stoker.errors import RecordError
 
@@ -52,7 +52,7 @@ EDITION = 7
 LENGTH = 8
 CHECKSUM = 9
 
-_pages: Roster[RunPage] = Roster()
+_pages: LiveObjects[RunPage] = LiveObjects()
 MOST = 256
 MOST_IDLE = 32
 """Pages of one process, each of which takes a descriptor: somebody may keep thousands of loaders. With more than a few, loaders
@@ -143,7 +143,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_let_go)
 
 
-class Reading(NamedTuple):
+class PageReading(NamedTuple):
     """A run page at one moment. ``summary`` is None before the first one, and when it was being written all the time."""
 
     owner_pid: int
@@ -154,7 +154,7 @@ class Reading(NamedTuple):
     summary: Summary | None
 
 
-def read(fd: int) -> Reading:
+def read(fd: int) -> PageReading:
     """What the page behind a descriptor says. Raises RecordError for what is no run page, or one of another version."""
     words, summary = _head(fd), None
     for _ in range(_TRIES):
@@ -165,7 +165,7 @@ def read(fd: int) -> Reading:
         time.sleep(_PAUSE_S)
         words = _head(fd)
     owner_pid, owner_start, asked_ns, given_ns, steps = words[OWNER_PID : STEPS + 1]
-    return Reading(owner_pid, owner_start, asked_ns, given_ns, steps, summary)
+    return PageReading(owner_pid, owner_start, asked_ns, given_ns, steps, summary)
 
 
 def _head(fd: int) -> memoryview:

@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 from typing import Protocol
 
-from stoker._record.live_objects import Roster
+from stoker._record.live_objects import LiveObjects
 
 
 class Closable(Protocol):
@@ -31,7 +31,7 @@ class Closable(Protocol):
     def inherited(self) -> None: ...
 
 
-_open: Roster[Closable] = Roster()
+_open: LiveObjects[Closable] = LiveObjects()
 _launching = 0
 _pipe: tuple[int, int] | None = None
 

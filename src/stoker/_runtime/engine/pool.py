@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stoker._pickling.spec_pickle import Shipment
-from stoker._record.attribution import Folder
+from stoker._record.attribution import Attribution
 from stoker._runtime.dataset_sync.sender import Revisions
 from stoker._runtime.dataset_sync.snapshot import Snapshot
 from stoker._runtime.engine import lifecycle
@@ -94,7 +94,7 @@ class Pool:
             self.slots, self.arena, self.executor.agree, self.executor.remember, plan.spec.on_bad_sample
         )
         self.epoch = 0
-        self.folder = Folder(workers=plan.workers, inline=plan.kind == "inline")
+        self.folder = Attribution(workers=plan.workers, inline=plan.kind == "inline")
         """Knows what its workers did last, for blame."""
         self.row_ns = 0.0
         self.typical_bytes = 0

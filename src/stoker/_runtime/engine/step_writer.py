@@ -20,7 +20,7 @@ from stoker._record.journal import sink_from_environment
 from stoker._record.recorder import Recorder
 from stoker._record.run_page import page
 from stoker._record.schema import Option, Slow
-from stoker._record.step_buffer import Tape, pack_row
+from stoker._record.step_buffer import StepBuffer, pack_row
 from stoker._record.worker_usage import Size
 from stoker._runtime.device.idle_meter import IdleMeter, idle_meter
 from stoker._runtime.engine.loader_stats import Ledger
@@ -145,7 +145,7 @@ class Pen:
     """
 
     def __init__(
-        self, recorder: Recorder, tape: Tape, scheduler: Scheduler, *, parent: bool, batched: bool, rows: int, lasting: bool,
+        self, recorder: Recorder, tape: StepBuffer, scheduler: Scheduler, *, parent: bool, batched: bool, rows: int, lasting: bool,
     ) -> None:  # fmt: skip
         self._recorder = recorder
         self._tape = tape

@@ -75,7 +75,7 @@ class LoaderSeen:
     key: tuple[int, int]
     pid: int
     command: str
-    reading: page.Reading | None
+    reading: page.PageReading | None
     pools: tuple[PoolSeen, ...] = ()
     meter: Meter | None = None
     """Of the process' main thread, which makes the batches where there are no workers."""

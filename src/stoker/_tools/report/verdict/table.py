@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stoker._record.causes.causes import Part
+from stoker._record.causes.causes import CauseShare
 
 RECORDING = "recording"
 """What making the record took: a stage of its own, and no cause of the loader's."""
@@ -14,7 +14,7 @@ _MOST_CAUSES = 5
 """Where there is room for them."""
 
 
-def rows(parts: Sequence[Part], most_causes: int = _MOST_CAUSES) -> list[list[str]]:
+def rows(parts: Sequence[CauseShare], most_causes: int = _MOST_CAUSES) -> list[list[str]]:
     """Lines of cells: a head, one line per stage, and their sum. Small stages and causes are one, "other". Empty without parts."""
     if not any(each.ns for each in parts):
         return []
@@ -46,7 +46,7 @@ def rows(parts: Sequence[Part], most_causes: int = _MOST_CAUSES) -> list[list[st
     return lines
 
 
-def cause_of(part: Part) -> str:
+def cause_of(part: CauseShare) -> str:
     """What a part of the wait is put down to, as people are told."""
     return RECORDING if part.stage == "record" else part.cause
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stoker._record.memory_curve import Reading, readings
+from stoker._record.memory_curve import MemoryReading, readings
 from stoker._record.schema import LoaderRecord
 
 PARENT = -1
@@ -21,16 +21,16 @@ class Process:
     """Readings of one worker, or of the training process, by time: of the process that was there longest."""
 
     worker: int
-    readings: tuple[Reading, ...]
-    every: tuple[Reading, ...]
+    readings: tuple[MemoryReading, ...]
+    every: tuple[MemoryReading, ...]
     """Those of processes before and after it too, which had the same number."""
 
     @property
-    def first(self) -> Reading:
+    def first(self) -> MemoryReading:
         return self.readings[0]
 
     @property
-    def last(self) -> Reading:
+    def last(self) -> MemoryReading:
         return self.readings[-1]
 
     @property
@@ -65,7 +65,7 @@ class Moment:
     parent_bytes: int
     private_bytes: int
     shared_bytes: int
-    workers: tuple[Reading, ...]
+    workers: tuple[MemoryReading, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Occupied:
 
 def occupied(loader: LoaderRecord) -> Occupied:
     """Nothing for a record without readings."""
-    by_worker: dict[int, list[Reading]] = {}
+    by_worker: dict[int, list[MemoryReading]] = {}
     for each in sorted(readings(loader.memory)):
         if each.worker >= PARENT:
             by_worker.setdefault(each.worker, []).append(each)
@@ -115,16 +115,16 @@ def _began(loader: LoaderRecord) -> dict[int, int]:
     return found
 
 
-def _longest(found: Sequence[Reading]) -> tuple[Reading, ...]:
+def _longest(found: Sequence[MemoryReading]) -> tuple[MemoryReading, ...]:
     """A worker may be another process in every epoch: growth is that of one."""
-    by_pid: dict[int, list[Reading]] = {}
+    by_pid: dict[int, list[MemoryReading]] = {}
     for each in found:
         by_pid.setdefault(each.pid, []).append(each)
     ends = {pid: (its[-1].at_ns - its[0].at_ns, its[-1].at_ns) for pid, its in by_pid.items()}
     return tuple(by_pid[max(ends, key=ends.__getitem__)])
 
 
-def _together(by_worker: dict[int, list[Reading]], began: dict[int, int]) -> list[Moment]:
+def _together(by_worker: dict[int, list[MemoryReading]], began: dict[int, int]) -> list[Moment]:
     moments = sorted({each.at_ns for found in by_worker.values() for each in found})
     if len(moments) > _MOST_MOMENTS:
         first, last = moments[0], moments[-1]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from stoker._record import totals as module
-from stoker._record.attribution import Folder
+from stoker._record.attribution import Attribution
 from stoker._record.schema import STEP_COLUMNS, Period, Slow
-from stoker._record.step_buffer import HELD_BACK, ROWS, Tape
-from stoker._record.totals import KEPT_FIRST, KEPT_LAST, KEPT_SLOW, Accounts, _fewer, table
+from stoker._record.step_buffer import HELD_BACK, ROWS, StepBuffer
+from stoker._record.totals import KEPT_FIRST, KEPT_LAST, KEPT_SLOW, RunningTotals, _fewer, table
 from tests.unit.test_blame import MS, made, row
 
 SECOND = 1000 * MS
@@ -29,8 +29,8 @@ def steps(count: int, first: int = 0) -> np.ndarray[Any, Any]:
     return np.array(rows, np.int64)
 
 
-def fed(count: int, pieces: int = 1) -> Accounts:
-    accounts, folder, last = Accounts(5 * MS), Folder(workers=2), (0, 0)
+def fed(count: int, pieces: int = 1) -> RunningTotals:
+    accounts, folder, last = RunningTotals(5 * MS), Attribution(workers=2), (0, 0)
     for piece in range(pieces):
         last = accounts.add(steps(count // pieces, piece * (count // pieces)), folder, last)
     return accounts
@@ -53,14 +53,14 @@ def test_totals(pieces: int) -> None:
 def test_a_long_gap_is_no_step() -> None:
     rows = steps(4)
     rows[2:, :4] += 60 * SECOND
-    accounts = Accounts(5 * MS)
-    accounts.add(rows, Folder(workers=2), (0, 0))
+    accounts = RunningTotals(5 * MS)
+    accounts.add(rows, Attribution(workers=2), (0, 0))
     assert accounts.totals.step_ns == 2 * 6 * MS
     assert accounts.totals.idle_ns == 60 * SECOND + 6 * MS
 
 
 def test_rows_that_are_only_skimmed_add_up_too() -> None:
-    accounts, folder = Accounts(5 * MS), Folder(workers=2)
+    accounts, folder = RunningTotals(5 * MS), Attribution(workers=2)
     last = accounts.add(steps(40), folder, (0, 0))
     before = accounts.blame()
     last = accounts.skim(steps(40, 40), last, 0)
@@ -81,7 +81,7 @@ def test_rows_that_are_only_skimmed_add_up_too() -> None:
 def test_between_two_epochs_is_no_step() -> None:
     rows = steps(6)
     rows[3:, STEP_COLUMNS.index("epoch")] = 2
-    accounts, folder = Accounts(5 * MS), Folder(workers=2)
+    accounts, folder = RunningTotals(5 * MS), Attribution(workers=2)
     last = accounts.add(rows[:3], folder, (0, 0))
     accounts.add(rows[3:], folder, last)
     assert accounts.totals.step_ns == 4 * 6 * MS
@@ -101,7 +101,7 @@ def test_an_endless_run_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_slowest_samples_are_kept_and_each_once() -> None:
-    accounts = Accounts(0)
+    accounts = RunningTotals(0)
     floors = [accounts.note_slow(Slow(index, 100 + index, 0, 1, index, 0)) for index in range(40)]
     assert floors[KEPT_SLOW - 2] == 0
     assert floors[-1] == 140 - KEPT_SLOW
@@ -113,7 +113,7 @@ def test_the_slowest_samples_are_kept_and_each_once() -> None:
 def test_a_look_ahead_changes_nothing() -> None:
     accounts = fed(10)
     before = (accounts.totals.steps, dict(accounts.sums), accounts.workers[0].tasks)
-    accounts.copy().add(steps(10, 10), Folder(workers=2), (0, 0))
+    accounts.copy().add(steps(10, 10), Attribution(workers=2), (0, 0))
     assert (accounts.totals.steps, dict(accounts.sums), accounts.workers[0].tasks) == before
 
 
@@ -132,17 +132,17 @@ class Owner:
         self.taken: list[np.ndarray[Any, Any]] = []
         self.ticks: list[int] = []
 
-    def fold(self, tape: Tape) -> None:
+    def fold(self, tape: StepBuffer) -> None:
         self.taken.append(tape.take(final=False))
 
-    def tick(self, tape: Tape, now_ns: int) -> None:
+    def tick(self, tape: StepBuffer, now_ns: int) -> None:
         self.ticks.append(now_ns)
         tape.due_ns = now_ns + SECOND
 
 
 def test_a_tape_is_folded_when_it_is_full_and_keeps_the_last_rows() -> None:
     owner = Owner()
-    tape = Tape(owner, Folder())
+    tape = StepBuffer(owner, Attribution())
     rows = steps(ROWS + 50)
     for each in rows.tolist():
         tape.write(*each)
@@ -159,7 +159,7 @@ def test_a_tape_is_folded_when_it_is_full_and_keeps_the_last_rows() -> None:
 
 
 def test_pinning_is_part_of_the_wait() -> None:
-    tape = Tape(Owner(), Folder())
+    tape = StepBuffer(Owner(), Attribution())
     tape.write(*steps(1)[0].tolist())
     given = int(tape.pending()[0, STEP_COLUMNS.index("given_ns")])
     tape.pinned(given + 5, given + 105)
@@ -183,7 +183,7 @@ def test_stretches_of_a_long_run_stay_about_even() -> None:
 
 def test_an_epoch_of_a_new_pool_is_told_by_its_iter() -> None:
     rows = steps(6)  # all of epoch 1: pools count from the beginning
-    accounts, folder = Accounts(5 * MS), Folder(workers=2)
+    accounts, folder = RunningTotals(5 * MS), Attribution(workers=2)
     accounts.opened(5 * MS, 6 * MS)
     accounts.opened(int(rows[3, 0]) - 2 * MS, int(rows[3, 0]) - MS)
     last = accounts.add(rows[:2], folder, (0, 0))
@@ -193,7 +193,7 @@ def test_an_epoch_of_a_new_pool_is_told_by_its_iter() -> None:
 
 
 def test_the_last_step_before_no_batch_came_is_one_and_counts_once() -> None:
-    accounts, folder, rows = Accounts(5 * MS), Folder(workers=2), steps(4)
+    accounts, folder, rows = RunningTotals(5 * MS), Attribution(workers=2), steps(4)
     given_ns = int(rows[1, 3])
     for _ in range(2):
         accounts.stopped(given_ns + 3 * MS, given_ns + 4 * MS, "fetch", "unknown", given_ns)
@@ -202,7 +202,7 @@ def test_the_last_step_before_no_batch_came_is_one_and_counts_once() -> None:
 
 
 def test_moments_between_steps_are_not_kept_for_ever() -> None:
-    accounts = Accounts(0)
+    accounts = RunningTotals(0)
     for number in range(20_000):
         accounts.opened(number, number)
     assert len(accounts.breaks) < 10_000

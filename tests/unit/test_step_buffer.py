@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker._record.attribution import Folder
+from stoker._record.attribution import Attribution
 from stoker._record.schema import STEP_COLUMNS
-from stoker._record.step_buffer import HELD_BACK, ROWS, Tape
+from stoker._record.step_buffer import HELD_BACK, ROWS, StepBuffer
 
 GIVEN, SEQ, PART = (STEP_COLUMNS.index(name) for name in ("given_ns", "seq", "part"))
 
@@ -18,10 +18,10 @@ class Owner:
         self.ticks = 0
         self.taken: list[Any] = []
 
-    def fold(self, tape: Tape) -> None:
+    def fold(self, tape: StepBuffer) -> None:
         self.taken += tape.take(final=False).tolist()
 
-    def tick(self, tape: Tape, now_ns: int) -> None:
+    def tick(self, tape: StepBuffer, now_ns: int) -> None:
         self.ticks += 1
         tape.due_ns = now_ns + 1000
         self.fold(tape)
@@ -35,7 +35,7 @@ def _row(seq: int, given_ns: int, part: int = 0) -> list[int]:
 
 def test_the_time_that_a_tick_takes_is_the_batchs_it_came_with():
     owner = Owner()
-    tape = Tape(owner, Folder())
+    tape = StepBuffer(owner, Attribution())
     tape.due_ns = 5
     tape.write(*_row(0, 4))
     tape.write(*_row(1, 6))
@@ -49,7 +49,7 @@ def test_the_time_that_a_tick_takes_is_the_batchs_it_came_with():
 
 
 def test_all_rows_of_a_split_ticket_are_given_at_once():
-    tape = Tape(Owner(), Folder())
+    tape = StepBuffer(Owner(), Attribution())
     tape.due_ns = 1 << 62
     for seq, part in ((0, 0), (1, 0), (1, 1)):
         tape.write(*_row(seq, 4, part))
@@ -62,7 +62,7 @@ def test_all_rows_of_a_split_ticket_are_given_at_once():
 
 def test_a_full_tape_is_folded_but_for_its_last_rows():
     owner = Owner()
-    tape = Tape(owner, Folder())
+    tape = StepBuffer(owner, Attribution())
     tape.due_ns = 1 << 62
     for seq in range(ROWS + 3):
         tape.write(*_row(seq, seq))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from stoker._record.attribution import Folder
+from stoker._record.attribution import Attribution
 from stoker._record.schema import STEP_COLUMNS
-from stoker._record.totals import Accounts
+from stoker._record.totals import RunningTotals
 
 
 def rows(*tasks: tuple[int, int, int]) -> np.ndarray:
@@ -29,7 +29,7 @@ def rows(*tasks: tuple[int, int, int]) -> np.ndarray:
 
 
 def test_time_that_two_batches_share_counts_once():
-    accounts, folder = Accounts(0), Folder(workers=2)
+    accounts, folder = RunningTotals(0), Attribution(workers=2)
     first = rows((0, 10, 50), (1, 10, 40), (0, 30, 80))
     accounts.add(first, folder, (0, 0))
     assert [accounts.workers[number].busy_ns for number in (0, 1)] == [70, 30]
@@ -42,5 +42,5 @@ def test_time_that_two_batches_share_counts_once():
 
 def test_blame_of_batches_that_overlap_adds_up():
     made = rows((0, 10, 50), (0, 30, 80), (0, 60, 120), (0, 90, 200))
-    sums, _ = Folder(workers=1).fold(made)
+    sums, _ = Attribution(workers=1).fold(made)
     assert sum(sums.values()) == 199

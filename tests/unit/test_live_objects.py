@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stoker._record.live_objects import Roster
+from stoker._record.live_objects import LiveObjects
 
 
 class Member:
@@ -10,7 +10,7 @@ class Member:
 
 
 def test_it_lists_those_who_are_kept() -> None:
-    roster: Roster[Member] = Roster()
+    roster: LiveObjects[Member] = LiveObjects()
     kept, lost = Member(), Member()
     for member in (kept, lost, kept):
         roster.add(member)
@@ -20,7 +20,7 @@ def test_it_lists_those_who_are_kept() -> None:
 
 
 def test_it_may_grow_while_somebody_goes_through_it() -> None:
-    roster: Roster[Member] = Roster()
+    roster: LiveObjects[Member] = LiveObjects()
     kept = [Member(), Member()]
     for member in kept:
         roster.add(member)
