@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sysconfig
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stoker._record.call_site import site
+from stoker._record.call_site import site, warn
 
 PACKAGES = sysconfig.get_path("purelib")
 
@@ -54,3 +56,15 @@ def test_a_folder_that_is_gone_does_no_harm(here: Path) -> None:
         assert called_from("/elsewhere/train.py", site) == "train.py:3"
     finally:
         os.chdir(here)
+
+
+def test_a_warning_points_at_the_users_line_and_module(here: Path) -> None:
+    names: dict[str, Any] = {"warn": partial(warn, "odd", UserWarning), "__name__": "train"}
+    exec(compile("def ask(): warn()", os.path.join(PACKAGES, "library.py"), "exec"), names)
+    exec(compile("\n\ndef go(): ask()", str(here / "train.py"), "exec"), names)
+    with pytest.warns(UserWarning, match="odd") as caught:
+        names["go"]()
+    assert (caught[0].filename, caught[0].lineno) == (str(here / "train.py"), 3)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="train")
+        names["go"]()

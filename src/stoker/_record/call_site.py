@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from types import FrameType
 
 from stoker._host.code_location import is_installed, is_library, is_stoker
@@ -27,16 +28,32 @@ def site(depth: int = 1) -> str | None:
 
 def place(depth: int = 1) -> tuple[str, int] | None:
     """As ``site``: the file, as Python names it, and the line."""
+    frame = _users_frame(depth + 1)
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warn at the user's line, as ``site`` finds it. Where there is none, at the caller of this function."""
+    frame = _users_frame(2)
+    if frame is None:
+        warnings.warn(text, category, stacklevel=2)
+        return
+    module = frame.f_globals.get("__name__") or "<unknown>"
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(text, category, frame.f_code.co_filename, frame.f_lineno, module, registry)
+
+
+def _users_frame(depth: int) -> FrameType | None:
     frame: FrameType | None = sys._getframe(depth)
-    library: tuple[str, int] | None = None
+    library: FrameType | None = None
     for _ in range(_MOST_FRAMES):
         if frame is None:
             break
         path = frame.f_code.co_filename
         if not is_library(path):
-            return path, frame.f_lineno
+            return frame
         if library is None and is_installed(path) and not is_stoker(path) and _TORCH not in path:
-            library = path, frame.f_lineno
+            library = frame
         frame = frame.f_back
     return library
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from time import monotonic
 
+from stoker._record import call_site
 from stoker._runtime.executors.base import Executor, Sighting
 from stoker._runtime.executors.process.crash_report import state_of
 from stoker._runtime.protocol.status_page import NO_EPOCH
@@ -64,7 +64,7 @@ class Vigil:
         which = f"batch {self._scheduler.head} ({usual}) [stoker explain {WorkerStalled.code}]"
         text = f"DataLoader {self._name!r} has waited {waited_s:.1f} s for {which}{whereabouts}"
         self.told = "; ".join(line.strip() for line in text.splitlines()[:2])
-        warnings.warn(text, WorkerStalled, stacklevel=7)
+        call_site.warn(text, WorkerStalled)
         return True
 
     def _whereabouts(self) -> str:
