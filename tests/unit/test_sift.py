@@ -12,6 +12,7 @@ import torch
 from stoker._runtime.protocol.status_page import NO_ROW
 from stoker._runtime.protocol.worker_spec import BadSampleMode, Order
 from stoker._runtime.worker.bad_samples import TOGETHER, BadSample, Sifter, good_samples, key_of
+from stoker._runtime.worker.fetch import Fetcher
 from stoker.errors import NoGoodSample
 
 
@@ -43,7 +44,7 @@ class Bench:
         self.before: list[tuple[int, int]] = []
         self.reseeded = 0
         getitems = dataset.__getitems__ if together else None
-        self.sifter = Sifter(mode, dataset, getitems, self._before, self._reseed)
+        self.sifter = Sifter(mode, Fetcher(dataset).bind, getitems, self._before, self._reseed)
 
     def rows(self, indices: list[int], first: int = 0, **known: Any) -> list[Any]:
         order = Order(1, 0, 0, 0, 0, 1, 0, len(indices), len(indices), 7, 0, 0, indices, **known)

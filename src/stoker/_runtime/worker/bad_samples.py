@@ -75,20 +75,21 @@ class Sifter:
     """Fetches rows and sorts out the bad ones. Owner: a maker; called on its thread.
 
     ``before(order, row, at, index)`` is called before row ``row`` is fetched; ``at`` and ``index`` are what the status page shows.
-    ``reseed`` puts the generators back to where the range began. ``getitems`` is the dataset's ``__getitems__`` where whole
-    batches are fetched.
+    ``reseed`` puts the generators back to where the range began. ``bind`` is that of the Fetcher. ``getitems`` fetches
+    whole batches; None when rows are fetched one by one.
     """
 
     def __init__(
         self,
         mode: BadSampleMode,
-        dataset: Any,
+        bind: Callable[[], Callable[[Any], Any]],
         getitems: Callable[[Any], Any] | None,
         before: Callable[[Order, int, int, Any], None],
         reseed: Callable[[Order], None],
     ) -> None:
         self._mode = mode
-        self.dataset = dataset
+        self._bind = bind
+        self._fetch: Callable[[Any], Any] = bind()
         self._getitems = getitems
         self._before = before
         self._reseed = reseed
@@ -102,6 +103,8 @@ class Sifter:
         ``fetched`` is what came of its rows where they were fetched already.
         A list, unless the dataset's ``__getitems__`` makes batches of its own kind: those are left as they are.
         """
+        if self._getitems is None:
+            self._fetch = self._bind()
         if self._getitems is not None:
             found = self._together(order, indices, first)
             if type(found) is not list:
@@ -129,7 +132,7 @@ class Sifter:
 
     def _try(self, index: Any, row: int) -> Any:
         try:
-            sample = self.dataset[index] if self._getitems is None else self._getitems([index])[0]
+            sample = self._fetch(index) if self._getitems is None else self._getitems([index])[0]
         except Exception as error:
             self.bad.append(BadSample(index, row, "error", _told(error)))
             return _BAD

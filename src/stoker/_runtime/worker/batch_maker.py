@@ -19,11 +19,12 @@ from stoker._runtime.protocol.status_page import (
     WORDS,
     told_index,
 )
-from stoker._runtime.protocol.worker_spec import Order, Resume, WorkerSpec, batch_getter
+from stoker._runtime.protocol.worker_spec import Order, Resume, WorkerSpec
 from stoker._runtime.scheduler.row_ranges import row_ranges
 from stoker._runtime.worker.bad_samples import TOGETHER, BadSample, Empty, Envelope, Raised, Sifter
 from stoker._runtime.worker.collate_errors import explain_collation
 from stoker._runtime.worker.context import SlotMemory, current
+from stoker._runtime.worker.fetch import Fetcher
 from stoker._runtime.worker.fetch_threads import Hands
 from stoker._runtime.worker.rng.per_sample import Keyring
 from stoker._runtime.worker.rng.rng_use import Drawn
@@ -56,7 +57,7 @@ class Maker:
 
     Used by one thread. ``shared`` tells that others draw from the generators as well (threads); ``inline`` asks that they be left
     as found. ``keeps_state`` asks that the state of a stateful iterable dataset travel with every batch, and ``resume`` is one that
-    a lost predecessor left.
+    a lost predecessor left. Every sample of a map-style dataset comes from ``fetcher``, which is plain unless one is given.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Maker:
         inline: bool = False,
         keeps_state: bool = False,
         resume: Resume | None = None,
+        fetcher: Fetcher | None = None,
     ) -> None:
         self.spec = spec
         self.worker = worker
@@ -76,12 +78,15 @@ class Maker:
         self.seeder = Seeder(spec, worker, shared=shared, inline=inline)
         self._by_sample = self.seeder.by_sample
         self._singly = True
-        self._getitems = None if spec.iterable else batch_getter(spec.dataset)
+        self._fetcher = Fetcher(spec.dataset) if fetcher is None else fetcher
+        self._getitems = None if spec.iterable else self._fetcher.bind_batched()
         self._bad: list[BadSample] = []
         self._sifter: Sifter | None = None
         if spec.on_bad_sample != "raise":
             together = self._getitems if spec.auto_collation else None
-            self._sifter = Sifter(spec.on_bad_sample, spec.dataset, together, self._before_row, self._reseed)
+            self._sifter = Sifter(
+                spec.on_bad_sample, self._fetcher.bind, together, self._before_row, self._reseed
+            )
             self._bad = self._sifter.bad
         self._stream: Stream | None = None
         if spec.iterable:
@@ -96,7 +101,6 @@ class Maker:
         self._slow_ns = 0
         self._row_began = (NO_ROW, 0)
         """Of rows that are sifted: the one in the making, and since when."""
-        self.dataset = spec.dataset
         self.hands: Hands | None = None
         """The threads that fetch rows, where there are any."""
         batched = spec.auto_collation and not spec.iterable and self._getitems is None
@@ -231,7 +235,7 @@ class Maker:
         ranges = row_ranges(order.rows or len(indices))
         self.seeder.rows(order, start, next(n for n, (_, last) in enumerate(ranges) if last > start))
         drawn = Drawn() if self._looks else None
-        job = hands.fetch(order, self.dataset, indices, start, patient=patient)
+        job = hands.fetch(order, self._fetcher.bind(), indices, start, patient=patient)
         if job is None:
             return None
         if drawn is not None:
@@ -254,22 +258,22 @@ class Maker:
     def _fetch_quickly(self, order: Order, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
         """Rows of a few microseconds: the status page names each, whether anybody waits is looked up once."""
         self._at_row(order, row)
-        dataset, here = self.dataset, self._watch.here
+        fetch, here = self._fetcher.bind(), self._watch.here
         for index in chunk:
             here[ROW] = row
-            samples.append(dataset[index])
+            samples.append(fetch(index))
             row += 1
 
     def _fetch_singly(self, order: Order, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
         """Slow rows: work for nobody ends after one of them."""
-        dataset, here, metered = self.dataset, self._watch.here, self._metered
+        fetch, here, metered = self._fetcher.bind(), self._watch.here, self._metered
         before_ns = _clock() if metered else 0
         for index in chunk:
             self._at_row(order, row)
             if self._by_sample:
                 self.seeder.row(order, row)
             here[INDEX] = told_index(index)
-            samples.append(dataset[index])
+            samples.append(fetch(index))
             if metered:
                 now_ns = _clock()
                 if now_ns - before_ns > self._slow_ns:
@@ -348,7 +352,7 @@ class Maker:
         self._at_row(order, 0)
         self._watch.here[INDEX] = told_index(order.indices)
         try:
-            return self.dataset[order.indices]
+            return self._fetcher.bind()(order.indices)
         except StopIteration as error:
             raise _silent_end(order.indices) from error
         except Exception as error:

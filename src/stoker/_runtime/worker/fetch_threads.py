@@ -1,7 +1,7 @@
 """Hands: threads of a worker process that fetch rows of a batch at once (``threads_per_worker``), for data that is waited for.
 
     maker's thread: fetch ─► a job for each hand ─► waits ─► samples, or what they raised, in row order
-    a hand: take the next row ─► dataset[index] ─► ... until none is left, one raised, or nobody waits any more
+    a hand: take the next row ─► fetch(index) ─► ... until none is left, one raised, or nobody waits any more
 
 Rows are begun in order, so that of several that raise the first is the one that would have raised without hands.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
@@ -36,7 +36,7 @@ class Job:
     """
 
     order: Order
-    dataset: Any
+    fetch: Callable[[Any], Any]
     indices: Sequence[Any]
     first: int
     patient: bool
@@ -68,7 +68,7 @@ class Hands:
         self._spent = [0, 0]
 
     def fetch(
-        self, order: Order, dataset: Any, indices: Sequence[Any], first: int, *, patient: bool
+        self, order: Order, fetch: Callable[[Any], Any], indices: Sequence[Any], first: int, *, patient: bool
     ) -> Job | None:
         """Fetch these rows, of which ``first`` is the first; all of them unless one raised or nobody waits any more.
 
@@ -81,7 +81,7 @@ class Hands:
         count = min(wanted, len(self._threads))
         if not count:
             return None
-        job = Job(order, dataset, indices, first, patient, [None] * len(indices))
+        job = Job(order, fetch, indices, first, patient, [None] * len(indices))
         for _ in range(count):
             self._jobs.put(job)
         for _ in range(count):
@@ -141,7 +141,7 @@ class Hands:
     def _make(self, job: Job, place: int) -> None:
         began_ns = _clock()
         try:
-            outcome = job.dataset[job.indices[place]]
+            outcome = job.fetch(job.indices[place])
         except BaseException as error:  # the maker's thread raises it, or counts it
             outcome = Raised(error)
         ns = _clock() - began_ns

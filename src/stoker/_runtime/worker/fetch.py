@@ -1,0 +1,47 @@
+"""The one way to a map-style dataset's samples: every sample of every executor is fetched through a ``Fetcher``.
+
+    single     fetch = fetcher.bind(); fetch(index)              rows of a batch, parts, threads, replacements, batch_size=None
+    batched    fetch = fetcher.bind_batched(); fetch(indices)    datasets with ``__getitems__``
+
+A sample cache stands here: a subclass of ``Fetcher`` whose ``bind`` and ``bind_batched`` ask the cache first. Iterable datasets
+have no index and do not come here; see ``stream.py``.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+
+from stoker._runtime.protocol.worker_spec import batch_getter
+
+
+class Fetcher:
+    """Fetches samples of one map-style dataset. Owner: a batch maker.
+
+    Both methods are called on the batch maker's thread. The function of ``bind`` may be called on several threads at once.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def bind(self) -> Callable[[Any], Any]:
+        """Return the function that does ``dataset[index]``. Call this once per range of rows, not once per sample.
+
+        The method is looked up on the type, as ``dataset[index]`` does. It is looked up anew for each range, because user code
+        may replace it. A bound method costs no more than ``dataset[index]``; ``operator.getitem`` covers all other types.
+        """
+        dataset = self._dataset
+        for kind in type(dataset).__mro__:
+            found = kind.__dict__.get("__getitem__")
+            if found is not None:
+                if type(found) is FunctionType:
+                    return MethodType(found, dataset)
+                break
+        return partial(operator.getitem, dataset)
+
+    def bind_batched(self) -> Callable[[Any], Any] | None:
+        """Return the dataset's ``__getitems__``; None when samples are fetched one by one. Called once, by the constructor."""
+        return batch_getter(self._dataset)
