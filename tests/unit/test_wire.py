@@ -65,3 +65,10 @@ def test_the_version_is_the_first_byte_of_both() -> None:
     task = wire.pack_task(wire.VERSION, *([0] * (len(wire.TaskHeader._fields) - 1)))
     result = wire.pack_result(wire.VERSION, *([0] * (len(wire.ResultHeader._fields) - 1)))
     assert task[0] == result[0] == wire.VERSION
+
+
+def test_the_bytes_on_the_wire_stay() -> None:
+    """The formats come from the fields. A change of them needs a new VERSION."""
+    assert wire.VERSION == 3
+    assert wire.TASK.format == "<BBHIQQHHHxxIIIIIIIQQQQQ"
+    assert wire.RESULT.format == "<BBHIIxxxxQHHxxxxIIIIQQQQQQQQQQQQqQ"

@@ -1,5 +1,7 @@
 """The headers that cross between parent and worker processes. Fixed size, versioned, little-endian.
 
+Each field stands once, in its named tuple; the type of a field gives its size on the wire.
+
     task     parent → worker   header, then the pickled indices when they are short; long ones lie at the start of a slot
     result   worker → parent   header only (160 bytes, below PIPE_BUF: a write is whole or not at all, whoever dies)
 
@@ -10,7 +12,17 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, get_type_hints
+
+U8 = Annotated[int, "B"]
+U16 = Annotated[int, "H"]
+U32 = Annotated[int, "I"]
+U64 = Annotated[int, "Q"]
+I64 = Annotated[int, "q"]
+U16_PAD2 = Annotated[int, "Hxx"]
+U16_PAD4 = Annotated[int, "Hxxxx"]
+U32_PAD4 = Annotated[int, "Ixxxx"]
+"""Types of header fields: a number and its ``struct`` code, with the bytes of padding that follow it."""
 
 VERSION = 3
 NO_SLOT = 0xFFFFFFFF
@@ -46,27 +58,27 @@ class TaskKind(enum.IntEnum):
 class TaskHeader(NamedTuple):
     """A task on the wire. ``payload_bytes`` counts the pickled indices. ``flags`` are INLINE and SIFTED below."""
 
-    version: int
-    kind: int
-    flags: int
-    epoch: int
-    seq: int
-    position: int
-    attempt: int
-    part: int
-    parts: int
-    start: int
-    stop: int
-    rows: int
-    slot: int
-    slot_generation: int
-    scratch: int
-    scratch_generation: int
-    seed: int
-    pipe_seed: int
-    pull: int
-    payload_bytes: int
-    sent_ns: int
+    version: U8
+    kind: U8
+    flags: U16
+    epoch: U32
+    seq: U64
+    position: U64
+    attempt: U16
+    part: U16
+    parts: U16_PAD2
+    start: U32
+    stop: U32
+    rows: U32
+    slot: U32
+    slot_generation: U32
+    scratch: U32
+    scratch_generation: U32
+    seed: U64
+    pipe_seed: U64
+    pull: U64
+    payload_bytes: U64
+    sent_ns: U64
 
 
 INLINE = 1
@@ -79,32 +91,32 @@ SIFTED = 2
 class ResultHeader(NamedTuple):
     """A result on the wire. ``flags`` are the HELD_* bits below."""
 
-    version: int
-    kind: int
-    flags: int
-    worker: int
-    epoch: int
-    seq: int
-    attempt: int
-    part: int
-    slot: int
-    slot_generation: int
-    scratch: int
-    scratch_generation: int
-    root_offset: int
-    root_bytes: int
-    nbytes: int
-    shared_bytes: int
-    dispatched_ns: int
-    received_ns: int
-    fetched_ns: int
-    collated_ns: int
-    sent_ns: int
-    cpu_ns: int
-    runq_ns: int
-    metered_ns: int
-    slow_row: int
-    slow_ns: int
+    version: U8
+    kind: U8
+    flags: U16
+    worker: U32
+    epoch: U32_PAD4
+    seq: U64
+    attempt: U16
+    part: U16_PAD4
+    slot: U32
+    slot_generation: U32
+    scratch: U32
+    scratch_generation: U32
+    root_offset: U64
+    root_bytes: U64
+    nbytes: U64
+    shared_bytes: U64
+    dispatched_ns: U64
+    received_ns: U64
+    fetched_ns: U64
+    collated_ns: U64
+    sent_ns: U64
+    cpu_ns: U64
+    runq_ns: U64
+    metered_ns: U64
+    slow_row: I64
+    slow_ns: U64
 
 
 SPANS = slice(ResultHeader._fields.index("dispatched_ns"), None)
@@ -113,8 +125,15 @@ SPANS = slice(ResultHeader._fields.index("dispatched_ns"), None)
 HELD_SLOT = 1
 HELD_SCRATCH = 2
 
-TASK = struct.Struct("<BBHIQQHHHxxIIIIIIIQQQQQ")
-RESULT = struct.Struct("<BBHIIxxxxQHHxxxxIIIIQQQQQQQQQQQQqQ")
+
+def _struct(header: type[NamedTuple]) -> struct.Struct:
+    """Build the format of a header from the types of its fields."""
+    hints = get_type_hints(header, include_extras=True)
+    return struct.Struct("<" + "".join(hint.__metadata__[0] for hint in hints.values()))
+
+
+TASK = _struct(TaskHeader)
+RESULT = _struct(ResultHeader)
 MAX_TASK_BYTES = TASK.size + INLINE_BYTES
 pack_task = TASK.pack
 unpack_task = TASK.unpack_from
