@@ -1,5 +1,6 @@
 # `make test` and `make demo` do all the set-up a fresh machine needs: python3 with venv, and for the tests apt-get.
 PYTHON ?= python3
+TORCH  ?= 2.13.0
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stoker-installed
@@ -13,11 +14,13 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## create .venv and install the package with its tools (a second run installs nothing)
 
-# The stamp is written last, so an interrupted installation is taken up again.
+# The stamp is written last, so an interrupted installation is taken up again. TORCH replaces the pin of torch, and the pin of
+# sympy goes: torch 2.6 requires one older version exactly.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt 'torch==2.13.0'
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	sed -e 's/^torch==.*/torch==$(TORCH)/' $(if $(filter 2.13.0,$(TORCH)),,-e '/^sympy==/d') constraints.txt >$(VENV)/constraints.txt
+	$(BIN)/python -m pip install --quiet -c $(VENV)/constraints.txt 'torch==$(TORCH)'
+	$(BIN)/python -m pip install --quiet -c $(VENV)/constraints.txt -e '.[dev]'
 	touch $@
 
 check: setup  ## ruff, mypy strict, import-linter

@@ -57,7 +57,10 @@ class Block:
 
 def pages() -> list[str]:
     """All documents of the repository, relative to its root."""
-    found = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")]
+    found = [
+        ROOT / name
+        for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+    ]
     found += [each for folder in ("docs", "examples", "benchmarks") for each in (ROOT / folder).rglob("*.md")]
     return sorted(str(each.relative_to(ROOT)) for each in found)
 

@@ -135,9 +135,13 @@ def parse_within(command: Command) -> None:
 
 
 def make(command: Command) -> None:
-    """There is such a target."""
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(command.words[1:]) <= targets, command.place
+    """There is such a target, and such a variable (``TORCH=2.6.0``)."""
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z]+):", text, re.MULTILINE))
+    variables = set(re.findall(r"^([A-Z]+) +\?=", text, re.MULTILINE))
+    given = {word for word in command.words[1:] if "=" in word}
+    assert set(command.words[1:]) - given <= targets, command.place
+    assert {word.partition("=")[0] for word in given} <= variables, command.place
 
 
 def pip(command: Command) -> None:
