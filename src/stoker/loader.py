@@ -232,7 +232,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             self.refresh()
         persistent = self.persistent_workers and self.num_workers > 0
         pool: Any = self._iterator
-        if isinstance(pool, Pool) and pool.executor.torn and not pool.busy:
+        if isinstance(pool, Pool) and pool.executor.guard.held and not pool.busy:
             pool.close()  # an exception from outside came while it heard of its workers: it may not know all of them
         if persistent and isinstance(pool, Pool) and not pool.closed:
             if pool.reserve():

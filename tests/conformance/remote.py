@@ -20,6 +20,7 @@ from typing import Any
 
 from stoker._runtime.executors.base import HEAP, Arrival, Sighting, Start, Weight
 from stoker._runtime.executors.in_process import carry_out
+from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.protocol import failures
 from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
 from stoker._runtime.scheduler import messages as m
@@ -46,9 +47,9 @@ class RemoteExecutor:
 
     shared_memory = False
     eager = True
-    torn = False
 
     def __init__(self, spec: WorkerSpec, *, bound: bool) -> None:
+        self.guard = InterruptGuard()
         self._spec = spec
         self._bound = bound
         self._start = Start(0, 0)

@@ -100,7 +100,7 @@ class Relay(Iteration):
             else:
                 self.parked = True
             raise StopIteration
-        if not self._torn:
+        if not self._guard.held:
             self._set_aside()
         return super()._next()
 
@@ -122,7 +122,6 @@ class Relay(Iteration):
         if self._scheduler.policy.in_order or not self._lap.ended:
             return
         ready = self._ready
-        self._torn = True
-        while ready and ready[0].ticket.seq >= self._border:
-            self._aside.append(ready.popleft())
-        self._torn = False
+        with self._guard:
+            while ready and ready[0].ticket.seq >= self._border:
+                self._aside.append(ready.popleft())

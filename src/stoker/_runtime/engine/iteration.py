@@ -23,6 +23,7 @@ from stoker._runtime.engine.pool import Pool
 from stoker._runtime.engine.stall_monitor import Vigil
 from stoker._runtime.engine.step_writer import Pen
 from stoker._runtime.executors.base import Arrival
+from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.executors.process.crash_report import code_of
 from stoker._runtime.plan.planner import Planner
 from stoker._runtime.scheduler import messages as m
@@ -74,8 +75,8 @@ class Iteration:
         self._ready: deque[m.Deliver] = deque()
         self._abort: m.Finish | None = None
         self._closed = False
-        # True while an exception from outside, such as Ctrl-C, would leave a ticket that nobody waits for or makes.
-        self._torn = False
+        # Held while an exception from outside, such as Ctrl-C, would leave a ticket that nobody waits for or makes.
+        self._guard = InterruptGuard()
         # A batch that was being made here when Ctrl-C came: it counts as handed over only if somebody goes on without it.
         self._cut_off: m.Deliver | None = None
         self.pen: Pen | None = None
@@ -143,7 +144,7 @@ class Iteration:
     def next(self) -> Any:
         """The next batch. Raises StopIteration at the end, or what the dataset, sampler or a worker's death led to."""
         autopilot = self.autopilot
-        if autopilot is not None and _clock() >= autopilot.due_ns and not self._torn:
+        if autopilot is not None and _clock() >= autopilot.due_ns and not self._guard.held:
             autopilot.look(self)
         empty = 0
         while (batch := self._next()) is NOTHING:
@@ -159,7 +160,7 @@ class Iteration:
     def _next(self) -> Any:
         """The next batch, or NOTHING for one of which no sample was good."""
         ready, scheduler = self._ready, self._scheduler
-        if self._pool.closed or self._torn or self._pool.executor.torn:
+        if self._pool.closed or self._guard.held or self._pool.executor.guard.held:
             self._refuse()
         pen = self.pen
         asked_ns = got_ns = planned_ns = depth = nbytes = 0
@@ -185,28 +186,22 @@ class Iteration:
                 got_ns = _clock()
                 if pen.idle is not None:
                     pen.idle.given(got_ns - asked_ns)
-        self._torn = True
-        deliver = ready.popleft()
-        self._carry_out(scheduler.handle(m.Taken(deliver.ticket.seq)))
         handoff = self._pool.handoff
-        if self._pool.executor.eager:
-            self._fill()
-        if pen is not None:
-            planned_ns = _clock()
-        try:
-            batch = handoff.open(deliver)
-        except BaseException as error:
+        with self._guard:
+            deliver = ready.popleft()
+            self._carry_out(scheduler.handle(m.Taken(deliver.ticket.seq)))
+            if self._pool.executor.eager:
+                self._fill()
             if pen is not None:
-                pen.failed(deliver, asked_ns, got_ns, planned_ns, depth, nbytes)
-            # What the worker raised costs its batch only. An interrupt of ours has lost one: that must not go unnoticed.
-            self._torn = not isinstance(error, Exception) and not _failed(deliver)
-            if not self._torn and (isinstance(error, Exception) or self._pool.executor.eager):
-                self._progress.note(deliver)
-            elif not self._torn:
-                self._cut_off = deliver
-            raise
-        self._progress.note(deliver)
-        self._torn = False
+                planned_ns = _clock()
+            try:
+                batch = handoff.open(deliver)
+            except BaseException as error:
+                if pen is not None:
+                    pen.failed(deliver, asked_ns, got_ns, planned_ns, depth, nbytes)
+                self._not_opened(deliver, error)
+                raise
+            self._progress.note(deliver)
         if pen is not None:
             pen.write(deliver, asked_ns, got_ns, planned_ns, depth, nbytes)
         if handoff.misfit and scheduler.splitting:
@@ -214,6 +209,15 @@ class Iteration:
         if self._echo is not None:
             self._echo.note(deliver.results[0].worker, batch)
         return batch
+
+    def _not_opened(self, deliver: m.Deliver, error: BaseException) -> None:
+        """What the worker raised costs its batch only. An interrupt of ours has lost one: the guard stays held."""
+        if isinstance(error, Exception) or _failed(deliver):
+            self._guard.leave()
+            if isinstance(error, Exception) or self._pool.executor.eager:
+                self._progress.note(deliver)
+            else:
+                self._cut_off = deliver
 
     def resize(self, workers: int, window: int = 0) -> int:
         """Have so many workers from now on, and such a window (0: it follows them); how many there are to be then.
@@ -223,17 +227,16 @@ class Iteration:
         """
         scheduler, executor = self._scheduler, self._pool.executor
         # Cut short from outside, it leaves workers in the accounts that were never started: a later epoch would wait for them.
-        self._torn = executor.torn = True
-        for command in scheduler.handle(m.ResizeAsked(workers, window)):
-            try:
-                self._carry_out([command])
-            except Exception as error:
-                if not isinstance(command, m.Spawn) or not is_ours(error):
-                    raise
-                reason = f"{type(error).__name__}: {error}"
-                refused = m.WorkerLost(command.worker, reason=reason, started=False, refused=True)
-                self._mourn(Arrival(-1, refused), refused)
-        self._torn = executor.torn = False
+        with self._guard, executor.guard:
+            for command in scheduler.handle(m.ResizeAsked(workers, window)):
+                try:
+                    self._carry_out([command])
+                except Exception as error:
+                    if not isinstance(command, m.Spawn) or not is_ours(error):
+                        raise
+                    reason = f"{type(error).__name__}: {error}"
+                    refused = m.WorkerLost(command.worker, reason=reason, started=False, refused=True)
+                    self._mourn(Arrival(-1, refused), refused)
         self._pool.resized(scheduler)
         return scheduler.target
 
@@ -249,7 +252,7 @@ class Iteration:
             self._pool.end(self.epoch)
 
     def _refuse(self) -> None:
-        """Nothing comes from a pool that is closed, not even what was ready: its slots are gone. Nor from torn accounts."""
+        """Raise why nothing comes: the pool is closed and its slots are gone, or an interrupt lost a batch."""
         if self._closed:
             raise StopIteration
         if os.getpid() != self._pool.owner_pid:
@@ -277,7 +280,6 @@ class Iteration:
                 raise StopIteration
             if pool.closed:
                 self._refuse()
-            self._torn = False
             self._fill()
             if self._ready:
                 return
@@ -290,13 +292,10 @@ class Iteration:
                 if pool.closed:  # by another thread, under our hands
                     self._refuse()
                 raise
-            self._torn = True
-            self._hear(arrivals)
-            if not self._ready:
-                self._torn = False
-                if vigil.check():
-                    self._ledger.note_stall(vigil.told)
-        self._torn = False
+            with self._guard:
+                self._hear(arrivals)
+            if not self._ready and vigil.check():
+                self._ledger.note_stall(vigil.told)
 
     def _hear(self, arrivals: list[Arrival]) -> None:
         for arrival in arrivals:
@@ -304,16 +303,15 @@ class Iteration:
                 self._mourn(arrival, arrival.event)
             else:
                 self._carry_out(self._pool.route(arrival))
-        self._pool.executor.torn = False
+        self._pool.executor.guard.release()
 
     def listen(self) -> None:
         """Hear what has come in, without waiting. A consumer whose batches are always there hears of nothing else by itself."""
         executor = self._pool.executor
         while executor.eager and not self.over and (arrivals := executor.wait(0)):
-            self._torn = True
-            self._hear(arrivals)
-            self._torn = False
-        executor.torn = False
+            with self._guard:
+                self._hear(arrivals)
+        executor.guard.release()
 
     def _fill(self) -> None:
         pool, scheduler = self._pool, self._scheduler
@@ -322,14 +320,13 @@ class Iteration:
             pool.reclaim()
         if scheduler.typical_bytes * scheduler.window >= BUDGET_MATTERS_BYTES:
             pool.review_budget(scheduler)
-        torn = self._torn
+        guard = self._guard
         while scheduler.has_room():
             planned = self._plan()  # the user's code, in which Ctrl-C does no harm
             if planned is None:
                 break
-            self._torn = True
-            self._carry_out(scheduler.handle(planned))
-            self._torn = torn
+            with guard:
+                self._carry_out(scheduler.handle(planned))
 
     def _plan(self) -> m.Planned | m.PlanEnded | None:
         """The next ticket; None when there is none for now."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.protocol.worker_spec import Resume
 from stoker._runtime.scheduler.messages import Event
 from stoker._runtime.scheduler.types import Task
@@ -83,8 +84,8 @@ class Executor(Protocol):
     eager: bool
     """Whether tasks make progress without ``wait`` being called. False means: do not plan ahead."""
 
-    torn: bool
-    """Set by ``wait`` while an exception from outside would lose arrivals, and cleared by whoever has taken them."""
+    guard: InterruptGuard
+    """Held by ``wait`` while an exception from outside would lose arrivals, and released by the caller that has handled them."""
 
     @property
     def workers(self) -> Sequence[Any]:

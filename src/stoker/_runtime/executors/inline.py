@@ -15,6 +15,7 @@ from stoker._host.code_location import is_stoker
 from stoker._runtime.executors import time_limit
 from stoker._runtime.executors.base import HEAP, Arrival, Sighting, Start, Weight
 from stoker._runtime.executors.in_process import carry_out
+from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.protocol.status_page import COLLATING, EPOCH, NO_ROW, PHASE, ROW, WORDS
 from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
 from stoker._runtime.scheduler import messages as m
@@ -33,10 +34,10 @@ class InlineExecutor:
 
     shared_memory = False
     eager = False
-    torn = False
     workers: Sequence[Any] = ()
 
     def __init__(self, spec: WorkerSpec) -> None:
+        self.guard = InterruptGuard()
         self._maker = Maker(spec, 0, inline=True, keeps_state=True)
         self._page = [0] * WORDS
         self._epoch = [0] * WORDS

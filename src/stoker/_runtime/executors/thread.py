@@ -19,6 +19,7 @@ from typing import Any
 from stoker._host.code_location import is_stoker
 from stoker._runtime.executors.base import HEAP, Arrival, Sighting, Start, Weight
 from stoker._runtime.executors.in_process import carry_out
+from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.protocol.status_page import (
     COLLATING,
     EPOCH,
@@ -79,9 +80,9 @@ class ThreadExecutor:
 
     shared_memory = False
     eager = True
-    torn = False
 
     def __init__(self, spec: WorkerSpec, *, bound: bool) -> None:
+        self.guard = InterruptGuard()
         collation.install()
         self._spec = spec
         self._bound = bound

@@ -22,6 +22,7 @@ from typing import Any
 
 from stoker._pickling.spec_pickle import Shipment
 from stoker._runtime.executors.base import HEAP, Arrival, Sighting, Start, Weight
+from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.executors.process import crash_report, launcher, worker_memory
 from stoker._runtime.executors.process.channels import ResultPipe, TaskChannel, lifeline, note_sockets
 from stoker._runtime.executors.process.spawner import Nursery
@@ -93,7 +94,7 @@ class ProcessExecutor:
         self._resumes: dict[int, Resume] = {}
         self._trims = 0
         self._weighing = worker_memory.Weighing()
-        self.torn = False
+        self.guard = InterruptGuard()
         self._closed = False
 
     @property
@@ -209,7 +210,8 @@ class ProcessExecutor:
             channel.send(message)
 
     def wait(self, timeout_s: float | None) -> list[Arrival]:
-        self.torn = True
+        guard = self.guard
+        guard.hold()
         data = self._results.read()
         if data:
             return self._arrivals(data)
@@ -223,11 +225,11 @@ class ProcessExecutor:
             for channel in self._channels():
                 channel.flush()
             left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
-            self.torn = False
+            guard.release()
             found = self._poll.poll(left)
             if not found:
                 return []
-            self.torn = True
+            guard.hold()
             arrivals = self._collect(found)
             if arrivals:
                 return arrivals
