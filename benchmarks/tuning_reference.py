@@ -59,7 +59,7 @@ class Times:
 
 
 class Course:
-    """A patient that has loaded the workload, and the pools of all settings that are still in it. Close it."""
+    """A sandbox that has loaded the workload, and the pools of all settings that are still in it. Close it."""
 
     def __init__(self, target: str, *, step_s: float | None, step: str | None, seed: int = 0) -> None:
         self._visit = Visit(target, batch_size=None, budget_s=_LOADING_S)
@@ -72,7 +72,7 @@ class Course:
         self._patience_s = _PATIENCE_S
 
     def close(self) -> None:
-        """End the patient. Idempotent."""
+        """End the sandbox. Idempotent."""
         self._visit.close()
 
     def grid(self, settings: Iterable[Setting], *, rounds: int) -> list[Times]:

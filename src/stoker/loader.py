@@ -21,7 +21,7 @@ from stoker._record.recorder import Recorder
 from stoker._runtime.autoscale.controller import Autopilot, begun
 from stoker._runtime.autoscale.initial_workers import Outset, outset
 from stoker._runtime.checkpoint.epoch_start import stream_count
-from stoker._runtime.checkpoint.loader_state import Bookmark
+from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.checkpoint.state_format import parse
 from stoker._runtime.engine import memory_stats
 from stoker._runtime.engine.epoch_prefetch import Lap, Relay
@@ -97,7 +97,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     _live: LiveObjects[StokerIter] | None = None
     _ledger: Ledger | None = None
-    _bookmark: Bookmark | None = None
+    _bookmark: LoaderState | None = None
     _ahead: Ahead | None = None
     _recorder: Recorder | None = None
     _site: str | None = None
@@ -467,9 +467,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
                 attach(made, self, self._accounts())
         return self._recorder
 
-    def _place(self) -> Bookmark:
+    def _place(self) -> LoaderState:
         if self._bookmark is None:
-            self._bookmark = Bookmark()
+            self._bookmark = LoaderState()
         return self._bookmark
 
     def _keep(self, pool: Pool) -> None:

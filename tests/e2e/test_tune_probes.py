@@ -1,4 +1,4 @@
-"""The tuner's probes in a patient: what they tell of targets that work, and of those that do not."""
+"""The tuner's probes in a sandbox: what they tell of targets that work, and of those that do not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand
-from stoker._tools.sandbox.client import Answer, Patient
+from stoker._tools.sandbox.client import Answer, SandboxClient
 from stoker._tools.sandbox.process_tree import is_tracker
 from stoker._tools.sandbox.target import subject_of
 from stoker._tools.tune.bench import bench
@@ -55,14 +55,14 @@ class Endless(Rows):
 
 
 class Ward:
-    """A patient, asked as the tuner asks."""
+    """A sandbox, asked as the tuner asks."""
 
-    def __init__(self, patient: Patient) -> None:
-        self.patient = patient
+    def __init__(self, sandbox: SandboxClient) -> None:
+        self.sandbox = sandbox
         self.avoid: tuple[int, ...] = ()
 
     def ask(self, probe: str, **trial: Any) -> Answer:
-        return self.patient.probe(
+        return self.sandbox.probe(
             f"stoker._tools.tune.probes.{probe}", limit_s=60, in_fork=False, trial=trial, avoid=self.avoid
         )
 
@@ -72,7 +72,7 @@ class Ward:
         return found
 
     def workers(self) -> list[psutil.Process]:
-        found = psutil.Process(self.patient.pid).children(recursive=True)
+        found = psutil.Process(self.sandbox.pid).children(recursive=True)
         return [each for each in found if not is_tracker(each)]
 
 
@@ -81,11 +81,11 @@ def ward(target: Any, step: Any = None) -> Iterator[Ward]:
     subject = subject_of(target)
     if step is not None:
         subject = replace(subject, kept={"step": step})
-    patient = Patient(subject, memory_limit_bytes=None)
+    sandbox = SandboxClient(subject, memory_limit_bytes=None)
     try:
-        yield Ward(patient)
+        yield Ward(sandbox)
     finally:
-        patient.close()
+        sandbox.close()
 
 
 def step(batch: Any) -> None:
@@ -155,7 +155,7 @@ def test_samples_that_raise_are_told_and_can_be_left_out():
             assert found.batches >= 12
 
 
-def test_targets_without_a_batch_are_no_end_of_the_patient():
+def test_targets_without_a_batch_are_no_end_of_the_sandbox():
     with ward(Rows(10, bad=tuple(range(10)))) as here:
         raised = here.ask("work", seconds=0.1).failure
         assert raised == "no batch could be made: sample 0: ValueError: row 0 is gone"

@@ -22,8 +22,8 @@ from stoker._runtime.worker import collation
 from stoker._tools.doctor import probes
 from stoker._tools.doctor.diagnosis import Diagnosis
 from stoker._tools.doctor.facts import Missing
-from stoker._tools.sandbox.client import Patient
-from stoker._tools.sandbox.process_tree import Kin, is_tracker
+from stoker._tools.sandbox.client import SandboxClient
+from stoker._tools.sandbox.process_tree import ProcessTree, is_tracker
 from stoker.errors import TargetError
 from tests import warm
 
@@ -127,7 +127,7 @@ def test_samples_that_kill_are_named_and_the_others_examined(
     assert "killed by SIGSEGV in __getitem__ (test_doctor_limits.py:" in diagnosis.findings[0].evidence
     assert "exit code 3" in diagnosis.findings[1].evidence
     assert "STK401" in diagnosis.passed
-    assert [each.index for each in diagnosis.facts["samples"].mishaps] == [2, 9]
+    assert [each.index for each in diagnosis.facts["samples"].probe_failures] == [2, 9]
     assert all(gone(int(pid)) for pid in pids.read_text().split())
     assert capfd.readouterr() == ("", "")
 
@@ -149,18 +149,18 @@ signal.pause()
 
 
 def test_trackers_below_a_probe_that_is_cut_short_may_tidy_up_first(tmp_path: Path) -> None:
-    patient = subprocess.Popen(
+    sandbox = subprocess.Popen(
         [sys.executable, "-ISc", PROBING, str(tmp_path / "tidy")],
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    with patient:
-        assert patient.stdout is not None
-        assert patient.stdout.read(1) == b"!"
-        kin = Kin(patient.pid)
-        while not any(map(is_tracker, kin.members(patient.pid))):  # it is still about to become one
+    with sandbox:
+        assert sandbox.stdout is not None
+        assert sandbox.stdout.read(1) == b"!"
+        kin = ProcessTree(sandbox.pid)
+        while not any(map(is_tracker, kin.members(sandbox.pid))):  # it is still about to become one
             os.sched_yield()
-        kin.kill(patient.pid)
+        kin.kill(sandbox.pid)
     assert (tmp_path / "tidy").exists()
 
 
@@ -176,16 +176,16 @@ def test_a_sample_that_hangs_is_named_with_its_line_and_one_that_eats_memory_is_
     assert "STK404" not in eats.passed
 
 
-def test_a_patient_that_hangs_itself_is_ended() -> None:
+def test_a_sandbox_that_hangs_itself_is_ended() -> None:
     from stoker._tools.sandbox.target import subject_of
 
-    patient = Patient(subject_of(Hanging()), memory_limit_bytes=None)
+    sandbox = SandboxClient(subject_of(Hanging()), memory_limit_bytes=None)
     try:
-        answer = patient.probe("stoker._tools.doctor.probes.samples", limit_s=0.5, in_fork=False)
-        assert answer.mishap is not None
-        assert (answer.mishap.what, answer.mishap.index, patient.alive) == ("hung", 5, False)
+        answer = sandbox.probe("stoker._tools.doctor.probes.samples", limit_s=0.5, in_fork=False)
+        assert answer.probe_failure is not None
+        assert (answer.probe_failure.what, answer.probe_failure.index, sandbox.alive) == ("hung", 5, False)
     finally:
-        patient.close()
+        sandbox.close()
 
 
 def test_strange_samples_are_told_and_a_round_trip_comes_back(

@@ -109,7 +109,7 @@ class Script:
         self.process.stdin.flush()
 
     def workers_left(self) -> int:
-        """How many workers are still there, after a patient wait."""
+        """How many workers are still there, after a sandbox wait."""
         return sum(not select.select([watch], [], [], GONE_S)[0] for watch in self.watches)
 
     def end(self) -> tuple[int, str]:

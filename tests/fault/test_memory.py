@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import Dataset
 
 import stoker
-from stoker._host.memory_available import Gauge, Room
+from stoker._host.memory_available import Gauge, MemoryAvailable
 from stoker._runtime.scheduler import policy
 
 MIB = 1 << 20
@@ -143,7 +143,7 @@ def test_short_memory_trims_idle_loaders_and_shrinks_the_window(
     telling: Callable[..., Telling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Train and validation, both with persistent workers: while one is at work and memory is short the other lets go."""
-    room = [Room(64 << 30, 256 << 30)]
+    room = [MemoryAvailable(64 << 30, 256 << 30)]
     monkeypatch.setattr(Gauge, "read", lambda self: room[0])
     monkeypatch.setattr(policy, "BUDGET_INTERVAL_S", 0.0)
     train, validation = telling(24), telling(24)
@@ -162,7 +162,7 @@ def test_short_memory_trims_idle_loaders_and_shrinks_the_window(
         assert validation.silent(), "there is plenty of memory"
         reason = first.stats()["memory"]["budget_reason"]
         assert reason.startswith("a quarter of the 64")
-        room[0] = Room(48 * MIB, 256 << 30)
+        room[0] = MemoryAvailable(48 * MIB, 256 << 30)
         next(iterator)
         next(iterator)
         assert validation.hear(2) == b"tt"

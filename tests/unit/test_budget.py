@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stoker._host.memory_available import Gauge, Room
+from stoker._host.memory_available import Gauge, MemoryAvailable
 from stoker._runtime.engine.memory_budget import Budget, in_words
 from stoker._runtime.scheduler.policy import (
     BUDGET_INTERVAL_S,
@@ -17,11 +17,11 @@ MIB, GIB = 1 << 20, 1 << 30
 
 
 class FakeGauge(Gauge):
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: MemoryAvailable) -> None:
         self.room = room
         self.readings = 0
 
-    def read(self) -> Room:
+    def read(self) -> MemoryAvailable:
         self.readings += 1
         return self.room
 
@@ -71,25 +71,25 @@ def test_when_memory_is_short(available: int | None, total: int | None, short: b
 
 
 def test_the_default_is_divided_and_says_so() -> None:
-    gauge = FakeGauge(Room(15 * GIB, 64 * GIB))
+    gauge = FakeGauge(MemoryAvailable(15 * GIB, 64 * GIB))
     budget = Budget(None, gauge=gauge, environ={"LOCAL_WORLD_SIZE": "2"})
     budget.read(GIB, loaders=2)
     assert budget.bytes == GIB
     assert budget.reason == (
         "a quarter of the 16 GiB available, divided by 2 local ranks (LOCAL_WORLD_SIZE), divided by 2 loaders at work"
     )
-    gauge.room = Room(None, None)
+    gauge.room = MemoryAvailable(None, None)
     budget.read(0, loaders=1)
     assert budget.bytes == 0
     assert budget.reason == "unbounded: nothing tells how much memory is available"
 
 
 def test_a_given_budget_is_cut_when_memory_runs_out() -> None:
-    gauge = FakeGauge(Room(16 * GIB, 64 * GIB))
+    gauge = FakeGauge(MemoryAvailable(16 * GIB, 64 * GIB))
     budget = Budget(GIB, gauge=gauge, environ={})
     budget.read(0, loaders=3)
     assert (budget.bytes, budget.reason, budget.short) == (GIB, "given: 1 GiB", False)
-    gauge.room = Room(GIB, 64 * GIB)
+    gauge.room = MemoryAvailable(GIB, 64 * GIB)
     budget.read(0, loaders=3)
     assert (budget.bytes, budget.short) == (GIB // 2, True)
     assert budget.reason == "1 GiB were given, cut to half of the 1 GiB available"
@@ -97,7 +97,7 @@ def test_a_given_budget_is_cut_when_memory_runs_out() -> None:
 
 def test_a_reading_lasts_for_a_while() -> None:
     now = [100.0]
-    budget = Budget(None, gauge=FakeGauge(Room(GIB, GIB)), environ={}, clock=lambda: now[0])
+    budget = Budget(None, gauge=FakeGauge(MemoryAvailable(GIB, GIB)), environ={}, clock=lambda: now[0])
     assert budget.due
     budget.read(0, 1)
     assert budget.due, "whoever only looks must not keep the engine from acting"

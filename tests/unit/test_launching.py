@@ -74,7 +74,7 @@ def test_the_environment_comes_back_as_it_was(path: str | None, monkeypatch: pyt
     ("code", "text"), [(0, "0"), (3, "3"), (-9, "SIGKILL"), (-11, "SIGSEGV"), (-99, "signal 99")]
 )
 def test_an_end_in_words(code: int, text: str) -> None:
-    assert supervisor.Outcome(1, code, 0, 0).text == text
+    assert supervisor.ScriptExit(1, code, 0, 0).text == text
 
 
 def test_a_sentry_tells_when_a_module_has_been_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,9 +187,9 @@ def test_records_stay_until_they_are_written(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "script.py").write_text("")
-    outcome = supervisor.Outcome(1, 3, 0, 0)
+    outcome = supervisor.ScriptExit(1, 3, 0, 0)
 
-    def supervise(command: list[str], environ: dict[str, str]) -> supervisor.Outcome:
+    def supervise(command: list[str], environ: dict[str, str]) -> supervisor.ScriptExit:
         journal.write(run(loader()), Path(environ["STOKER_RECORD"]) / "1-0.jsonl")
         if how == "unwritable":
             monkeypatch.setattr(journal, "write", refuse)
@@ -198,7 +198,7 @@ def test_records_stay_until_they_are_written(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    ended: list[supervisor.Outcome] = []
+    ended: list[supervisor.ScriptExit] = []
     monkeypatch.setattr(supervisor, "supervise", supervise)
     monkeypatch.setattr(supervisor, "end_as", ended.append)
     if how == "broken":

@@ -13,9 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._runtime.checkpoint.state_format import Facts, Saved, StreamState, differences, dump, parse
+from stoker._runtime.checkpoint.state_format import LoaderFacts, Saved, StreamState, differences, dump, parse
 
-FACTS = Facts("map", 20, ("torch.Batch", "torch.Random"), 20, None, False, 4, "batch")
+FACTS = LoaderFacts("map", 20, ("torch.Batch", "torch.Random"), 20, None, False, 4, "batch")
 MAP = Saved(
     facts=FACTS, base_seed=5, pipe_seed=None, batches=2, samples=8, ahead=(3, 5), finished=False,
     generators={"given": ["eA=="], "torch": "eA==", "pulled": {"given": [], "python": "eA=="}}, sampler_epoch=None,

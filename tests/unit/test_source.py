@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSampler
 
 from stoker._runtime.checkpoint import sampler_position
-from stoker._runtime.checkpoint.sampler_position import Source
+from stoker._runtime.checkpoint.sampler_position import IndexSource
 from stoker._runtime.checkpoint.state_format import Saved
 from tests.unit.test_resume import MAP
 
@@ -88,11 +88,11 @@ class Chunked(Sampler[list[int]]):
         self.done = state["done"]
 
 
-def opened(sampler: Any, every: int = 1) -> Source:
-    return Source(sampler, iter(sampler), every=every, plain=sampler_position.is_plain(sampler))
+def opened(sampler: Any, every: int = 1) -> IndexSource:
+    return IndexSource(sampler, iter(sampler), every=every, plain=sampler_position.is_plain(sampler))
 
 
-def pull(from_: Source, count: int) -> tuple[list[Any], tuple[int, bytes] | None]:
+def pull(from_: IndexSource, count: int) -> tuple[list[Any], tuple[int, bytes] | None]:
     """Some batches, and the newest snapshot with its number."""
     batches, snapshot = [], None
     for number, batch in enumerate(itertools.islice(from_.iterator, count)):
@@ -103,7 +103,7 @@ def pull(from_: Source, count: int) -> tuple[list[Any], tuple[int, bytes] | None
     return batches, snapshot
 
 
-def saved_after(from_: Source, batches: list[Any], snapshot: tuple[int, bytes] | None) -> Saved:
+def saved_after(from_: IndexSource, batches: list[Any], snapshot: tuple[int, bytes] | None) -> Saved:
     samples = sum(map(len, batches))
     state, at = from_.state(len(batches), samples, snapshot)
     return replace(MAP, batches=len(batches), samples=samples, ahead=(), sampler_state=state, sampler_at=at)
@@ -148,7 +148,7 @@ def test_snapshots_fall_on_the_same_batches_after_a_seek() -> None:
     assert snapshot[0] == 3
     saved = saved_after(first, batches, snapshot)
     assert (saved.sampler_state, saved.sampler_at) == ({"sampler": {"i": 12}}, 3)
-    assert Source.kept(saved) == snapshot
+    assert IndexSource.kept(saved) == snapshot
     second_sampler = batched(Counted())
     sampler_position.prepare(second_sampler, saved)
     second = opened(second_sampler, 3)

@@ -16,7 +16,7 @@ _MOST_BYTES = 8192
 """More than any of these files has."""
 
 
-class Room(NamedTuple):
+class MemoryAvailable(NamedTuple):
     """What can still be taken, and of how much, where it is tightest. None where nobody tells."""
 
     available_bytes: int | None
@@ -46,7 +46,7 @@ class Gauge:
             if limits:
                 self._levels.append(_Level(limits, str(folder / used), str(folder / "memory.stat")))
 
-    def read(self) -> Room:
+    def read(self) -> MemoryAvailable:
         """The tightest of all, now."""
         tightest = self._machine()
         for level in self._levels:
@@ -54,15 +54,15 @@ class Gauge:
             if here is not None and (
                 tightest.available_bytes is None or here.available_bytes < tightest.available_bytes
             ):
-                tightest = Room(*here)
+                tightest = MemoryAvailable(*here)
         return tightest
 
-    def _machine(self) -> Room:
+    def _machine(self) -> MemoryAvailable:
         facts = _pairs(_text(self._meminfo))
         available, total = facts.get(b"MemAvailable:"), facts.get(b"MemTotal:")
         if available is None or total is None:
             return _elsewhere()
-        return Room(available << 10, total << 10)
+        return MemoryAvailable(available << 10, total << 10)
 
 
 class _Left(NamedTuple):
@@ -93,15 +93,15 @@ def room_bytes() -> int | None:
     return Gauge().read().available_bytes
 
 
-def _elsewhere() -> Room:
+def _elsewhere() -> MemoryAvailable:
     """Without /proc."""
     try:
         import psutil
 
         memory = psutil.virtual_memory()
-        return Room(int(memory.available), int(memory.total))
+        return MemoryAvailable(int(memory.available), int(memory.total))
     except Exception:
-        return Room(None, None)
+        return MemoryAvailable(None, None)
 
 
 def _text(path: str) -> bytes:

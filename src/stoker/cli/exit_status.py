@@ -32,7 +32,7 @@ def unwritten(error: OSError) -> NoReturn:
 
 @contextmanager
 def tidy_ends() -> Iterator[None]:
-    """Who asks a command to end (a scheduler, a terminal that is closed) gets that, after its patients have been ended.
+    """Who asks a command to end (a scheduler, a terminal that is closed) gets that, after its sandboxes have been ended.
 
     An answer that does not fit on a disk is told in a line, with code 2.
     """

@@ -176,7 +176,7 @@ def _rank() -> int | None:
     return int(rank) if rank.isdecimal() and os.environ.get("WORLD_SIZE", "1") != "1" else None
 
 
-def _tell(order: Order, outcome: supervisor.Outcome, folder: Path, default: Path) -> bool:
+def _tell(order: Order, outcome: supervisor.ScriptExit, folder: Path, default: Path) -> bool:
     """Write what was asked for and print the screen. False: ``folder`` has to stay, the record could not be written."""
     from stoker._tools.profile.collected_records import gather
     from stoker._tools.report.trace import trace

@@ -13,15 +13,15 @@ from click.testing import CliRunner
 from stoker._tools.doctor.bisection import bisect as bisecting
 from stoker._tools.doctor.bisection.bisect import Bisection, bisect
 from stoker._tools.doctor.bisection.procedure import Conclusion, Setting, Trial, conclude, procedure
-from stoker._tools.doctor.facts.trial import Outcome, Own
+from stoker._tools.doctor.facts.trial import Own, TrialOutcome
 from stoker._tools.doctor.forms import bisection as bisect_screen
 from stoker.cli.main import main
 
 OWN = Own(
     4, "fork", ("fork", "spawn", "forkserver"), ("dataset.transform", "collate_fn", "persistent_workers")
 )
-OK = Outcome("ok", 3, 0.1)
-BAD = Outcome("error", 0, 0.1, "Traceback (most recent call last):\n  ...\nRuntimeError: no")
+OK = TrialOutcome("ok", 3, 0.1)
+BAD = TrialOutcome("error", 0, 0.1, "Traceback (most recent call last):\n  ...\nRuntimeError: no")
 
 
 def played(
@@ -124,12 +124,12 @@ def bisection(*trials: Trial, **more: object) -> Bisection:
 
 
 def test_a_table_of_trials_fits_the_screen():
-    hang = Outcome("hang", text="no answer for 12 s", stack='  File "t.py", line 3, in __getitem__')
+    hang = TrialOutcome("hang", text="no answer for 12 s", stack='  File "t.py", line 3, in __getitem__')
     trials = [
         Trial(Setting(0), OK),
         Trial(Setting(1), replace(hang, text="no answer " * 20)),
         Trial(Setting(1, without=("dataset.transform",)), replace(BAD, text=WORKER)),
-        Trial(Setting(1, "spawn"), Outcome("killed", text="killed by SIGKILL")),
+        Trial(Setting(1, "spawn"), TrialOutcome("killed", text="killed by SIGKILL")),
     ]
     found = bisection(*trials, code="STK201", advice="Do\nthis.")
     for width in (80, 100):
@@ -154,10 +154,10 @@ def test_what_a_thread_of_torchs_printed_explains_a_hang():
         '  File "/lib/multiprocessing/queues.py", line 244, in _feed\n    obj = _ForkingPickler.dumps(obj)\n'
         "TypeError: cannot pickle 'generator' object\n"
     )
-    hang = Trial(Setting(1), Outcome("hang", text="no answer for 12 s", printed=printed))
+    hang = Trial(Setting(1), TrialOutcome("hang", text="no answer for 12 s", printed=printed))
     assert bisecting._explained(hang)[0] == "STK406"
-    assert bisecting._explained(Trial(Setting(1), Outcome("hang", text="no answer")))[0] == "STK804"
-    assert bisecting._explained(Trial(Setting(0), Outcome("killed", text="by SIGSEGV")))[0] == "STK412"
+    assert bisecting._explained(Trial(Setting(1), TrialOutcome("hang", text="no answer")))[0] == "STK804"
+    assert bisecting._explained(Trial(Setting(0), TrialOutcome("killed", text="by SIGSEGV")))[0] == "STK412"
     assert bisecting._explained(Trial(Setting(1), replace(BAD, text="OddError: what?")))[0] is None
     assert bisecting._explained(None) == (None, "")
     text = bisect_screen.render(bisection(Trial(Setting(0), OK), hang))
@@ -174,7 +174,7 @@ def test_ctrl_c_gives_the_table_so_far(monkeypatch):
         def look(self) -> Own:
             return OWN
 
-        def outcome(self, setting: Setting, before: list[Trial]) -> Outcome:
+        def outcome(self, setting: Setting, before: list[Trial]) -> TrialOutcome:
             if len(before) == 2:
                 raise KeyboardInterrupt
             return OK

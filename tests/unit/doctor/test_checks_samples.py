@@ -25,7 +25,7 @@ from stoker._tools.doctor.checks.samples import (
     stk411_hanging_sample,
     stk412_deadly_sample,
 )
-from stoker._tools.doctor.facts.probe_failures import Mishap, Mishaps
+from stoker._tools.doctor.facts.probe_failures import ProbeFailure, ProbeFailures
 from stoker._tools.doctor.facts.round_trip import RoundTrip, Trip
 from stoker._tools.doctor.facts.samples import Difference, Failure, Leaf, Samples, Storage
 from stoker._tools.doctor.facts.target import Loader, Target
@@ -291,26 +291,30 @@ def test_a_dataset_alone_may_yet_get_a_collate_fn_for_what_torchs_does_not_take(
         assert "the loader's collate_fn" not in found.evidence
 
 
-HUNG = Mishap("hung", 5, "no answer for 10 s", STACK)
-DEAD = Mishap("died", 2, "killed by SIGSEGV", STACK)
+HUNG = ProbeFailure("hung", 5, "no answer for 10 s", STACK)
+DEAD = ProbeFailure("died", 2, "killed by SIGSEGV", STACK)
 
 
 def test_a_sample_that_hung_is_named_once_with_its_line() -> None:
     found = only(
-        stk411_hanging_sample.examine(Mishaps((("samples", HUNG), ("growth", HUNG), ("samples", DEAD))))
+        stk411_hanging_sample.examine(ProbeFailures((("samples", HUNG), ("growth", HUNG), ("samples", DEAD))))
     )
     assert (found.code, found.severity, found.where) == ("STK411", "high", "dataset[5]")
     assert found.evidence == (
         "dataset[5] did not come back: no answer for 10 s; it stands in __getitem__ (data.py:12)"
     )
     unknown = only(
-        stk411_hanging_sample.examine(Mishaps((("speed", Mishap("hung", None, "no answer for 10 s")),)))
+        stk411_hanging_sample.examine(
+            ProbeFailures((("speed", ProbeFailure("hung", None, "no answer for 10 s")),))
+        )
     )
     assert (unknown.severity, unknown.where) == ("low", None)
 
 
 def test_a_sample_that_waits_for_a_thread_that_forks_lack_is_told_as_that() -> None:
-    found = only(stk411_hanging_sample.examine(Mishaps((("samples", replace(HUNG, lacking=("feeder",))),))))
+    found = only(
+        stk411_hanging_sample.examine(ProbeFailures((("samples", replace(HUNG, lacking=("feeder",))),)))
+    )
     assert (
         "in a forked process, which does not have the 1 other thread of this one (feeder)" in found.evidence
     )
@@ -321,21 +325,23 @@ def test_a_hang_in_the_standard_library_is_told_by_the_line_that_called_it() -> 
     stack = (
         f'{STACK}\n  File "{os.path.join(os.path.dirname(os.__file__), "threading.py")}", line 327, in wait'
     )
-    found = only(stk411_hanging_sample.examine(Mishaps((("samples", replace(HUNG, stack=stack)),))))
+    found = only(stk411_hanging_sample.examine(ProbeFailures((("samples", replace(HUNG, stack=stack)),))))
     assert found.evidence.endswith("it stands in __getitem__ (data.py:12)")
 
 
 def test_a_sample_that_killed_or_ate_memory_is_named() -> None:
-    found = only(stk412_deadly_sample.examine(Mishaps((("samples", DEAD), ("samples", HUNG)))))
+    found = only(stk412_deadly_sample.examine(ProbeFailures((("samples", DEAD), ("samples", HUNG)))))
     assert (found.code, found.where, found.numbers["index"]) == ("STK412", "dataset[2]", 2)
     assert found.evidence == "dataset[2] was killed by SIGSEGV in __getitem__ (data.py:12)"
-    ate = Mishap("ate memory", 7, "4.10 GiB of the 4.00 GiB it may take")
+    ate = ProbeFailure("ate memory", 7, "4.10 GiB of the 4.00 GiB it may take")
     assert (
         "dataset[7] took 4.10 GiB"
-        in only(stk412_deadly_sample.examine(Mishaps((("samples", ate),)))).evidence
+        in only(stk412_deadly_sample.examine(ProbeFailures((("samples", ate),)))).evidence
     )
 
 
 @pytest.mark.parametrize("examine", [stk411_hanging_sample.examine, stk412_deadly_sample.examine])
-def test_probes_that_came_back_are_no_mishap(examine: Callable[[Mishaps], Iterable[Finding]]) -> None:
-    assert not list(examine(Mishaps()))
+def test_probes_that_came_back_are_no_probe_failure(
+    examine: Callable[[ProbeFailures], Iterable[Finding]],
+) -> None:
+    assert not list(examine(ProbeFailures()))

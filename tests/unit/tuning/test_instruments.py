@@ -21,9 +21,9 @@ from stoker._record.machine import Counters
 from stoker._runtime.simulation.work import Demand
 from stoker._tools.probes.digest import NotComparable, digest
 from stoker._tools.sandbox.outcome import NotTold
-from stoker._tools.sandbox.refusal import Refused, failure_of
+from stoker._tools.sandbox.refusal import TargetRefused, failure_of
 from stoker._tools.sandbox.subject import Subject
-from stoker._tools.sandbox.time_limit import Late, limit
+from stoker._tools.sandbox.time_limit import BatchTimeout, limit
 from stoker._tools.tune.instruments import consumer, resource_usage, shipping
 from stoker._tools.tune.instruments.bench_loader import NoBatch, Order
 from stoker._tools.tune.instruments.consumer import Laps, Stand, consume
@@ -220,7 +220,7 @@ def test_a_dataset_is_weighed_without_a_copy_of_what_it_holds():
 def test_failures_are_one_line():
     assert failure_of(ValueError("first\nsecond")) == "ValueError: first"
     assert failure_of(KeyError()) == "KeyError"
-    assert failure_of(Refused("as it is")) == "as it is"
+    assert failure_of(TargetRefused("as it is")) == "as it is"
     wrapped = "Caught ValueError in a worker.\nOriginal Traceback (most recent call last):\n  x\nValueError: bad 7\n"
     assert failure_of(ValueError(wrapped)) == "ValueError: bad 7"
     assert len(failure_of(ValueError("x" * 1000))) == 300
@@ -274,7 +274,7 @@ def test_a_limit_looks_first_and_then_raises_and_puts_back_what_was_there(monkey
     clock = SimpleNamespace(monotonic=lambda: 1.0 if looks else 0.0, perf_counter_ns=time.perf_counter_ns)
     monkeypatch.setattr("stoker._tools.sandbox.time_limit.time", clock)
     with (
-        pytest.raises(Late, match="nothing within"),
+        pytest.raises(BatchTimeout, match="nothing within"),
         limit(0.02, "nothing", look_s=0.005, look=lambda: looks.append(1)),
     ):
         while True:

@@ -1,4 +1,4 @@
-"""The order of steps, the budget and all that can go wrong, on patients that are none."""
+"""The order of steps, the budget and all that can go wrong, on sandboxes that are none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
-from stoker._tools.sandbox.outcome import Mishap
+from stoker._tools.sandbox.outcome import ProbeFailure
 from stoker._tools.tune.answer import Answers
 from stoker._tools.tune.facts.target import Target
 from stoker._tools.tune.model.block import Block
@@ -50,7 +50,7 @@ class Fake:
     demand: Demand | BaseException = field(default_factory=lambda: Demand(0))
     loading_s: float = 3.0
     interrupt_at: int | None = None
-    mishap: Mapping[Setting, Lost] = field(default_factory=dict)
+    probe_failure: Mapping[Setting, Lost] = field(default_factory=dict)
     now: float = 0.0
     asked: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     out: list[int] = field(default_factory=list)
@@ -89,9 +89,9 @@ class Fake:
         setting = Setting(**trial["setting"])
         if trial.get("close"):
             return None
-        if setting in self.mishap:
+        if setting in self.probe_failure:
             self.now += 1.0
-            raise self.mishap[setting]
+            raise self.probe_failure[setting]
         block, took_s = self.plant.run(Entry(setting, trial["seconds"], trial["least"]))
         self.now += took_s
         if trial["step_ns"] and block.batches:
@@ -221,7 +221,7 @@ def test_without_measurements_a_loader_keeps_what_the_machine_does_not_speak_aga
 
 
 def test_a_sample_that_ends_the_process_is_left_out():
-    crash = Lost("it crashed at sample 7: killed by SIGSEGV", Mishap("died", 7, "killed by SIGSEGV"))
+    crash = Lost("it crashed at sample 7: killed by SIGSEGV", ProbeFailure("died", 7, "killed by SIGSEGV"))
     fake = Fake(work=[crash, COMPUTE])
     found = tuned(fake)
     assert fake.out == [7]
@@ -230,7 +230,7 @@ def test_a_sample_that_ends_the_process_is_left_out():
 
 
 def test_a_sample_that_hangs_twice_ends_it():
-    hang = Lost("it hung at sample 3: no answer for 15 s", Mishap("hung", 3, "no answer for 15 s"))
+    hang = Lost("it hung at sample 3: no answer for 15 s", ProbeFailure("hung", 3, "no answer for 15 s"))
     found = tuned(Fake(DATASET, work=[hang, hang, COMPUTE]))
     assert "hung" in found.failure
     assert found.recommended == Setting(3, prefetch=2)
@@ -238,15 +238,15 @@ def test_a_sample_that_hangs_twice_ends_it():
 
 def test_a_setting_that_ends_the_process_leaves_and_the_rest_goes_on():
     dead = {Setting(4, prefetch=2): Lost("it took too much memory: 9 GiB of 8")}
-    found = tuned(Fake(mishap=dead))
+    found = tuned(Fake(probe_failure=dead))
     assert found.recommended.workers in (3, 5, 6)
     assert any("too much memory" in each.failure for each in found.points)
     assert any("Could not be run: 4 workers" in each for each in found.warnings)
 
 
 def test_a_block_that_a_sample_ended_is_run_again_without_it():
-    crash = Lost("it crashed at sample 7: killed by SIGSEGV", Mishap("died", 7, "killed by SIGSEGV"))
-    fake = Fake(mishap={Setting(4, prefetch=2): crash})
+    crash = Lost("it crashed at sample 7: killed by SIGSEGV", ProbeFailure("died", 7, "killed by SIGSEGV"))
+    fake = Fake(probe_failure={Setting(4, prefetch=2): crash})
     found = tuned(fake)
     assert fake.out == [7, 7]
     assert [each.setting for each in found.points if each.failure] == [Setting(4, prefetch=2)]
@@ -259,9 +259,9 @@ def test_settings_that_all_end_the_process_one_after_the_other_leave_a_safe_answ
             return True
 
         def __missing__(self, setting: Setting) -> Lost:
-            return Lost("it crashed: killed by SIGKILL", Mishap("died", None, "killed by SIGKILL"))
+            return Lost("it crashed: killed by SIGKILL", ProbeFailure("died", None, "killed by SIGKILL"))
 
-    found = tuned(Fake(DATASET, mishap=All()))
+    found = tuned(Fake(DATASET, probe_failure=All()))
     assert "SIGKILL" in found.failure
     assert found.recommended == Setting(3, prefetch=2)
 

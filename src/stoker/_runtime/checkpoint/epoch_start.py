@@ -15,16 +15,16 @@ from torch.utils.data import dataloader as torch_loader
 
 from stoker._runtime.checkpoint import rng_snapshot, sampler_position
 from stoker._runtime.checkpoint.progress import Progress
-from stoker._runtime.checkpoint.rng_snapshot import TORCH, Moment
-from stoker._runtime.checkpoint.sampler_position import Source, is_stateful
-from stoker._runtime.checkpoint.state_format import Facts, Saved, StreamState
+from stoker._runtime.checkpoint.rng_snapshot import TORCH, RngSnapshot
+from stoker._runtime.checkpoint.sampler_position import IndexSource, is_stateful
+from stoker._runtime.checkpoint.state_format import LoaderFacts, Saved, StreamState
 from stoker._runtime.plan.planner import SPARES, Begin
 from stoker._runtime.protocol.worker_spec import Resume
 from stoker._runtime.scheduler.row_ranges import mix
 from stoker._runtime.worker.rng.seeding import generators_kept
 
 
-class Opening:
+class EpochStart:
     """Owner: the iterator that is being made, then the loader's bookmark: it must not know the loader.
 
     ``then`` is how the generators stand before the samplers are opened, or stood: ``replays`` asks that they be put there for it,
@@ -34,7 +34,7 @@ class Opening:
     def __init__(
         self,
         given: list[torch.Generator],
-        then: Moment,
+        then: RngSnapshot,
         saved: Saved | None = None,
         *,
         replays: bool = False,
@@ -43,16 +43,16 @@ class Opening:
         self.saved = saved
         self.rest_of: Saved | None = saved if saved is not None and not saved.finished else None
         """The state of which this epoch is the rest."""
-        self.source: Source
+        self.source: IndexSource
         self.base_seed = 0
         self.pipe_seed: int | None = None
         self._given = given
         self.then = then
         self._replays = replays
         self._unmoved = unmoved
-        self._pulled: Moment | None = None
+        self._pulled: RngSnapshot | None = None
         self._texts: dict[str, Any] | None = None if self.rest_of is None else self.rest_of.generators.copy()
-        self._facts: Facts | None = None
+        self._facts: LoaderFacts | None = None
 
     @contextmanager
     def generators_in_place(self) -> Iterator[None]:
@@ -92,7 +92,7 @@ class Opening:
                 # Other streams than those that began the epoch: they must not draw the numbers of its beginning again.
                 iterator._base_seed = mix(rest.base_seed, rest.batches) >> 1
         self.base_seed, self.pipe_seed = iterator._base_seed, iterator._shared_seed
-        self.source = Source(
+        self.source = IndexSource(
             sampler,
             iterator._sampler_iter,
             every=snapshot_every(loader),
@@ -163,7 +163,7 @@ class Opening:
                 progress.said(0, words)
         return progress
 
-    def facts(self, loader: Any) -> Facts:
+    def facts(self, loader: Any) -> LoaderFacts:
         """Of the loader as it was when it was first asked in this epoch: lengths may take their time."""
         if self._facts is None:
             self._facts = facts_of(loader)
@@ -185,7 +185,7 @@ class Opening:
         # they are noted without need.
         given = self._given
         seeded = rng_snapshot.capture(given, [name for name in names if name == TORCH])
-        opened = Moment(seeded.given, tuple({**dict(self.then.world), **dict(seeded.world)}.items()))
+        opened = RngSnapshot(seeded.given, tuple({**dict(self.then.world), **dict(seeded.world)}.items()))
 
         def note() -> None:
             pulled = rng_snapshot.capture(given, names)
@@ -224,7 +224,7 @@ class _Noted:
         return self._next()
 
 
-def facts_of(loader: Any) -> Facts:
+def facts_of(loader: Any) -> LoaderFacts:
     """What a state of this loader has to agree on."""
     sampler = loader._index_sampler
     batched = bool(loader._auto_collation)
@@ -233,7 +233,7 @@ def facts_of(loader: Any) -> Facts:
     inner = sampler.sampler if type(sampler) is BatchSampler else None
     by_rows = batched and inner is not None
     counting = sampler_position.distributed_part(sampler)
-    return Facts(
+    return LoaderFacts(
         kind="iterable" if iterable else "map",
         length=None if iterable else _length(loader.dataset),
         sampler=() if iterable else tuple(_name(part) for part in (sampler, inner) if part is not None),

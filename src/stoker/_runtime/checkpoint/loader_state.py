@@ -17,14 +17,14 @@ import torch
 
 from stoker._runtime.checkpoint import rng_snapshot, sampler_position, state_format
 from stoker._runtime.checkpoint.epoch_start import (
-    Opening,
+    EpochStart,
     facts_of,
     is_iterable,
     stream_count,
     stream_differences,
 )
 from stoker._runtime.checkpoint.progress import Progress
-from stoker._runtime.checkpoint.rng_snapshot import TORCH, Moment
+from stoker._runtime.checkpoint.rng_snapshot import TORCH, RngSnapshot
 from stoker._runtime.checkpoint.sampler_position import is_stateful
 from stoker._runtime.checkpoint.state_format import Saved, StreamState
 
@@ -33,26 +33,26 @@ from stoker._runtime.checkpoint.state_format import Saved, StreamState
 class _Pin:
     """The next epoch, settled before it began: generators as they stood, and as they stood after its seed was drawn from them."""
 
-    moment: Moment
-    after: Moment
+    snapshot: RngSnapshot
+    after: RngSnapshot
     seed: int
 
 
-class Bookmark:
+class LoaderState:
     """Owner: a loader. Used on the thread that iterates it."""
 
     def __init__(self) -> None:
         self._loaded: Saved | None = None
         self._pin: _Pin | None = None
-        self._opening: Opening | None = None
+        self._epoch_start: EpochStart | None = None
         self._progress: Progress | None = None
-        self._ahead: Opening | None = None
+        self._ahead: EpochStart | None = None
         self._looked = False
         """Whether it is known that the samplers hold no generators that states leave out, or the user was told."""
 
-    def __copy__(self) -> Bookmark:
+    def __copy__(self) -> LoaderState:
         """For a copy of the loader, which has iterated nothing yet."""
-        other = Bookmark()
+        other = LoaderState()
         other._loaded = self._loaded
         return other
 
@@ -63,9 +63,9 @@ class Bookmark:
         if not self._looked:
             self._looked = True
             _tell_left_out(loader)
-        if self._opening is None or self._progress is None or self._progress.finished:
+        if self._epoch_start is None or self._progress is None or self._progress.finished:
             return state_format.dump(self._between_epochs(loader))
-        return state_format.dump(_under_way(loader, self._opening, self._progress))
+        return state_format.dump(_under_way(loader, self._epoch_start, self._progress))
 
     def load(self, loader: Any, state: Any) -> None:
         """The next ``iter()`` goes on from this state. Raises ValueError, and changes nothing, when it cannot."""
@@ -87,30 +87,32 @@ class Bookmark:
         sampler_position.announce(loader._index_sampler, saved)
         self._loaded, self._pin = saved, None
 
-    def open(self, loader: Any, *, ahead: bool = False) -> Opening:
+    def open(self, loader: Any, *, ahead: bool = False) -> EpochStart:
         """How the epoch that begins now is to be opened. ``ahead``: it is opened before anybody asked for it."""
         given = rng_snapshot.generators_of(loader)
         if ahead:
-            self._ahead = Opening(given, rng_snapshot.capture(given, _draws(loader)))
+            self._ahead = EpochStart(given, rng_snapshot.capture(given, _draws(loader)))
             return self._ahead
         if self._loaded is not None:
             return self._open_loaded(loader, given, self._loaded)
         pin = self._pin
         if pin is None:
-            return Opening(given, rng_snapshot.capture(given, rng_snapshot.draws_from(loader._index_sampler)))
+            return EpochStart(
+                given, rng_snapshot.capture(given, rng_snapshot.draws_from(loader._index_sampler))
+            )
         if rng_snapshot.capture(given, [name for name, _ in pin.after.world]) == pin.after:
             # Nobody drew since: it begins as if nobody had asked for a state.
-            rng_snapshot.restore(pin.moment, given)
-            return Opening(given, pin.moment)
-        return Opening(given, pin.moment, replays=True)
+            rng_snapshot.restore(pin.snapshot, given)
+            return EpochStart(given, pin.snapshot)
+        return EpochStart(given, pin.snapshot, replays=True)
 
-    def begun(self, opening: Opening, progress: Progress, *, same_workers: bool = False) -> None:
+    def begun(self, epoch_start: EpochStart, progress: Progress, *, same_workers: bool = False) -> None:
         """An iteration is under way: from here on its progress counts. ``same_workers``: it runs on those of the one before."""
-        if same_workers and opening.saved is None and self._progress is not None:
+        if same_workers and epoch_start.saved is None and self._progress is not None:
             progress.carry(self._progress)
         self._loaded = self._pin = None
-        self._opening, self._progress = opening, progress
-        if self._ahead is opening:
+        self._epoch_start, self._progress = epoch_start, progress
+        if self._ahead is epoch_start:
             self._ahead = None
 
     @property
@@ -127,22 +129,22 @@ class Bookmark:
         """The epoch that was opened ahead was not wanted as it was: the next one draws the same again."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and self._loaded is None:
-            self._pin = _Pin(ahead.then, Moment(), ahead.base_seed)
+            self._pin = _Pin(ahead.then, RngSnapshot(), ahead.base_seed)
 
     @staticmethod
-    def _open_loaded(loader: Any, given: list[torch.Generator], saved: Saved) -> Opening:
+    def _open_loaded(loader: Any, given: list[torch.Generator], saved: Saved) -> EpochStart:
         try:
             then = rng_snapshot.decode(saved.generators, given)
         except rng_snapshot.OtherGenerators:
             if not saved.finished:
                 raise
             # A whole epoch that is drawn from other generators: it takes nothing from the one before.
-            return Opening(
+            return EpochStart(
                 given, rng_snapshot.capture(given, rng_snapshot.draws_from(loader._index_sampler)), saved
             )
         begun = saved.batches > 0 or saved.ahead
         unmoved = frozenset() if begun else rng_snapshot.unmoved(then, seeded=loader.generator is None)
-        return Opening(given, then, saved, replays=True, unmoved=unmoved)
+        return EpochStart(given, then, saved, replays=True, unmoved=unmoved)
 
     def _between_epochs(self, loader: Any) -> Saved:
         """The next epoch is settled now."""
@@ -153,14 +155,14 @@ class Bookmark:
             seed, generators = ahead.base_seed, ahead.generators()
         else:
             assert self._pin is not None
-            seed, generators = self._pin.seed, rng_snapshot.encode(self._pin.moment)
-        opening = self._opening
+            seed, generators = self._pin.seed, rng_snapshot.encode(self._pin.snapshot)
+        epoch_start = self._epoch_start
         epoch = sampler_position.epoch_of(loader._index_sampler)
         if sampler_position.elastic_part(loader._index_sampler) is not None:
             if ahead is not None:
                 epoch = ahead.source.epoch
-            elif opening is not None and opening.source.epoch is not None:
-                epoch = opening.source.epoch + 1
+            elif epoch_start is not None and epoch_start.source.epoch is not None:
+                epoch = epoch_start.source.epoch + 1
         streams = None
         if is_iterable(loader):
             before = self._progress.streams if self._progress is not None else None
@@ -186,20 +188,20 @@ class Bookmark:
         )
 
 
-def _under_way(loader: Any, opening: Opening, progress: Progress) -> Saved:
+def _under_way(loader: Any, epoch_start: EpochStart, progress: Progress) -> Saved:
     """In the middle of an epoch."""
     batches, samples = progress.batches, progress.samples
-    sampler_state, sampler_at = opening.source.state(batches, samples, progress.snapshot)
+    sampler_state, sampler_at = epoch_start.source.state(batches, samples, progress.snapshot)
     return Saved(
-        facts=opening.facts(loader),
-        base_seed=opening.base_seed,
-        pipe_seed=opening.pipe_seed,
+        facts=epoch_start.facts(loader),
+        base_seed=epoch_start.base_seed,
+        pipe_seed=epoch_start.pipe_seed,
         batches=batches,
         samples=samples,
         ahead=progress.ahead,
         finished=False,
-        generators=opening.generators(),
-        sampler_epoch=opening.source.epoch,
+        generators=epoch_start.generators(),
+        sampler_epoch=epoch_start.source.epoch,
         sampler_state=sampler_state,
         sampler_at=sampler_at,
         dataset_state=_dataset_state(loader),

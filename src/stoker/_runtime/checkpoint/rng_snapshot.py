@@ -35,14 +35,14 @@ _QUIET = (SequentialSampler, torch_loader._InfiniteConstantSampler, list, tuple,
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class RngSnapshot:
     """``given`` are states of the generators that belong to the loader, ``world`` those of global ones, by name."""
 
     given: tuple[torch.Tensor, ...] = ()
     world: tuple[tuple[str, Any], ...] = ()
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Moment) or len(self.given) != len(other.given):
+        if not isinstance(other, RngSnapshot) or len(self.given) != len(other.given):
             return False
         mine, others = dict(self.world), dict(other.world)
         return (
@@ -88,17 +88,17 @@ def draws_from(index_sampler: Any) -> tuple[str, ...]:
     return (TORCH, PYTHON, NUMPY)
 
 
-def capture(given: Sequence[torch.Generator], world: Sequence[str]) -> Moment:
+def capture(given: Sequence[torch.Generator], world: Sequence[str]) -> RngSnapshot:
     """The generators as they stand now."""
-    return Moment(
+    return RngSnapshot(
         tuple([generator.get_state() for generator in given]),
         tuple([(name, _read(name)) for name in world]),
     )
 
 
-def unmoved(moment: Moment, *, seeded: bool) -> frozenset[str]:
+def unmoved(snapshot: RngSnapshot, *, seeded: bool) -> frozenset[str]:
     """The global generators that stand where they stood; ``seeded``: or where torch's stood after a base seed was drawn from it."""
-    then = dict(moment.world)
+    then = dict(snapshot.world)
     names = {name for name, state in then.items() if _same(state, _read(name))}
     if seeded and TORCH in then:
         generator = torch.Generator()
@@ -111,28 +111,28 @@ def unmoved(moment: Moment, *, seeded: bool) -> frozenset[str]:
 
 @contextmanager
 def replayed(
-    moment: Moment, given: Sequence[torch.Generator], but_for: Collection[str] = ()
+    snapshot: RngSnapshot, given: Sequence[torch.Generator], but_for: Collection[str] = ()
 ) -> Iterator[None]:
     """Have all generators stand where they stood; afterwards the global ones, ``but_for`` some, are as they were found."""
-    found = [(name, _read(name)) for name, _ in moment.world if name not in but_for]
+    found = [(name, _read(name)) for name, _ in snapshot.world if name not in but_for]
     try:
-        restore(moment, given)
+        restore(snapshot, given)
         yield
     finally:
         for name, state in found:
             _write(name, state)
 
 
-def restore(moment: Moment, given: Sequence[torch.Generator]) -> None:
+def restore(snapshot: RngSnapshot, given: Sequence[torch.Generator]) -> None:
     """Set all of them, for good."""
-    for generator, state in zip(given, moment.given, strict=True):
+    for generator, state in zip(given, snapshot.given, strict=True):
         generator.set_state(state)
-    put(moment)
+    put(snapshot)
 
 
-def put(moment: Moment) -> None:
+def put(snapshot: RngSnapshot) -> None:
     """Set the global generators."""
-    for name, state in moment.world:
+    for name, state in snapshot.world:
         _write(name, state)
 
 
@@ -164,10 +164,10 @@ def _write(name: str, state: Any) -> None:
         np.random.set_state(state)
 
 
-def encode(moment: Moment) -> dict[str, Any]:
+def encode(snapshot: RngSnapshot) -> dict[str, Any]:
     """As texts, for a state that can be written as JSON."""
-    texts: dict[str, Any] = {"given": [_text(_bytes(state)) for state in moment.given]}
-    for name, state in moment.world:
+    texts: dict[str, Any] = {"given": [_text(_bytes(state)) for state in snapshot.given]}
+    for name, state in snapshot.world:
         if name == TORCH:
             texts[name] = _text(_bytes(state))
         elif name == PYTHON:
@@ -184,7 +184,7 @@ class OtherGenerators(ValueError):
     """A state was saved with other generators than there are here."""
 
 
-def decode(texts: dict[str, Any], given: Sequence[torch.Generator]) -> Moment:
+def decode(texts: dict[str, Any], given: Sequence[torch.Generator]) -> RngSnapshot:
     """What ``encode`` made, for these generators. Raises ValueError when it is damaged, OtherGenerators when it is for others."""
     states = [_tensor(text) for text in texts["given"]]
     world = []
@@ -209,10 +209,10 @@ def decode(texts: dict[str, Any], given: Sequence[torch.Generator]) -> Moment:
                 f"this state was saved with another kind of generator than the one on {generator.device} that the loader or its "
                 f"sampler has here ({error}): give it one like it, or begin the epoch anew"
             ) from error
-    return Moment(tuple(states), tuple(world))
+    return RngSnapshot(tuple(states), tuple(world))
 
 
-def read_pulled(texts: dict[str, Any], given: Sequence[torch.Generator]) -> Moment:
+def read_pulled(texts: dict[str, Any], given: Sequence[torch.Generator]) -> RngSnapshot:
     """How generators stood when the sampler was first pulled, if that is known of those that were given."""
     return decode(texts, given if texts["given"] else ())
 

@@ -27,7 +27,7 @@ from stoker._runtime.plan.nested_samplers import layers
 _SEEKABLE: tuple[type, ...] = (type(iter(range(0))), type(iter([])), type(iter(())))
 
 
-class Source:
+class IndexSource:
     """Owner: an iteration; used on its thread.
 
     ``opened`` is ``iter(sampler)`` of the outermost sampler, not yet pulled. ``every`` is how many pulls lie between two snapshots.

@@ -21,7 +21,7 @@ _MARK = "stoker"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class LoaderFacts:
     """What a state and the loader it is loaded into have to agree on.
 
     ``sampler`` names the kinds of the samplers, outermost first. ``replicas`` is how many ranks a distributed sampler divides
@@ -60,7 +60,7 @@ class StreamState:
 class Saved:
     """A state that is whole. Batches with numbers below ``batches`` were handed over, and those in ``ahead``."""
 
-    facts: Facts
+    facts: LoaderFacts
     base_seed: int
     pipe_seed: int | None
     batches: int
@@ -76,7 +76,7 @@ class Saved:
     turn: int
 
 
-_FACTS = tuple(each.name for each in fields(Facts))
+_FACTS = tuple(each.name for each in fields(LoaderFacts))
 _REST = tuple(each.name for each in fields(Saved) if each.name != "facts")
 
 
@@ -115,7 +115,7 @@ def parse(state: Any) -> Saved:
             "the stoker that saved it, or begin the epoch anew without it"
         )
     values = _read(state, state_fields.STATE, "")
-    facts = Facts(**{name: values.pop(name) for name in _FACTS})
+    facts = LoaderFacts(**{name: values.pop(name) for name in _FACTS})
     streams = values.pop("streams")
     if streams is not None:
         streams = tuple(
@@ -174,7 +174,7 @@ def _contradiction(saved: Saved) -> str:
     return ""
 
 
-def differences(saved: Saved, here: Facts) -> list[str]:
+def differences(saved: Saved, here: LoaderFacts) -> list[str]:
     """What keeps a state from being loaded: one sentence each, with what can be done."""
     was = saved.facts
     if was.kind != here.kind:
@@ -221,7 +221,7 @@ def differences(saved: Saved, here: Facts) -> list[str]:
     return found
 
 
-def _may_rebatch(saved: Saved, here: Facts) -> bool:
+def _may_rebatch(saved: Saved, here: LoaderFacts) -> bool:
     """Whether the epoch can go on in batches of another size: its samples were handed over up to one point of the order."""
     sizes = saved.facts.batch_size, here.batch_size
     return saved.facts.kind == "map" and None not in sizes and not saved.ahead

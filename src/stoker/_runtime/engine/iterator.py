@@ -17,8 +17,8 @@ from torch.utils.data import dataloader as torch_loader
 
 from stoker._record.recorder import Recorder
 from stoker._runtime.autoscale.controller import Autopilot
-from stoker._runtime.checkpoint.epoch_start import Opening, snapshot_every
-from stoker._runtime.checkpoint.loader_state import Bookmark
+from stoker._runtime.checkpoint.epoch_start import EpochStart, snapshot_every
+from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.device import pinning
 from stoker._runtime.engine.epoch_prefetch import Lap, Relay
 from stoker._runtime.engine.iteration import Iteration
@@ -52,7 +52,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         loader: Any,
         options: Options,
         ledger: Ledger,
-        bookmark: Bookmark,
+        bookmark: LoaderState,
         pool: Pool | None,
         keep: Callable[[Pool], None] | None,
         relay: Relay | None = None,
@@ -146,7 +146,7 @@ class StokerIter(_Base):  # type: ignore[misc]
                 keep(pool)
         return pool
 
-    def _start(self, loader: Any, bookmark: Bookmark) -> None:
+    def _start(self, loader: Any, bookmark: LoaderState) -> None:
         iteration = self._iteration
         assert iteration is not None
         if isinstance(iteration, Relay):
@@ -165,7 +165,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         return Lap(self._planner, self._progress)
 
     @property
-    def opening(self) -> Opening:
+    def opening(self) -> EpochStart:
         """How this epoch began."""
         return self._opening
 
@@ -179,7 +179,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         """Nobody wants this epoch as it was opened."""
         self._finish()
 
-    def go_on(self, bookmark: Bookmark) -> None:
+    def go_on(self, bookmark: LoaderState) -> None:
         """Somebody asked for this epoch, which was opened ahead."""
         assert isinstance(self._iteration, Relay)
         self._waits = False

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 
 from stoker._host.local_ranks import local_ranks
-from stoker._host.memory_available import Gauge, Room
+from stoker._host.memory_available import Gauge, MemoryAvailable
 from stoker._runtime.scheduler import policy
 
 
@@ -42,7 +42,7 @@ class Budget:
         self._due = 0.0
         self._ranks, self._ranks_from = local_ranks(environ)
         self._loaders = 1
-        self._room = Room(None, None)
+        self._room = MemoryAvailable(None, None)
         self._held_bytes = 0
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stoker._runtime.checkpoint import sampler_position
-from stoker._runtime.checkpoint.loader_state import Bookmark
+from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.dataset_sync.snapshot import Snapshot
 from stoker._runtime.engine.iterator import StokerIter
 
@@ -36,7 +36,7 @@ class Ahead:
         if elastic is not None:
             elastic.__stoker_settle__()
 
-    def take_back(self, loader: Any, bookmark: Bookmark) -> None:
+    def take_back(self, loader: Any, bookmark: LoaderState) -> None:
         """It is not wanted as it is. The epoch that begins now draws the same seed and order, from samplers opened anew."""
         epoch = self.iterator.opening.source.epoch
         elastic = sampler_position.elastic_part(loader._index_sampler)

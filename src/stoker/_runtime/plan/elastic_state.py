@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stoker._runtime.plan.selection import Facts
+from stoker._runtime.plan.selection import OrderFacts
 
 VERSION = 1
 """Of the layout, and of the way orders are computed: with another one the same numbers would mean other samples."""
@@ -33,7 +33,7 @@ class Reached:
     consumed: int
     seed: int
     shuffle: bool
-    facts: Facts
+    facts: OrderFacts
 
     @property
     def finished(self) -> bool:
@@ -88,7 +88,7 @@ def read(state: Any) -> Reached:
         raise ValueError(
             f"the sampler's state is at odds with itself: {state['length']} of {state['size']} samples"
         )
-    facts = Facts(state["selection"], state["size"], state["length"], state["checksum"])
+    facts = OrderFacts(state["selection"], state["size"], state["length"], state["checksum"])
     return Reached(state["epoch"], state["consumed"], state["seed"], state["shuffle"], facts)
 
 
@@ -122,7 +122,7 @@ def compare(saved: Reached, here: Reached) -> None:
         )
 
 
-def _words(facts: Facts) -> str:
+def _words(facts: OrderFacts) -> str:
     if facts.selection == "all":
         return f"the whole dataset of {facts.size}"
     return f"a subset of {facts.size}" if facts.selection == "subset" else f"{facts.size} weights"

@@ -22,7 +22,7 @@ _SMALLEST_SUM = 2.0**-960
 """Shares of less lose digits, and one below 1 could round to the whole sum."""
 
 
-class Facts(NamedTuple):
+class OrderFacts(NamedTuple):
     """What must be the same for two samplers to have the same orders, beside their seed."""
 
     selection: str
@@ -49,18 +49,18 @@ class Selection:
         self._draws = draws
         self.facts()
 
-    def facts(self) -> Facts:
+    def facts(self) -> OrderFacts:
         """As they are now: datasets and subsets may have grown."""
         size = len(self._dataset if self._subset is None else self._subset)
         if self._cumulative is None:
-            return Facts("all" if self._subset is None else "subset", size, size, 0)
+            return OrderFacts("all" if self._subset is None else "subset", size, size, 0)
         if len(self._cumulative) != size:
             what = "dataset" if self._subset is None else "subset"
             raise ValueError(
                 f"weights should have one number for each of the {size} elements of the {what}, "
                 f"but there are {len(self._cumulative)}"
             )
-        return Facts("weights", size, size if self._draws is None else self._draws, self._checksum)
+        return OrderFacts("weights", size, size if self._draws is None else self._draws, self._checksum)
 
     def order(self, length: int, seed: int, epoch: int, shuffle: bool) -> Callable[[Words], list[int]]:
         """What maps positions of one epoch, each below ``length``, to indices of the dataset."""

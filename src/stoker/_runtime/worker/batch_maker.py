@@ -229,13 +229,13 @@ class Maker:
         return samples
 
     def _at_once(
-        self, hands: Hands, order: Order, indices: Sequence[Any], start: int, *, patient: bool = False
+        self, hands: Hands, order: Order, indices: Sequence[Any], start: int, *, sandbox: bool = False
     ) -> list[Any] | None:
-        """Rows by several threads; None when there are none to be had. ``patient``: what rows raise is among the outcomes."""
+        """Rows by several threads; None when there are none to be had. ``sandbox``: what rows raise is among the outcomes."""
         ranges = row_ranges(order.rows or len(indices))
         self.seeder.rows(order, start, next(n for n, (_, last) in enumerate(ranges) if last > start))
         drawn = Drawn() if self._looks else None
-        job = hands.fetch(order, self._fetcher.bind(), indices, start, patient=patient)
+        job = hands.fetch(order, self._fetcher.bind(), indices, start, sandbox=sandbox)
         if job is None:
             return None
         if drawn is not None:
@@ -243,7 +243,7 @@ class Maker:
             drawn.tell()
         self._slow_row, self._slow_ns = job.slow_row, job.slow_ns
         if job.stopped:
-            place = next(place for place, found in enumerate(job.outcomes) if _ends(found, patient))
+            place = next(place for place, found in enumerate(job.outcomes) if _ends(found, sandbox))
             error, job.outcomes = job.outcomes[place].error, []
             try:
                 if isinstance(error, StopIteration):
@@ -294,7 +294,7 @@ class Maker:
             return found  # type: ignore[no-any-return]  # as the dataset gave it, like without sifting
         fetched: list[Any] | None = None
         if self.hands is not None and _can_share(order, indices):
-            fetched = self._at_once(self.hands, order, indices, start, patient=True)
+            fetched = self._at_once(self.hands, order, indices, start, sandbox=True)
         samples: list[Any] = []
         for number, (first, last) in enumerate(row_ranges(order.rows or len(indices))):
             if last > start and first < stop:
@@ -381,8 +381,8 @@ def _can_share(order: Order, indices: Sequence[Any]) -> bool:
     return len(indices) > 1 and not order.attempt and not order.excluded
 
 
-def _ends(outcome: Any, patient: bool) -> bool:
-    return type(outcome) is Raised and not (patient and isinstance(outcome.error, Exception))
+def _ends(outcome: Any, sandbox: bool) -> bool:
+    return type(outcome) is Raised and not (sandbox and isinstance(outcome.error, Exception))
 
 
 def collate_samples(

@@ -32,14 +32,14 @@ _clock = time.monotonic_ns
 class Job:
     """Rows of one order. Shared by the hands; all but the first five fields under their lock.
 
-    ``rows`` are of the batch, ``places`` count from 0 in ``indices``. ``patient`` tells that a row that raises does not end it.
+    ``rows`` are of the batch, ``places`` count from 0 in ``indices``. ``sandbox`` tells that a row that raises does not end it.
     """
 
     order: Order
     fetch: Callable[[Any], Any]
     indices: Sequence[Any]
     first: int
-    patient: bool
+    sandbox: bool
     outcomes: list[Any]
     taken: int = 0
     stopped: bool = False
@@ -68,7 +68,7 @@ class Hands:
         self._spent = [0, 0]
 
     def fetch(
-        self, order: Order, fetch: Callable[[Any], Any], indices: Sequence[Any], first: int, *, patient: bool
+        self, order: Order, fetch: Callable[[Any], Any], indices: Sequence[Any], first: int, *, sandbox: bool
     ) -> Job | None:
         """Fetch these rows, of which ``first`` is the first; all of them unless one raised or nobody waits any more.
 
@@ -81,7 +81,7 @@ class Hands:
         count = min(wanted, len(self._threads))
         if not count:
             return None
-        job = Job(order, fetch, indices, first, patient, [None] * len(indices))
+        job = Job(order, fetch, indices, first, sandbox, [None] * len(indices))
         for _ in range(count):
             self._jobs.put(job)
         for _ in range(count):
@@ -147,7 +147,7 @@ class Hands:
         ns = _clock() - began_ns
         with self._lock:
             job.outcomes[place] = outcome
-            if type(outcome) is Raised and not (job.patient and isinstance(outcome.error, Exception)):
+            if type(outcome) is Raised and not (job.sandbox and isinstance(outcome.error, Exception)):
                 job.stopped = True
             if ns > job.slow_ns:
                 job.slow_row, job.slow_ns = job.first + place, ns

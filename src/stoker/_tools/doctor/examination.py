@@ -14,18 +14,18 @@ from stoker._tools.doctor import probes
 from stoker._tools.doctor.catalogue import selected
 from stoker._tools.doctor.diagnosis import Diagnosis, diagnose
 from stoker._tools.doctor.facts import Missing, machine
-from stoker._tools.doctor.facts.probe_failures import Mishap, Mishaps
+from stoker._tools.doctor.facts.probe_failures import ProbeFailure, ProbeFailures
 from stoker._tools.sandbox.target import parts
 from stoker.errors import TargetError
 
 if TYPE_CHECKING:
-    from stoker._tools.sandbox.client import Answer, Patient
+    from stoker._tools.sandbox.client import Answer, SandboxClient
     from stoker._tools.sandbox.subject import Subject
 
 Progress = Callable[[str, int, int], None]
 _REPEATS = {"died": 2, "hung": 1, "ate memory": 1}
 """How often a probe is repeated without the sample that ended it, by what that costs."""
-_IMPLIED = {"mishaps": ("samples",)}
+_IMPLIED = {"probe_failures": ("samples",)}
 """What has to be gathered for a fact that is a by-product."""
 
 
@@ -94,12 +94,12 @@ class _Visit:
         self._deadline = deadline
         available = memory_available.room_bytes()
         self._limit_bytes = limit_bytes if limit_bytes is not None else available // 2 if available else None
-        self._patients: list[Patient] = []
-        self._wards: dict[bool, Patient] = {}
+        self._sandboxes: list[SandboxClient] = []
+        self._wards: dict[bool, SandboxClient] = {}
         self._avoid: set[int] = set()
         self._wrecked = ""
-        self._mishaps: list[tuple[str, Mishap]] = []
-        self._open: Callable[[], Patient]
+        self._probe_failures: list[tuple[str, ProbeFailure]] = []
+        self._open: Callable[[], SandboxClient]
 
     def gather(
         self, target: object, batch_size: int | None, num_workers: int | None, file: str | None
@@ -129,12 +129,12 @@ class _Visit:
         try:
             self._probe(hazards, can_load=isinstance(target, str))
         finally:
-            self.facts["mishaps"] = Mishaps(tuple(self._mishaps))
+            self.facts["probe_failures"] = ProbeFailures(tuple(self._probe_failures))
         self._tell("")
 
     def close(self) -> None:
-        """End all patients."""
-        for each in self._patients:
+        """End all sandboxes."""
+        for each in self._sandboxes:
             each.close()
 
     def _probe(self, hazards: tuple[str, ...], *, can_load: bool) -> None:
@@ -152,15 +152,15 @@ class _Visit:
                 except TargetError as error:  # it was loaded once
                     self.facts[plan.name] = Missing(f"the target could not be loaded again: {error}")
 
-    def _ready(self, *, alone: bool) -> Patient:
-        """A patient that lives: the one that forks its probes, or the one that runs them alone."""
+    def _ready(self, *, alone: bool) -> SandboxClient:
+        """A sandbox that lives: the one that forks its probes, or the one that runs them alone."""
         found = self._wards.get(alone)
         if found is None or not found.alive:
             found = self._wards[alone] = self._open()
         return found
 
     def _gather(self, plan: probes.Plan, *, alone: bool, hazards: tuple[str, ...], can_load: bool) -> None:
-        mine: list[Mishap] = []
+        mine: list[ProbeFailure] = []
         while True:
             left_s = self._deadline - time.monotonic()
             if left_s <= 0:
@@ -175,33 +175,37 @@ class _Visit:
                 in_fork=not alone,
                 calm=plan.name != "worker",  # which is to see the pools as they are
             )
-            if answer.mishap is None:
+            if answer.probe_failure is None:
                 self.facts[plan.name] = _fact(plan.name, answer, mine)
                 break
-            mishap = answer.mishap
-            if mishap.what == "hung" and hazards and not alone:
+            probe_failure = answer.probe_failure
+            if probe_failure.what == "hung" and hazards and not alone:
                 self.facts[plan.name] = Missing(
                     f"it hung in a fork of this process, which threads of {', '.join(hazards)} do not survive"
                 )
                 break
-            if mishap.what == "hung" and plan.name == "samples" and not alone and self._threads:
-                self._hung_in_fork(plan, mishap, can_load=can_load)
+            if probe_failure.what == "hung" and plan.name == "samples" and not alone and self._threads:
+                self._hung_in_fork(plan, probe_failure, can_load=can_load)
                 break
-            mine.append(mishap)
-            self._mishaps.append((plan.name, mishap))
-            self.facts[plan.name] = Missing(_summary(mishap))
-            if mishap.index is None or mishap.index in self._avoid or len(mine) > _REPEATS[mishap.what]:
+            mine.append(probe_failure)
+            self._probe_failures.append((plan.name, probe_failure))
+            self.facts[plan.name] = Missing(_summary(probe_failure))
+            if (
+                probe_failure.index is None
+                or probe_failure.index in self._avoid
+                or len(mine) > _REPEATS[probe_failure.what]
+            ):
                 if plan.name == "samples":
-                    self._wrecked = _summary(mishap)
+                    self._wrecked = _summary(probe_failure)
                 break
-            self._avoid.add(mishap.index)
+            self._avoid.add(probe_failure.index)
 
     @property
     def _threads(self) -> tuple[str, ...]:
         """Python threads that a fork of the target's process does not have."""
         return getattr(self.facts.get("process"), "python_threads", ())
 
-    def _hung_in_fork(self, plan: probes.Plan, mishap: Mishap, *, can_load: bool) -> None:
+    def _hung_in_fork(self, plan: probes.Plan, probe_failure: ProbeFailure, *, can_load: bool) -> None:
         """A sample hung in a fork, and threads that it may have waited for were not there: what does it do where they are?
 
         Whether forked workers would hang is then known, and all other probes fork: they are left out.
@@ -210,32 +214,30 @@ class _Visit:
             self._gather(plan, alone=True, hazards=(), can_load=True)
             if self._wrecked or isinstance(self.facts[plan.name], Missing):
                 return  # it hangs there too: that has been told
-        mishap = replace(mishap, lacking=self._threads)
-        self._wrecked = (
-            f"{_summary(mishap)} in a fork, which has no other threads ({', '.join(self._threads[:3])})"
-        )
+        probe_failure = replace(probe_failure, lacking=self._threads)
+        self._wrecked = f"{_summary(probe_failure)} in a fork, which has no other threads ({', '.join(self._threads[:3])})"
         self.facts.setdefault(plan.name, Missing(self._wrecked))
         loader = getattr(self.facts.get("target"), "loader", None)
         if loader is not None and loader.num_workers and loader.start_method == "fork":
-            self._mishaps.append((plan.name, mishap))
+            self._probe_failures.append((plan.name, probe_failure))
 
-    def _loaded(self, target: str, **arguments: Any) -> Patient:
-        patient = self._admit(None)
+    def _loaded(self, target: str, **arguments: Any) -> SandboxClient:
+        sandbox = self._admit(None)
         limit_s = max(1.0, self._deadline - time.monotonic())
-        answer = patient.load(target, first=f"{probes.__name__}.process", limit_s=limit_s, **arguments)
+        answer = sandbox.load(target, first=f"{probes.__name__}.process", limit_s=limit_s, **arguments)
         if answer.fact is None:
             from stoker._tools.sandbox.client import refusal
 
-            raise refusal(target, answer, patient.output)
+            raise refusal(target, answer, sandbox.output)
         self.facts.setdefault("process", answer.fact)
-        return patient
+        return sandbox
 
-    def _admit(self, subject: Subject | None) -> Patient:
-        from stoker._tools.sandbox.client import Patient  # with psutil: the machine alone needs neither
+    def _admit(self, subject: Subject | None) -> SandboxClient:
+        from stoker._tools.sandbox.client import SandboxClient  # with psutil: the machine alone needs neither
 
-        patient = Patient(subject, memory_limit_bytes=self._limit_bytes)
-        self._patients.append(patient)
-        return patient
+        sandbox = SandboxClient(subject, memory_limit_bytes=self._limit_bytes)
+        self._sandboxes.append(sandbox)
+        return sandbox
 
     def _tell(self, name: str) -> None:
         if self._progress is not None:
@@ -243,17 +245,17 @@ class _Visit:
         self._done += 1
 
 
-def _fact(name: str, answer: Answer, mishaps: list[Mishap]) -> Any:
+def _fact(name: str, answer: Answer, probe_failures: list[ProbeFailure]) -> Any:
     if answer.fact is None:
         return Missing(answer.failure)
-    if name == "samples" and mishaps:
-        return replace(answer.fact, mishaps=tuple(mishaps))
+    if name == "samples" and probe_failures:
+        return replace(answer.fact, probe_failures=tuple(probe_failures))
     return answer.fact
 
 
-def _summary(mishap: Mishap) -> str:
-    where = "the probe" if mishap.index is None else f"sample {mishap.index}"
-    return f"{where} {'hung' if mishap.what == 'hung' else mishap.what}: {mishap.text}"
+def _summary(probe_failure: ProbeFailure) -> str:
+    where = "the probe" if probe_failure.index is None else f"sample {probe_failure.index}"
+    return f"{where} {'hung' if probe_failure.what == 'hung' else probe_failure.what}: {probe_failure.text}"
 
 
 def _without_target(needed: Iterable[str]) -> dict[str, Any]:

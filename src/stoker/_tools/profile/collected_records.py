@@ -10,7 +10,7 @@ from pathlib import Path
 from stoker._record import journal, machine
 from stoker._record.merge_loaders import joined
 from stoker._record.schema import Run, RunRecord
-from stoker._tools.profile.supervisor import Outcome
+from stoker._tools.profile.supervisor import ScriptExit
 from stoker.errors import RecordError
 
 
@@ -22,7 +22,7 @@ class Gathered:
     unreadable: list[str]
 
 
-def gather(folder: Path, outcome: Outcome, argv: Sequence[str]) -> Gathered:
+def gather(folder: Path, outcome: ScriptExit, argv: Sequence[str]) -> Gathered:
     """All records in ``folder``; one without loaders when there are none. A file that cannot be read does not hide the others."""
     found: list[RunRecord] = []
     unreadable: list[str] = []
@@ -51,7 +51,7 @@ def _one(found: Sequence[RunRecord]) -> RunRecord:
     return journal.merged(whole)
 
 
-def _empty(outcome: Outcome) -> RunRecord:
+def _empty(outcome: ScriptExit) -> RunRecord:
     run = Run(
         f"{outcome.began_unix_ns:x}-{outcome.pid}",
         outcome.pid,

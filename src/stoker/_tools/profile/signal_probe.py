@@ -2,7 +2,7 @@
 
 Whoever ends a job sends its signal to a process, to a process group (torchrun, shells) or to all processes of a job (Slurm,
 systemd). A supervisor has to pass it on in the first case only: in the others the script has got it already, and would see it
-twice. The kernel does not say which it was. A witness is a process that does nothing in the same group: if the signal is
+twice. The kernel does not say which it was. A probe is a process that does nothing in the same group: if the signal is
 pending there as well, it went to many.
 """
 
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 _GRACE_S = 0.02
-"""How long somebody who signals processes one by one may take from the supervisor to the witness."""
+"""How long somebody who signals processes one by one may take from the supervisor to the probe."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -31,7 +31,7 @@ def forked() -> int:
     return pid
 
 
-class Witness:
+class SignalProbe:
     """The process. Owner: the supervisor, with the signals in question blocked; a process without other threads."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Witness:
         return pid
 
     def _pending(self) -> int:
-        """Signals that wait for the witness, as a mask; 0 where /proc does not tell."""
+        """Signals that wait for the probe, as a mask; 0 where /proc does not tell."""
         try:
             lines = Path(f"/proc/{self._pid}/status").read_text().splitlines()
         except OSError:

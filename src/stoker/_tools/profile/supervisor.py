@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from stoker._tools.profile import bootstrap, site
-from stoker._tools.profile.signal_probe import Witness, forked
+from stoker._tools.profile.signal_probe import SignalProbe, forked
 
 _SI_KERNEL = 0x80
 
@@ -33,7 +33,7 @@ _KEPT = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScriptExit:
     """How a script ended: an exit code, or minus the number of the signal that killed it."""
 
     pid: int
@@ -117,7 +117,7 @@ def environment(mode: str, folder: Path, base: Mapping[str, str]) -> dict[str, s
     return made
 
 
-def supervise(command: Sequence[str], environ: Mapping[str, str]) -> Outcome:
+def supervise(command: Sequence[str], environ: Mapping[str, str]) -> ScriptExit:
     """Run a command to its end. Main thread, of a process without other threads: signals are taken from the kernel's queue."""
     heard = signal.valid_signals() - _KEPT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, heard)
@@ -136,21 +136,21 @@ def supervise(command: Sequence[str], environ: Mapping[str, str]) -> Outcome:
                 os.write(2, f"stoker: cannot start {command[0]}: {error.strerror}\n".encode())
             finally:
                 os._exit(127)
-        witness = Witness()
+        probe = SignalProbe()
         try:
-            status = _wait(pid, heard, witness)
+            status = _wait(pid, heard, probe)
         finally:
-            witness.close()
+            probe.close()
         while signal.sigtimedwait(heard, 0) is not None:
             pass  # what came for a script that is no more
     finally:
         if children is not None:
             signal.signal(signal.SIGCHLD, children)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return Outcome(pid, os.waitstatus_to_exitcode(status), began_unix_ns, began_ns)
+    return ScriptExit(pid, os.waitstatus_to_exitcode(status), began_unix_ns, began_ns)
 
 
-def _wait(pid: int, heard: set[signal.Signals], witness: Witness) -> int:
+def _wait(pid: int, heard: set[signal.Signals], probe: SignalProbe) -> int:
     while True:
         came = signal.sigwaitinfo(heard)
         if came.si_signo == signal.SIGCHLD:
@@ -158,11 +158,11 @@ def _wait(pid: int, heard: set[signal.Signals], witness: Witness) -> int:
             if ended:
                 return status
         # The kernel's own, from the terminal, go to the whole group.
-        elif came.si_code != _SI_KERNEL and not witness.saw(came.si_signo):
+        elif came.si_code != _SI_KERNEL and not probe.saw(came.si_signo):
             os.kill(pid, came.si_signo)
 
 
-def end_as(outcome: Outcome) -> NoReturn:
+def end_as(outcome: ScriptExit) -> NoReturn:
     """End this process as the script ended: with its exit code, or by the signal that killed it, without a second core dump."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):

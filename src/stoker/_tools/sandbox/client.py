@@ -1,4 +1,4 @@
-"""The doctor's and the tuner's side of a patient: starts it, asks it for facts, ends what takes too long or too much memory.
+"""The doctor's and the tuner's side of a sandbox: starts it, asks it for facts, ends what takes too long or too much memory.
 
 No user code runs here. Everything happens on the thread that calls, in one loop that waits for answers, output and death at once.
 """
@@ -24,8 +24,8 @@ from typing import Any
 import stoker
 from stoker._record.finding import size
 from stoker._tools.sandbox import progress_page, server, user_stacks
-from stoker._tools.sandbox.outcome import Mishap
-from stoker._tools.sandbox.process_tree import Kin
+from stoker._tools.sandbox.outcome import ProbeFailure
+from stoker._tools.sandbox.process_tree import ProcessTree
 from stoker._tools.sandbox.subject import Subject
 from stoker.errors import TargetError
 
@@ -41,17 +41,17 @@ _HANG_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a request. Exactly one of ``fact``, ``failure`` and ``mishap`` is there."""
+    """What came of a request. Exactly one of ``fact``, ``failure`` and ``probe_failure`` is there."""
 
     fact: Any = None
     failure: str = ""
     """Why there is none, in a line: the probe raised, or the target was refused."""
     stack: str = ""
-    mishap: Mishap | None = None
+    probe_failure: ProbeFailure | None = None
 
 
-class Patient:
-    """A patient and what is needed to end it. Close it. One request at a time."""
+class SandboxClient:
+    """A sandbox and what is needed to end it. Close it. One request at a time."""
 
     def __init__(self, subject: Subject | None, *, memory_limit_bytes: int | None) -> None:
         """Fork this process, which has the subject, or with None start an interpreter that will load one."""
@@ -69,7 +69,7 @@ class Patient:
         wires = server.Wires(theirs.fileno(), held.fileno(), self._page_fd, out_w)
         try:
             self.pid = self._start(wires) if subject is None else self._fork(wires, subject)
-            self._kin = Kin(self.pid)
+            self._processes = ProcessTree(self.pid)
         except BaseException:
             self.close()
             raise
@@ -87,7 +87,7 @@ class Patient:
     def load(self, target: str, *, first: str, limit_s: float, **arguments: Any) -> Answer:
         """Have a fresh interpreter load a target, and then run the probe of module ``first`` there: that is the answer."""
         answer = self._ask({"load": target, "first": first, **arguments}, limit_s)
-        self._kin.settle()
+        self._processes.settle()
         return answer
 
     def probe(
@@ -101,7 +101,7 @@ class Patient:
         calm: bool = True,
         trial: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """Have the probe of a module run, in a fork of the patient or in the patient itself, which a mishap then ends.
+        """Run the probe of a module, in a fork of the sandbox or in the sandbox itself, which a probe failure then ends.
 
         ``calm`` leaves native pools of a fork with one thread, as in a worker. ``trial`` is what the subject tells the probe.
 
@@ -115,8 +115,8 @@ class Patient:
         if self._control.fileno() < 0:
             return
         self._control.close()
-        if self.alive and hasattr(self, "_kin"):
-            self._kin.kill(self.pid)
+        if self.alive and hasattr(self, "_processes"):
+            self._processes.kill(self.pid)
             self._reap()
         self.alive = False
         self._lifeline.close()
@@ -186,7 +186,7 @@ class Patient:
                     return self._hung(pid, waited_s)
                 return self._ended(pid, Answer(failure=f"it was not done after {within_s:.3g} s"))
             if now >= weigh_at:
-                taken = self._kin.weigh(pid, self._limit_bytes)
+                taken = self._processes.weigh(pid, self._limit_bytes)
                 if self._limit_bytes is not None and taken > self._limit_bytes:
                     return self._ate(pid, taken)
                 weigh_at = time.monotonic() + _WEIGH_S
@@ -205,7 +205,7 @@ class Patient:
                     return self._ended(pid, Answer(failure="its answer has no end"))
             if self._control.fileno() in ready:
                 message = self._control.recv(server.REQUEST_BYTES)
-                if not message:  # the patient is gone
+                if not message:  # the sandbox is gone
                     status = self._reap()
                     break
                 said = json.loads(message)
@@ -216,33 +216,35 @@ class Patient:
         if not _complete(told):
             return self._died(pid, status)
         if pid != self.pid:
-            self._kin.kill(pid)
+            self._processes.kill(pid)
         kind, *rest = server.unpacked(told[server.LENGTH.size :])
         return Answer(rest[0]) if kind == "fact" else Answer(failure=rest[0], stack=rest[1])
 
     def _hung(self, pid: int, limit_s: float) -> Answer:
         index = self._page.read().at  # first: the signal that asks for a stack may wake it up
-        frames = user_stacks.of_group(self._page_fd, pid, [each.pid for each in self._kin.members(pid)])
-        mishap = Mishap("hung", index, f"no answer for {limit_s:.3g} s", frames)
-        return self._ended(pid, Answer(mishap=mishap))
+        frames = user_stacks.of_group(self._page_fd, pid, [each.pid for each in self._processes.members(pid)])
+        probe_failure = ProbeFailure("hung", index, f"no answer for {limit_s:.3g} s", frames)
+        return self._ended(pid, Answer(probe_failure=probe_failure))
 
     def _ate(self, pid: int, taken_bytes: int) -> Answer:
         assert self._limit_bytes is not None
         text = f"{size(taken_bytes)} of the {size(self._limit_bytes)} it may take"
         index = self._page.read().at
         frames = user_stacks.of_group(self._page_fd, pid, [pid])
-        return self._ended(pid, Answer(mishap=Mishap("ate memory", index, text, frames)))
+        return self._ended(pid, Answer(probe_failure=ProbeFailure("ate memory", index, text, frames)))
 
     def _died(self, pid: int, status: int | None) -> Answer:
-        mishap = Mishap("died", self._page.read().at, _ending(status), user_stacks.of_crash(self._page_fd))
-        self._kin.kill(pid)
+        probe_failure = ProbeFailure(
+            "died", self._page.read().at, _ending(status), user_stacks.of_crash(self._page_fd)
+        )
+        self._processes.kill(pid)
         if pid == self.pid and self.alive:
             self._reap()
-        return Answer(mishap=mishap)
+        return Answer(probe_failure=probe_failure)
 
     def _ended(self, pid: int, answer: Answer) -> Answer:
-        """Kill it and hear from the patient that it is gone."""
-        self._kin.kill(pid)
+        """Kill it and hear from the sandbox that it is gone."""
+        self._processes.kill(pid)
         if pid == self.pid:
             self._reap()
             return answer
@@ -255,12 +257,12 @@ class Patient:
                 break
             if "status" in json.loads(message):
                 return answer
-        self._kin.kill(self.pid)  # it does not answer: whatever keeps it, it is of no more use
+        self._processes.kill(self.pid)  # it does not answer: whatever keeps it, it is of no more use
         self._reap()
         return answer
 
     def _reap(self) -> int | None:
-        """How the patient ended; it has been killed or has gone."""
+        """How the sandbox ended; it has been killed or has gone."""
         self.alive = False
         if self._popen is not None:
             return self._popen.wait()
@@ -284,15 +286,15 @@ class Patient:
 
 def refusal(target: str, answer: Answer, output: str) -> TargetError:
     """Why a target was not loaded, as an error."""
-    mishap = answer.mishap
-    if mishap is None:
+    probe_failure = answer.probe_failure
+    if probe_failure is None:
         return TargetError(answer.failure, answer.stack, output)
     said = {
-        "hung": f"{target} was not loaded: {mishap.text}",
-        "died": f"{target} ended the process that loaded it: {mishap.text}",
-        "ate memory": f"{target} took too much memory while it was loaded: {mishap.text}",
+        "hung": f"{target} was not loaded: {probe_failure.text}",
+        "died": f"{target} ended the process that loaded it: {probe_failure.text}",
+        "ate memory": f"{target} took too much memory while it was loaded: {probe_failure.text}",
     }
-    return TargetError(said[mishap.what], mishap.stack, output)
+    return TargetError(said[probe_failure.what], probe_failure.stack, output)
 
 
 def _folder() -> str:

@@ -14,7 +14,7 @@ class NotTold(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Mishap:
+class ProbeFailure:
     """What ended a probe from outside. ``what``: "hung", "died", "ate memory"."""
 
     what: str

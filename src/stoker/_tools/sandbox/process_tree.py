@@ -1,4 +1,4 @@
-"""The processes that came of a patient: how much memory they take, and how they are ended, all of them."""
+"""The processes that came of a sandbox: how much memory they take, and how they are ended, all of them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LOOK_S = 0.1
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class Kin:
-    """Of one patient. Remembers whom it saw: who leaves its group, and its parent, is found all the same."""
+class ProcessTree:
+    """Of one sandbox. Remembers whom it saw: who leaves its group, and its parent, is found all the same."""
 
-    def __init__(self, patient: int) -> None:
-        self._patient = patient
+    def __init__(self, sandbox: int) -> None:
+        self._sandbox = sandbox
         self._seen: dict[int, psutil.Process] = {}
         self._targets: set[int] = set()
 
@@ -31,17 +31,17 @@ class Kin:
             found = [root, *root.children(recursive=True)]
         except psutil.Error:
             return []
-        self._seen.update((each.pid, each) for each in found if each.pid != self._patient)
+        self._seen.update((each.pid, each) for each in found if each.pid != self._sandbox)
         return found
 
     def weigh(self, pid: int, limit_bytes: int | None) -> int:
         """Bytes that these processes take for themselves. Resident pages are a quick bound; those that forks share are left out.
 
-        It is called while speeds are measured: only what came of the patient is looked at, not all processes there are.
+        It is called while speeds are measured: only what came of the sandbox is looked at, not all processes there are.
         """
-        members = _kin(pid) or [each.pid for each in self.members(pid)]
+        members = _processes(pid) or [each.pid for each in self.members(pid)]
         for each in members:
-            if each not in self._seen and each != self._patient:
+            if each not in self._seen and each != self._sandbox:
                 with suppress(psutil.Error):
                     self._seen[each] = psutil.Process(each)
         resident = sum(_resident_bytes(each) for each in members)
@@ -51,19 +51,19 @@ class Kin:
         return sum(each.private_bytes for each in weights if each is not None)
 
     def settle(self) -> None:
-        """What the patient has started until now belongs to the target, and stays as long as the patient."""
-        self._targets = {each.pid for each in self.members(self._patient)}
+        """What the sandbox has started until now belongs to the target, and stays as long as the sandbox."""
+        self._targets = {each.pid for each in self.members(self._sandbox)}
         self._seen.clear()
 
     def kill(self, pid: int) -> None:
-        """A probe's group and what left it; or the patient's, with all there is."""
+        """A probe's group and what left it; or the sandbox's, with all there is."""
         self.members(pid)
-        self.members(self._patient)  # orphans come to it
-        spared = set() if pid == self._patient else self._targets
+        self.members(self._sandbox)  # orphans come to it
+        spared = set() if pid == self._sandbox else self._targets
         self._end_before_trackers(pid, spared)
         with suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
-        if pid == self._patient:
+        if pid == self._sandbox:
             with suppress(OSError):  # it may not have a group of its own yet
                 os.kill(pid, signal.SIGKILL)
         for each in self._seen.values():
@@ -75,7 +75,7 @@ class Kin:
     def _end_before_trackers(self, group: int, spared: set[int]) -> None:
         """multiprocessing's trackers remove what the others leave in /dev/shm, when the others are gone: they go last.
 
-        A patient that is ended in the middle of a probe has groups below it: those whom they were seen to have count too.
+        A sandbox that is ended in the middle of a probe has groups below it: those whom they were seen to have count too.
         """
         deadline = time.monotonic() + _TRACKER_S
         while True:
@@ -87,8 +87,8 @@ class Kin:
             if not trackers:
                 return
             others = [each for each in members if each not in trackers]
-            # The patient last: its end would have the kernel kill a probe's whole group.
-            for wave in ([each for each in others if each.pid != self._patient], others):
+            # The sandbox last: its end would have the kernel kill a probe's whole group.
+            for wave in ([each for each in others if each.pid != self._sandbox], others):
                 for each in wave:
                     with suppress(psutil.Error):
                         each.kill()
@@ -98,14 +98,14 @@ class Kin:
                 return
 
     def _is_of(self, group: int, pid: int) -> bool:
-        """Of a probe's group; of a patient its whole session."""
+        """Of a probe's group; of a sandbox its whole session."""
         try:
-            return (os.getsid(pid) if group == self._patient else os.getpgid(pid)) == group
+            return (os.getsid(pid) if group == self._sandbox else os.getpgid(pid)) == group
         except OSError:
             return False
 
 
-def _kin(pid: int) -> list[int]:
+def _processes(pid: int) -> list[int]:
     """A process and what came of it, as the kernel lists children; nothing where it does not."""
     found = [pid]
     for each in found:  # it grows

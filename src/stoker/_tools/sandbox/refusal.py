@@ -8,7 +8,7 @@ _LONGEST = 300
 _WRAPPED = "Original Traceback"
 
 
-class Refused(Exception):
+class TargetRefused(Exception):
     """Ours: its text says it all."""
 
 
@@ -18,7 +18,7 @@ def failure_of(error: BaseException) -> str:
     lines = [each.strip() for each in text.splitlines() if each.strip()]
     if not lines:
         return type(error).__name__
-    if isinstance(error, Refused):
+    if isinstance(error, TargetRefused):
         said = lines[0]
     elif _WRAPPED in text:
         said = lines[-1]

@@ -1,11 +1,11 @@
-"""The patient: a process that has loaded the target. For every probe that is asked for it forks a child, which runs it.
+"""The sandbox: a process that has loaded the target. For every probe that is asked for it forks a child, which runs it.
 
 It is a fresh interpreter (``python -m stoker._tools.sandbox.server``), or a fork of the process that called
 ``stoker.doctor(obj)`` or ``stoker.tune(obj)``. It has a session of its own, and every forked probe a process group of its own.
 Groups end as a whole: when the doctor (or the tuner) says so, and by the kernel's hand when the doctor is gone. Standard output
 and error are a pipe that the doctor reads.
 
-    doctor ── request, with a socket for the answer ─► patient ── fork ─► probe ── the fact ─► doctor
+    doctor ── request, with a socket for the answer ─► sandbox ── fork ─► probe ── the fact ─► doctor
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PLAIN = (
 
 
 class Wires(NamedTuple):
-    """The patient's descriptors: requests come on ``control``, the closing of ``lifeline`` kills, ``output`` takes prints."""
+    """The sandbox's descriptors: requests come on ``control``, the closing of ``lifeline`` kills, ``output`` takes prints."""
 
     control: int
     lifeline: int

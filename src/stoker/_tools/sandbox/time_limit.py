@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from stoker._tools.sandbox.refusal import Refused
+from stoker._tools.sandbox.refusal import TargetRefused
 
 _EARLY = 0.9
 _SOON_S = 0.02
 _AGAIN_S = 0.3
 
 
-class Late(Refused):
+class BatchTimeout(TargetRefused):
     """No batch came in time."""
 
 
@@ -36,7 +36,7 @@ class _Bell:
     def __call__(self, number: int, frame: Any) -> None:
         if not self.held and time.monotonic() >= self._ends:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)  # whoever it comes to may catch it
-            raise Late(self._said)
+            raise BatchTimeout(self._said)
         self._look()
         self.wind()
 
@@ -45,7 +45,7 @@ class _Bell:
 def limit(
     seconds: float, what: str = "no batch came", *, look_s: float | None = None, look: Callable[[], None] = lambda: None
 ) -> Iterator[int]:  # fmt: skip
-    """Raise Late in whatever waits once the time is up. Main thread only; does not nest.
+    """Raise BatchTimeout in whatever waits once the time is up. Main thread only; does not nest.
 
     Yields until when, on ``perf_counter_ns``, something may be begun: a little before. ``look`` is called every ``look_s`` in
     between, whatever is waited for.
@@ -66,7 +66,7 @@ def limit(
 
 @contextmanager
 def held() -> Iterator[None]:
-    """No Late in here, where it would leave something half done: processes that are being started. It comes at the next chance."""
+    """Delay BatchTimeout while processes are being started: raised in here, it would leave them half started."""
     bell = signal.getsignal(signal.SIGALRM)
     if not isinstance(bell, _Bell):
         yield

@@ -75,7 +75,7 @@ def _frames(dump: str) -> list[tuple[str, str, str]]:
             break
         found.append((match[1], match[2], match[3]))
     frames = found[::-1]
-    # The script that called the doctor is on the stack too, when the patient is a fork of it: outside of the probe.
+    # The script that called the doctor is on the stack too, when the sandbox is a fork of it: outside of the probe.
     ours = [at for at, each in enumerate(frames) if each[0].startswith(_TOOLS)]
     return frames[ours[-1] + 1 :] if ours else frames
 

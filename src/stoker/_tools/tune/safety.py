@@ -16,7 +16,7 @@ from stoker._tools.tune.model.prior import NEAR, Prior, prior, safe_workers, win
 
 
 def this_host(ranks: int | None) -> Host:
-    """What can be seen without a patient."""
+    """What can be seen without a sandbox."""
     found = cpus()
     shared = ranks or found.ranks
     usable = found.usable if ranks in (None, found.ranks) else max(1, math.floor(found.affinity / shared))

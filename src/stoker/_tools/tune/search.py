@@ -163,7 +163,7 @@ class Search:
 
     def _goes_without(self, error: Lost) -> bool:
         """Whether a probe that was ended by a sample can be tried again without it."""
-        index = getattr(error.mishap, "index", None)
+        index = getattr(error.probe_failure, "index", None)
         if index is None or self._visit.left_s < _LEAST_S or not self._visit.leave_out(index):
             return False
         self.notes.append(f"Left out: {error}.")
@@ -323,7 +323,7 @@ class Search:
             told.append((block, self._clock() - began))
 
     def _block(self, entry: Entry) -> Block:
-        """A block that ended its patient is told as a failure: whoever comes next gets a new one."""
+        """A block that ended its sandbox is told as a failure: whoever comes next gets a new one."""
         left_s = max(_LEAST_S, self._visit.left_s)
         burst = max(1, self.demand.burst)
         trial = {
@@ -356,7 +356,7 @@ class Search:
                 return
 
     def _close(self, setting: Setting) -> bool:
-        """End the workers of a setting; False when the patient was lost over it."""
+        """End the workers of a setting; False when the sandbox was lost over it."""
         try:
             self._visit.ask("block", limit_s=10.0, trial={"setting": asdict(setting), "close": True})
         except Lost:

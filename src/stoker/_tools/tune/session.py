@@ -1,4 +1,4 @@
-"""A visit: the patient that has loaded the target, asked within the time there is, and replaced when a probe was its end."""
+"""A visit: the sandbox that has loaded the target, asked within the time there is, and replaced when a probe was its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stoker._tools.sandbox.target import parts
 from stoker._tools.tune.facts.target import Target
 
 if TYPE_CHECKING:
-    from stoker._tools.sandbox.client import Answer, Patient
+    from stoker._tools.sandbox.client import Answer, SandboxClient
 
 PROBES = "stoker._tools.tune.probes"
 LOADING_S = 60.0
@@ -20,15 +20,15 @@ LOADING_S = 60.0
 _GRACE_S = 2.0
 """Beyond the time that is left, for a probe to come to its own end."""
 _OPENINGS = 4
-"""Patients in all: a target that ends more of them is no good."""
+"""Sandboxes in all: a target that ends more of them is no good."""
 
 
 class Lost(Exception):
-    """A probe that came to no fact. Its text says why, in a line; ``mishap`` is what ended it from outside, else None."""
+    """A probe that came to no fact. Its text says why, in a line; ``probe_failure`` is what ended it from outside, else None."""
 
-    def __init__(self, text: str, mishap: Any = None) -> None:
+    def __init__(self, text: str, probe_failure: Any = None) -> None:
         super().__init__(text)
-        self.mishap = mishap
+        self.probe_failure = probe_failure
 
 
 class Visit:
@@ -50,7 +50,7 @@ class Visit:
         self._target = target
         self._batch_size = batch_size
         self._step = step
-        self._patient: Patient | None = None
+        self._sandbox: SandboxClient | None = None
         self._opened = 0
         self._avoid: set[int] = set()
         self._subject: Any = None
@@ -89,8 +89,8 @@ class Visit:
         trial: Mapping[str, Any] | None = None,
     ) -> Any:
         """The fact that a probe tells, within ``limit_s`` of its last sign of life. Raises Lost."""
-        patient = self._patient
-        if patient is None or not patient.alive:
+        sandbox = self._sandbox
+        if sandbox is None or not sandbox.alive:
             if self._opened >= _OPENINGS:
                 raise Lost("the target ended too many of the processes that it was tried in")
             from stoker.errors import TargetError
@@ -99,9 +99,9 @@ class Visit:
                 self._admit()
             except TargetError as error:
                 raise Lost(f"it could not be loaded again: {error}") from error
-            patient = self._patient
-            assert patient is not None
-        answer = patient.probe(
+            sandbox = self._sandbox
+            assert sandbox is not None
+        answer = sandbox.probe(
             f"{PROBES}.{probe}",
             limit_s=limit_s,
             within_s=max(within_s if within_s is not None else self.left_s, 0.1) + _GRACE_S,
@@ -109,8 +109,8 @@ class Visit:
             in_fork=False,
             trial=trial,
         )
-        if answer.mishap is not None:
-            raise Lost(_summary(answer.mishap), answer.mishap)
+        if answer.probe_failure is not None:
+            raise Lost(_summary(answer.probe_failure), answer.probe_failure)
         if answer.fact is None:
             raise Lost(answer.failure)
         return answer.fact
@@ -122,13 +122,13 @@ class Visit:
         return new
 
     def close(self) -> None:
-        """End the patient. Idempotent."""
-        patient, self._patient = self._patient, None
-        if patient is not None:
-            patient.close()
+        """End the sandbox. Idempotent."""
+        sandbox, self._sandbox = self._sandbox, None
+        if sandbox is not None:
+            sandbox.close()
 
     def _admit(self) -> Answer:
-        from stoker._tools.sandbox.client import Patient, refusal
+        from stoker._tools.sandbox.client import SandboxClient, refusal
 
         self.close()
         self._opened += 1
@@ -136,16 +136,16 @@ class Visit:
         limit_s = max(LOADING_S, self.left_s)
         if isinstance(self._target, str):
             parts(self._target)
-            self._patient = Patient(None, memory_limit_bytes=self._limit_bytes)
-            answer = self._patient.load(
+            self._sandbox = SandboxClient(None, memory_limit_bytes=self._limit_bytes)
+            answer = self._sandbox.load(
                 self._target, first=first, limit_s=limit_s, batch_size=self._batch_size, num_workers=None
             )
         else:
-            self._patient = Patient(self._made_subject(), memory_limit_bytes=self._limit_bytes)
-            answer = self._patient.probe(first, limit_s=limit_s, in_fork=False)
+            self._sandbox = SandboxClient(self._made_subject(), memory_limit_bytes=self._limit_bytes)
+            answer = self._sandbox.probe(first, limit_s=limit_s, in_fork=False)
         if answer.fact is None:
             name = self._target if isinstance(self._target, str) else type(self._target).__name__
-            raise refusal(name, answer, self._patient.output)
+            raise refusal(name, answer, self._sandbox.output)
         return answer
 
     def _made_subject(self) -> Any:
@@ -182,7 +182,9 @@ def find_step(visit: Asked, step: str) -> None:
         raise TargetError(str(error)) from error
 
 
-def _summary(mishap: Any) -> str:
-    where = "" if mishap.index is None else f" at sample {mishap.index}"
-    said = {"hung": "it hung", "died": "it crashed", "ate memory": "it took too much memory"}[mishap.what]
-    return f"{said}{where}: {mishap.text}"
+def _summary(probe_failure: Any) -> str:
+    where = "" if probe_failure.index is None else f" at sample {probe_failure.index}"
+    said = {"hung": "it hung", "died": "it crashed", "ate memory": "it took too much memory"}[
+        probe_failure.what
+    ]
+    return f"{said}{where}: {probe_failure.text}"

@@ -11,9 +11,9 @@ from typing import Any
 from stoker._tools.doctor.bisection.procedure import Conclusion, Setting, Trial, conclude, procedure
 from stoker._tools.doctor.catalogue import check_of
 from stoker._tools.doctor.explain import explain
-from stoker._tools.doctor.facts.samples import Mishap
-from stoker._tools.doctor.facts.trial import Outcome, Own
-from stoker._tools.sandbox.client import Answer, Patient, refusal
+from stoker._tools.doctor.facts.samples import ProbeFailure
+from stoker._tools.doctor.facts.trial import Own, TrialOutcome
+from stoker._tools.sandbox.client import Answer, SandboxClient, refusal
 
 _TRIAL = "stoker._tools.doctor.probes.trial"
 _LOAD_S = 60.0
@@ -22,7 +22,7 @@ _SPAWN_S = 15.0
 """What interpreters with torch may take to start on a busy machine, beside the trial itself."""
 _TIMES = 5.0
 _MOST_PRINTED = 6000
-_MISHAPS = {"hung": "hang", "died": "killed", "ate memory": "memory"}
+_FAILURES = {"hung": "hang", "died": "killed", "ate memory": "memory"}
 Progress = Callable[[str, int, int], None]
 
 
@@ -93,22 +93,22 @@ class _Bench:
         self._arguments = {"batch_size": batch_size, "num_workers": num_workers}
         self._limit_bytes = limit
         self._deadline = deadline
-        self._patients: list[Patient] = []
+        self._sandboxes: list[SandboxClient] = []
         self._method = ""
         self.faithful = False
         """Whether the target's process has threads, which only a process of its own shows to its workers."""
 
     def look(self) -> Own:
         """Load the target, and tell what there is to change."""
-        patient, process = self._load()
+        sandbox, process = self._load()
         self.faithful = bool(process.hazards or process.python_threads)
-        answer = patient.probe(_TRIAL, limit_s=_LOAD_S, trial={"look": True})
+        answer = sandbox.probe(_TRIAL, limit_s=_LOAD_S, trial={"look": True})
         if not isinstance(answer.fact, Own):
-            raise refusal(self._target, answer, patient.output)
+            raise refusal(self._target, answer, sandbox.output)
         self._method = answer.fact.method
         return answer.fact
 
-    def outcome(self, setting: Setting, before: list[Trial]) -> Outcome | None:
+    def outcome(self, setting: Setting, before: list[Trial]) -> TrialOutcome | None:
         """Make one trial; None when there is no time left for it."""
         method = setting.method or self._method
         alike = [each for each in before if each.outcome.ok and each.setting.method == setting.method]
@@ -117,11 +117,11 @@ class _Bench:
         left_s = self._deadline - time.monotonic()
         if left_s < 2.0 or (before and left_s < limit_s / 2):
             return None
-        patient = self._patients[-1]
-        if self.faithful or not patient.alive:
-            patient.close()
-            patient, _ = self._load()
-        before_it = patient.output
+        sandbox = self._sandboxes[-1]
+        if self.faithful or not sandbox.alive:
+            sandbox.close()
+            sandbox, _ = self._load()
+        before_it = sandbox.output
         asked = {
             "workers": setting.workers,
             "method": setting.method,
@@ -129,34 +129,38 @@ class _Bench:
             "one_thread": setting.one_thread,
             "engine": setting.engine,
         }
-        answer = patient.probe(_TRIAL, limit_s=min(limit_s, left_s), trial=asked, in_fork=not self.faithful)
-        said = patient.output
+        answer = sandbox.probe(_TRIAL, limit_s=min(limit_s, left_s), trial=asked, in_fork=not self.faithful)
+        said = sandbox.output
         printed = said.removeprefix(before_it) if said.startswith(before_it) else said
         return replace(_outcome(answer), printed=printed[-_MOST_PRINTED:])
 
     def close(self) -> None:
         """End all that was started."""
-        for each in self._patients:
+        for each in self._sandboxes:
             each.close()
 
-    def _load(self) -> tuple[Patient, Any]:
-        patient = Patient(None, memory_limit_bytes=self._limit_bytes)
-        self._patients.append(patient)
+    def _load(self) -> tuple[SandboxClient, Any]:
+        sandbox = SandboxClient(None, memory_limit_bytes=self._limit_bytes)
+        self._sandboxes.append(sandbox)
         limit_s = max(1.0, min(_LOAD_S, self._deadline - time.monotonic()))
-        answer = patient.load(
+        answer = sandbox.load(
             self._target, first="stoker._tools.doctor.probes.process", limit_s=limit_s, **self._arguments
         )
         if answer.fact is None:
-            raise refusal(self._target, answer, patient.output)
-        return patient, answer.fact
+            raise refusal(self._target, answer, sandbox.output)
+        return sandbox, answer.fact
 
 
-def _outcome(answer: Answer) -> Outcome:
-    if isinstance(answer.fact, Outcome):
+def _outcome(answer: Answer) -> TrialOutcome:
+    if isinstance(answer.fact, TrialOutcome):
         return answer.fact
-    mishap = answer.mishap or Mishap("died", None, answer.failure)
-    where = "" if mishap.index is None else f", at sample {mishap.index}"
-    return Outcome(_MISHAPS.get(mishap.what, "killed"), text=mishap.text + where, stack=mishap.stack)
+    probe_failure = answer.probe_failure or ProbeFailure("died", None, answer.failure)
+    where = "" if probe_failure.index is None else f", at sample {probe_failure.index}"
+    return TrialOutcome(
+        _FAILURES.get(probe_failure.what, "killed"),
+        text=probe_failure.text + where,
+        stack=probe_failure.stack,
+    )
 
 
 def _explained(failure: Trial | None) -> tuple[str | None, str]:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from stoker._record.finding import counted
-from stoker._tools.doctor.facts.trial import Outcome, Own
+from stoker._tools.doctor.facts.trial import Own, TrialOutcome
 
 _SUSPICIONS = {
     "fork": "what has to be sent to a worker",
@@ -45,7 +45,7 @@ class Trial:
     """A setting, and what came of it."""
 
     setting: Setting
-    outcome: Outcome
+    outcome: TrialOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Conclusion:
     """Whether the loader works as it is: then ``failure`` is about another start method."""
 
 
-Steps = Generator[Setting, Outcome, None]
+Steps = Generator[Setting, TrialOutcome, None]
 
 
 def procedure(own: Own, *, threads: bool = False) -> Steps:

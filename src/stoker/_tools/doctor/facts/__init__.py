@@ -14,7 +14,7 @@ FACTS = {
     "target": "what was given: its kind, the loader's arguments, where they are written",
     "scan": "the dataset as an object: what it holds, by attribute path, and what it takes to send it",
     "samples": "some samples, made without workers: shapes, types, bytes, seconds, errors",
-    "mishaps": "probes that hung, died or ate memory with the dataset they tried: which, and at which index",
+    "probe_failures": "probes that hung, died or ate memory with the dataset they tried: which, and at which index",
     "worker": "a worker after its first samples: threads of native libraries, descriptors, memory",
     "round_trip": "whether a batch of torch's own loader arrives, under each start method",
     "randomness": "the same samples in two workers and two epochs: which of them are equal",

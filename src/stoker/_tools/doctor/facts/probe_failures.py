@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stoker._tools.doctor.facts.samples import Mishap as Mishap
+from stoker._tools.doctor.facts.samples import ProbeFailure as ProbeFailure
 
 
 @dataclass(frozen=True, slots=True)
-class Mishaps:
+class ProbeFailures:
     """By the name of the probe, in the order in which they happened. Empty when all probes came back."""
 
-    all: tuple[tuple[str, Mishap], ...] = ()
+    all: tuple[tuple[str, ProbeFailure], ...] = ()

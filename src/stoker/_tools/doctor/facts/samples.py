@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from stoker._tools.sandbox.outcome import Mishap as Mishap
+from stoker._tools.sandbox.outcome import ProbeFailure as ProbeFailure
 
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 _STANDARD = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
@@ -101,7 +101,7 @@ class Samples:
     leaves: tuple[Leaf, ...]
     differences: tuple[Difference, ...] = ()
     failures: tuple[Failure, ...] = ()
-    mishaps: tuple[Mishap, ...] = ()
+    probe_failures: tuple[ProbeFailure, ...] = ()
     nones: tuple[int, ...] = ()
     """Indices whose sample is None."""
     none_collates: bool = False

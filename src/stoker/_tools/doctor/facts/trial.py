@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """``what``: "ok", "error", "hang", "killed" or "memory"."""
 
     what: str

@@ -10,7 +10,7 @@ from stoker._record.finding import counted, duration
 from stoker._tools.doctor.bisection.bisect import Bisection
 from stoker._tools.doctor.bisection.procedure import Trial
 from stoker._tools.doctor.catalogue import check_of
-from stoker._tools.doctor.facts.trial import Outcome
+from stoker._tools.doctor.facts.trial import TrialOutcome
 from stoker._tools.doctor.forms.data import plain
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import COLOURS, MARGIN, WIDEST, Line, section
@@ -65,7 +65,7 @@ def headline_of(text: str) -> str:
     return " ".join(chosen.split())
 
 
-def _told(outcome: Outcome) -> dict[str, Any]:
+def _told(outcome: TrialOutcome) -> dict[str, Any]:
     return {
         "what": outcome.what,
         "batches": outcome.batches,
@@ -113,7 +113,7 @@ def _row(number: int, trial: Trial, found: Bisection) -> tuple[str, str, str, st
     return (str(number), str(setting.workers), method, setting.change or "as it is", _words(outcome))
 
 
-def _words(outcome: Outcome) -> str:
+def _words(outcome: TrialOutcome) -> str:
     if outcome.ok:
         return f"ok: {counted(outcome.batches, 'batch', 'batches')} in {duration(outcome.seconds)}"
     if outcome.what == "error":

@@ -1,1 +1,1 @@
-"""What several probes measure and compare with. Everything here runs in a patient."""
+"""What several probes measure and compare with. Everything here runs in a sandbox."""

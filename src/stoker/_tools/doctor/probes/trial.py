@@ -1,4 +1,4 @@
-"""One trial of ``--bisect``: a real loader over the target, with one thing changed, over a few batches. In a patient."""
+"""One trial of ``--bisect``: a real loader over the target, with one thing changed, over a few batches. In a sandbox."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.utils.data
 
-from stoker._tools.doctor.facts.trial import Outcome, Own
+from stoker._tools.doctor.facts.trial import Own, TrialOutcome
 from stoker._tools.doctor.probes.process import start_method
 from stoker._tools.sandbox.subject import Subject
 
@@ -26,7 +26,7 @@ _kept: list[Any] = []
 """Iterators that were left. They end with the process: torch would wait for seconds for their workers."""
 
 
-def probe(subject: Subject) -> Outcome | Own:
+def probe(subject: Subject) -> TrialOutcome | Own:
     """What ``subject.trial`` asks for: "look" tells what there is to change, else its setting is tried."""
     asked = dict(subject.trial)
     if asked.pop("look", False):
@@ -63,7 +63,7 @@ def _tried(
     without: list[str],
     one_thread: bool,
     engine: str | None,
-) -> Outcome:
+) -> TrialOutcome:
     start = time.perf_counter()
     batches = 0
     try:
@@ -82,8 +82,8 @@ def _tried(
     except BaseException as error:
         _kept.append(error)
         text = "".join(traceback.format_exception(error))
-        return Outcome("error", batches, time.perf_counter() - start, text[-_TEXT:])
-    return Outcome("ok", batches, time.perf_counter() - start)
+        return TrialOutcome("error", batches, time.perf_counter() - start, text[-_TEXT:])
+    return TrialOutcome("ok", batches, time.perf_counter() - start)
 
 
 def _loader(subject: Subject, workers: int, method: str | None, without: set[str], engine: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 _clock = time.monotonic_ns
 
 
-class Ears:
+class QueueHook:
     """At the queues of one iterator, which are the parent's own objects. They stay what they are.
 
     Without pinning, ``next()`` itself reads: ``heard_ns`` is when it last began to. With pinning a thread of torch's reads, pins

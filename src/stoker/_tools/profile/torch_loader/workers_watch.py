@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from stoker._record.worker_usage import Size
 from stoker._tools.profile.torch_loader.iterator_watch import AT_ONCE_NS, Watch
-from stoker._tools.profile.torch_loader.queue_hook import Ears
+from stoker._tools.profile.torch_loader.queue_hook import QueueHook
 from stoker._tools.profile.torch_loader.recorders import Account
 from stoker._tools.profile.torch_loader.task_ring import Ring, TaskRow
 
@@ -37,7 +37,7 @@ class WorkersWatch(Watch):
         self._under_way = 0
         """Tasks whose batches have not come."""
         self._fresh = True
-        self._ears = Ears(iterator)
+        self._queue_hook = QueueHook(iterator)
         self._got_ns = self._planned_ns = self._depth = 0
         self._task: _Task | None = None
         self._worker = 0
@@ -86,7 +86,7 @@ class WorkersWatch(Watch):
 
     def asked(self) -> None:
         self._task = None
-        self._ears.heard_ns = 0
+        self._queue_hook.heard_ns = 0
         if self._ring is not None:
             self._depth = max(0, self._ring.done - self._taken)
         self._asked_ns = _clock()
@@ -115,7 +115,7 @@ class WorkersWatch(Watch):
             self._not_known(asked_ns, now_ns, self._depth)
             return
         # torch reads and unpickles the batch, and then plans. The record has it the other way round.
-        heard_ns, pinned = self._ears.heard(task.idx)
+        heard_ns, pinned = self._queue_hook.heard(task.idx)
         got_ns = min(max(heard_ns, asked_ns), self._got_ns) if heard_ns else self._got_ns
         planned_ns = got_ns + self._planned_ns - self._got_ns
         made = self._made(task)

@@ -16,20 +16,20 @@ from typing import Any
 from stoker._record.journal import ENVIRONMENT
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.worker.process_setup import single_thread
-from stoker._tools.sandbox.refusal import Refused
+from stoker._tools.sandbox.refusal import TargetRefused
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import held
 from stoker._tools.tune.instruments.lenient import lenient
 
 _FRESH = "stoker._tools.sandbox.server"
-"""What runs in a patient that is an interpreter of its own."""
+"""What runs in a sandbox that is an interpreter of its own."""
 _FAREWELL_S = 0.5
 _COURSE, _AVOID = "order", "order_avoid"
 _OURS = ("rng", "on_bad_sample", "memory_budget")
 """Arguments of stoker's own loader that change what a batch is or how much of it may wait: the target's are kept."""
 
 
-class NoBatch(Refused):
+class NoBatch(TargetRefused):
     """The target has none: its sampler or its stream is empty."""
 
 
@@ -81,7 +81,7 @@ def _endless(subject: Subject) -> Iterator[Any]:
 
 
 class Rig:
-    """One loader and its iterator. Used on the patient's main thread. ``close`` ends its workers at once; idempotent."""
+    """One loader and its iterator. Used on the sandbox's main thread. ``close`` ends its workers at once; idempotent."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class Rig:
 
 
 def may_have_children() -> None:
-    """A patient may be a daemonic process, which multiprocessing does not let start others."""
+    """A sandbox may be a daemonic process, which multiprocessing does not let start others."""
     config = getattr(multiprocessing.current_process(), "_config", {})
     config.pop("daemon", None)
 

@@ -1,4 +1,4 @@
-"""Runs a loader with one setting for a moment, as a training loop would. In the patient itself: the loader stays for later blocks.
+"""Runs a loader with one setting for a moment, as a training loop would. In the sandbox itself: the loader stays for later blocks.
 
 ``subject.trial``: ``setting`` (as a dict); ``seconds`` and ``least`` batches, both of which are reached; ``step_ns``,
 ``step_cpu_ns`` and ``burst`` (what the training loop takes, a batch); ``step``: call the user's own step function (True, or where

@@ -2,7 +2,7 @@
 
 ``subject.trial``: ``step`` (where the function is; not needed when it came with the subject), ``seconds`` (2 by default),
 ``burst`` (calls that make a step), ``limit_s`` for making the batches, ``look`` (only find the
-function). In the patient itself: the function is kept for blocks.
+function). In the sandbox itself: the function is kept for blocks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Takes the first batches from torch's loader, twice, and from stoker's with a setting: are they equal?
 
-``subject.trial``: ``setting`` (as a dict), ``batches`` (3 by default), ``limit_s`` for all of it. In the patient itself.
+``subject.trial``: ``setting`` (as a dict), ``batches`` (3 by default), ``limit_s`` for all of it. In the sandbox itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stoker._runtime.simulation.setting import Setting
 from stoker._tools.probes.digest import NotComparable, digest
 from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
-from stoker._tools.sandbox.time_limit import Late, limit
+from stoker._tools.sandbox.time_limit import BatchTimeout, limit
 from stoker._tools.tune.facts.likeness import Likeness
 from stoker._tools.tune.instruments.bench_loader import NoBatch, Order, Rig, calm_fork
 
@@ -39,7 +39,7 @@ def probe(subject: Subject) -> Likeness:
                     None, len(first), "samples are random: torch's loader gives other ones each time"
                 )
             ours = _taken(subject, setting, order, count, 3)
-    except Late:
+    except BatchTimeout:
         return Likeness(None, 0, "making the first batches takes too long")
     except NotComparable as error:
         return Likeness(None, 0, f"batches hold what cannot be compared: {error}")

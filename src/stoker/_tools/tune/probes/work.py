@@ -1,7 +1,7 @@
 """Has one worker make batches, the target's own and in its order, and looks at what they take. About ``seconds`` long.
 
 ``subject.trial``: ``seconds`` (3 by default); ``limit_s``: when no sample has been made by then, that is told.
-In the patient itself, or in a fork of it.
+In the sandbox itself, or in a fork of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stoker._runtime.simulation.work import Work
 from stoker._tools.sandbox.outcome import NotTold
 from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
-from stoker._tools.sandbox.time_limit import Late, limit
+from stoker._tools.sandbox.time_limit import BatchTimeout, limit
 from stoker._tools.tune.instruments.bench_loader import Rig, begin_anew, calm_fork
 from stoker._tools.tune.instruments.probe_order import Script
 from stoker._tools.tune.instruments.threading_gain import threads_gain
@@ -65,7 +65,7 @@ def _seen(subject: Subject, seconds: float, limit_s: float, bad: dict[Any, str])
     for workers, small, skip in _WAYS:
         try:
             return _tried(subject, seconds, limit_s, workers=workers, small=small, skip=skip, bad=bad)
-        except Late as error:
+        except BatchTimeout as error:
             raise NotTold(str(error)) from None
         except Exception as error:
             first = first or error
@@ -104,7 +104,7 @@ def _tried_stream(
         try:
             with limit(patience_s):
                 return streamed(rig, seconds)
-        except Late:
+        except BatchTimeout:
             pass
         finally:
             _end(rig, skip, bad)

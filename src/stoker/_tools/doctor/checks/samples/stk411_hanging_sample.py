@@ -32,42 +32,42 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, counted
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.probe_failures import Mishaps
-from stoker._tools.doctor.facts.samples import Mishap, innermost
+from stoker._tools.doctor.facts.probe_failures import ProbeFailures
+from stoker._tools.doctor.facts.samples import ProbeFailure, innermost
 
 _MOST_NAMED = 3
 
 
-def examine(mishaps: Mishaps) -> Iterator[Finding]:
+def examine(probe_failures: ProbeFailures) -> Iterator[Finding]:
     """Each index once; a probe that hung on no sample has at most a word."""
     told = set()
-    for probe, mishap in mishaps.all:
-        if mishap.what != "hung" or mishap.index in told:
+    for probe, failure in probe_failures.all:
+        if failure.what != "hung" or failure.index in told:
             continue
-        told.add(mishap.index)
-        known = mishap.index is not None
-        place = f"dataset[{mishap.index}]" if known else f"the probe {probe!r}"
-        stack = f"; it stands in {innermost(mishap.stack)}" if mishap.stack else ""
+        told.add(failure.index)
+        known = failure.index is not None
+        place = f"dataset[{failure.index}]" if known else f"the probe {probe!r}"
+        stack = f"; it stands in {innermost(failure.stack)}" if failure.stack else ""
         yield CHECK.finding(
-            f"{place} did not come back{_lacking(mishap)}: {mishap.text}{stack}",
-            _advice(mishap),
-            severity="high" if known or mishap.stack else "low",
+            f"{place} did not come back{_lacking(failure)}: {failure.text}{stack}",
+            _advice(failure),
+            severity="high" if known or failure.stack else "low",
             where=place if known else None,
-            numbers={"index": mishap.index, "probe": probe},
+            numbers={"index": failure.index, "probe": probe},
         )
 
 
-def _lacking(mishap: Mishap) -> str:
-    if not mishap.lacking:
+def _lacking(failure: ProbeFailure) -> str:
+    if not failure.lacking:
         return ""
-    names = ", ".join(mishap.lacking[:_MOST_NAMED]) + (", …" if len(mishap.lacking) > _MOST_NAMED else "")
-    return f" in a forked process, which does not have the {counted(len(mishap.lacking), 'other thread')} of this one ({names})"
+    names = ", ".join(failure.lacking[:_MOST_NAMED]) + (", …" if len(failure.lacking) > _MOST_NAMED else "")
+    return f" in a forked process, which does not have the {counted(len(failure.lacking), 'other thread')} of this one ({names})"
 
 
-def _advice(mishap: Mishap) -> str:
-    if mishap.lacking:
+def _advice(failure: ProbeFailure) -> str:
+    if failure.lacking:
         return "Start what it waits for at the first __getitem__ of every worker, or in worker_init_fn."
-    if mishap.index is None:
+    if failure.index is None:
         return "Look at the line where it stands: what does it wait for?"
     return "Give what it waits for a timeout, or leave this sample out."
 

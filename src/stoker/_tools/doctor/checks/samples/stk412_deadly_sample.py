@@ -31,36 +31,43 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.probe_failures import Mishap, Mishaps
+from stoker._tools.doctor.facts.probe_failures import ProbeFailure, ProbeFailures
 from stoker._tools.doctor.facts.samples import innermost
 
 
-def examine(mishaps: Mishaps) -> Iterator[Finding]:
+def examine(probe_failures: ProbeFailures) -> Iterator[Finding]:
     """Each index once."""
     told = set()
-    for probe, mishap in mishaps.all:
-        if mishap.what not in ("died", "ate memory") or (mishap.what, mishap.index) in told:
+    for probe, probe_failure in probe_failures.all:
+        if (
+            probe_failure.what not in ("died", "ate memory")
+            or (probe_failure.what, probe_failure.index) in told
+        ):
             continue
-        told.add((mishap.what, mishap.index))
-        place = f"dataset[{mishap.index}]" if mishap.index is not None else None
-        stack = f" in {innermost(mishap.stack)}" if mishap.stack else ""
+        told.add((probe_failure.what, probe_failure.index))
+        place = f"dataset[{probe_failure.index}]" if probe_failure.index is not None else None
+        stack = f" in {innermost(probe_failure.stack)}" if probe_failure.stack else ""
         yield CHECK.finding(
-            _evidence(probe, place, mishap) + stack,
+            _evidence(probe, place, probe_failure) + stack,
             "Make what it loads smaller, or load it piece by piece."
-            if mishap.what == "ate memory"
+            if probe_failure.what == "ate memory"
             else "Leave this sample out, or mend the library that crashes on it."
             if place
             else "Run the dataset with python -X faulthandler to see where it ends.",
             where=place,
-            numbers={"index": mishap.index, "probe": probe, "end": mishap.text},
+            numbers={"index": probe_failure.index, "probe": probe, "end": probe_failure.text},
         )
 
 
-def _evidence(probe: str, place: str | None, mishap: Mishap) -> str:
+def _evidence(probe: str, place: str | None, probe_failure: ProbeFailure) -> str:
     what = place or f"the probe {probe!r}"
-    if mishap.what == "ate memory":
-        return f"{what} took {mishap.text}, and was stopped"
-    return f"{what} {mishap.text}" if mishap.text.startswith("ended") else f"{what} was {mishap.text}"
+    if probe_failure.what == "ate memory":
+        return f"{what} took {probe_failure.text}, and was stopped"
+    return (
+        f"{what} {probe_failure.text}"
+        if probe_failure.text.startswith("ended")
+        else f"{what} was {probe_failure.text}"
+    )
 
 
 CHECK = Check(
