@@ -18,8 +18,8 @@ from stoker._host.cpus import cpus
 from stoker._record.call_site import site
 from stoker._record.live_objects import LiveObjects
 from stoker._record.recorder import Recorder
-from stoker._runtime.autoscale.controller import Autopilot, begun
-from stoker._runtime.autoscale.initial_workers import Outset, outset
+from stoker._runtime.autoscale.controller import AutoscaleController, begun
+from stoker._runtime.autoscale.initial_workers import InitialWorkers, choose_initial_workers
 from stoker._runtime.checkpoint.epoch_start import stream_count
 from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.checkpoint.state_format import parse
@@ -101,8 +101,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     _ahead: Ahead | None = None
     _recorder: Recorder | None = None
     _site: str | None = None
-    _autopilot: Autopilot | None = None
-    _outset: Outset | None = None
+    _autoscaler: AutoscaleController | None = None
+    _initial_workers: InitialWorkers | None = None
     _known: bool = False
     """Whether it is constructed: from here on attributes are set by others."""
 
@@ -139,10 +139,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         record: bool | str | os.PathLike[str] | None = None,
     ) -> None:
         prefetch_open = prefetch_factor is None or isinstance(prefetch_factor, opts.LeftOpen)
-        chosen: Outset | None = None
+        chosen: InitialWorkers | None = None
         if opts.is_auto(num_workers):
             by_size = batch_size if batch_sampler is None else None
-            chosen = outset(dataset, by_size, executor=executor, threads=threads_per_worker)
+            chosen = choose_initial_workers(dataset, by_size, executor=executor, threads=threads_per_worker)
             # What torch refuses without workers is no contradiction here: there may be some tomorrow.
             num_workers = opts.Auto(max(1, chosen.workers))
         assert not isinstance(num_workers, str)
@@ -167,7 +167,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             in_order=in_order,
         )
         if chosen is not None:
-            self._outset = chosen
+            self._initial_workers = chosen
             num_workers = self.num_workers = opts.Auto(chosen.workers)
         opts.check(
             executor=executor,
@@ -215,10 +215,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return iterator
 
     def _new_iterator(self) -> StokerIter:
-        autopilot = self._pilot()
-        if autopilot is not None and autopilot.pending is not None and not self._place().takes_up_streams:
-            self._recount(autopilot.at_edge())
-        recorder = self._recorder or (None if autopilot is None else autopilot.recorder)
+        autoscaler = self._autoscale_controller()
+        if autoscaler is not None and autoscaler.pending is not None and not self._place().takes_up_streams:
+            self._recount(autoscaler.at_edge())
+        recorder = self._recorder or (None if autoscaler is None else autoscaler.recorder)
         opened = self._ahead
         if opened is not None:
             if opened.wanted(self):
@@ -245,7 +245,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
                         pool,
                         self._keep,
                         recorder=recorder,
-                        autopilot=autopilot,
+                        autoscaler=autoscaler,
                     )
                 except BaseException:
                     pool.busy = False
@@ -257,18 +257,18 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             self.check_worker_number_rationality()
         keep = self._keep if persistent else None
         return StokerIter(
-            self, self._resolved(), self._accounts(), self._place(), None, keep, recorder=recorder, autopilot=autopilot,
+            self, self._resolved(), self._accounts(), self._place(), None, keep, recorder=recorder, autoscaler=autoscaler,
         )  # fmt: skip
 
-    def _pilot(self) -> Autopilot | None:
+    def _autoscale_controller(self) -> AutoscaleController | None:
         """Who chooses the number of workers; None where the user did."""
         if not isinstance(self.num_workers, opts.Auto) or self.executor == "inline":
             return None
-        if self._autopilot is None:
-            first = self._outset or Outset(self.num_workers, "as it was set")
+        if self._autoscaler is None:
+            first = self._initial_workers or InitialWorkers(self.num_workers, "as it was set")
             recorder = self._recorder or quiet_recorder(self.name or "loader")
-            self._autopilot = Autopilot(self, first, self._accounts(), recorder)
-        return self._autopilot
+            self._autoscaler = AutoscaleController(self, first, self._accounts(), recorder)
+        return self._autoscaler
 
     def _recount(self, workers: int | None) -> None:
         """The next epoch is to have so many workers, and those there are cannot become as many."""
@@ -279,8 +279,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def __setattr__(self, attr: str, value: Any) -> None:
         if attr == "num_workers" and isinstance(value, str) and opts.is_auto(value):
             threads = self.threads_per_worker
-            self._outset = outset(self.dataset, self.batch_size, executor=self.executor, threads=threads)
-            value = opts.Auto(self._outset.workers)
+            self._initial_workers = choose_initial_workers(
+                self.dataset, self.batch_size, executor=self.executor, threads=threads
+            )
+            value = opts.Auto(self._initial_workers.workers)
         if attr == "num_workers" and self._known:
             self._renumber(value)
         super().__setattr__(attr, value)
@@ -325,7 +327,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if not isinstance(self.num_workers, opts.Auto):
             return None
         workers = int(self.num_workers)
-        return begun(self._outset, workers) if self._autopilot is None else self._autopilot.told(workers)
+        return (
+            begun(self._initial_workers, workers)
+            if self._autoscaler is None
+            else self._autoscaler.told(workers)
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Where this loader is in its data: a small fresh dict, for ``load_state_dict`` of a loader like it, here or elsewhere.
@@ -413,7 +419,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         kept = {
             key: value
             for key, value in self.__dict__.items()
-            if key not in ("_ledger", "_recorder", "_autopilot")
+            if key not in ("_ledger", "_recorder", "_autoscaler")
         }
         return {**kept, "_iterator": None, "_live": None, "_ahead": None, "_bookmark": place}
 
@@ -476,7 +482,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._iterator = pool  # type: ignore[assignment]
 
     def _resolved(self) -> opts.Options:
-        chosen = self._outset if isinstance(self.num_workers, opts.Auto) else None
+        chosen = self._initial_workers if isinstance(self.num_workers, opts.Auto) else None
         return opts.resolve(
             executor=self.executor,
             rng=self.rng,

@@ -1,4 +1,4 @@
-"""A loader that chooses its workers itself, flown by a pilot that follows a script: nothing here depends on time."""
+"""A loader that chooses its workers itself, flown by a policy that follows a script: nothing here depends on time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 import stoker
 from stoker._record import journal
-from stoker._runtime.autoscale.rank_consensus import Target
-from stoker._runtime.autoscale.types import Action, Bounds, Period, Window
+from stoker._runtime.autoscale.rank_consensus import AgreedWorkers
+from stoker._runtime.autoscale.types import AutoscaleAction, AutoscaleBounds, Observation, ObservationPeriod
 from stoker._runtime.executors.process.start_method import HAZARDS
 from stoker.cli.main import main
 from stoker.options import Auto
@@ -30,16 +30,16 @@ BATCH = 5
 class Scripted:
     """Orders what its script says, one line with every window, which is a few steps."""
 
-    script: tuple[Action, ...] = ()
-    seen: list[Window]
+    script: tuple[AutoscaleAction, ...] = ()
+    seen: list[Observation]
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: AutoscaleBounds) -> None:
         self.bounds = bounds
-        self.period = Period(0.0, 3)
+        self.period = ObservationPeriod(0.0, 3)
         self._left = list(self.script)
         type(self).seen = []
 
-    def decide(self, window: Window) -> Action | None:
+    def decide(self, window: Observation) -> AutoscaleAction | None:
         self.seen.append(window)
         return self._left.pop(0) if self._left else None
 
@@ -50,13 +50,13 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def fly(*counts: int) -> type[Scripted]:
         actions = [
-            Action("grow", count, 2 * count, f"to have {count}")
+            AutoscaleAction("grow", count, 2 * count, f"to have {count}")
             if count
-            else Action("hold", 0, 0, "no reason")
+            else AutoscaleAction("hold", 0, 0, "no reason")
             for count in counts
         ]
         monkeypatch.setattr(Scripted, "script", tuple(actions))
-        monkeypatch.setattr("stoker._runtime.autoscale.controller.Pilot", Scripted)
+        monkeypatch.setattr("stoker._runtime.autoscale.controller.AutoscalePolicy", Scripted)
         return Scripted
 
     return fly
@@ -80,7 +80,7 @@ def auto(dataset: Any, workers: int = 2, **options: Any) -> Any:
     ids=["persistent", "no record", "threads", "prefetched epochs"],
 )
 def test_batches_are_those_without_workers(options: dict[str, Any], scripted: Any) -> None:
-    pilot = scripted(4, 0, 1, 3, 2, 4, 1)
+    policy = scripted(4, 0, 1, 3, 2, 4, 1)
     noise = options.get("executor") != "thread"
     seed_everything(3)
     expected = list(stoker.DataLoader(Mixture(ROWS, noise=noise), BATCH, shuffle=True))
@@ -97,10 +97,10 @@ def test_batches_are_those_without_workers(options: dict[str, Any], scripted: An
         assert (told["unplugged"], told["held"]) == (None, None)
         assert loader.stats()["worker_deaths"] == 0
         assert (loader.stats()["record"] is None) == (options.get("record") is False)
-    window = pilot.seen[0]
+    window = policy.seen[0]
     assert (window.workers, window.batch_ns != (), window.rows) == (2, True, BATCH)
     if "prefetch_factor" in options:
-        assert pilot.seen[0].window == 6
+        assert policy.seen[0].window == 6
         assert all(each["window"][1] % 3 == 0 for each in told["actions"])
 
 
@@ -184,7 +184,7 @@ def test_none_become_some_at_the_epochs_edge(scripted: Any) -> None:
     assert_same(expected, [first, second])
 
 
-def test_an_autopilot_that_fails_is_unplugged(
+def test_a_controller_that_fails_is_unplugged(
     scripted: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     scripted()
@@ -219,23 +219,23 @@ def test_it_does_not_keep_the_loader(scripted: Any) -> None:
 class Seat:
     """A rank among others whose leader is it or not, and which hears of this target."""
 
-    def __init__(self, *, leads: bool, target: Target | None = None) -> None:
+    def __init__(self, *, leads: bool, target: AgreedWorkers | None = None) -> None:
         self.leads = leads
         self.published: list[int] = []
         self.reports = 0
         self._target = target
 
-    def report(self, window: Window) -> None:
+    def report(self, window: Observation) -> None:
         self.reports += 1
 
-    def gathered(self, window: Window) -> Window:
+    def gathered(self, window: Observation) -> Observation:
         return window
 
     def publish(self, workers: int, window: int = 0, *, split: bool = False) -> None:
         self.published.append(workers)
-        self._target = Target(len(self.published), workers, window, split)
+        self._target = AgreedWorkers(len(self.published), workers, window, split)
 
-    def target(self) -> Target | None:
+    def target(self) -> AgreedWorkers | None:
         return self._target
 
     def close(self) -> None:
@@ -246,10 +246,10 @@ class Seat:
 def test_local_ranks_have_what_the_leading_one_chose(
     leads: bool, scripted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pilot = scripted(3)
-    seat = Seat(leads=leads, target=None if leads else Target(7, 4))
+    policy = scripted(3)
+    seat = Seat(leads=leads, target=None if leads else AgreedWorkers(7, 4))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setattr("stoker._runtime.autoscale.controller._seat", lambda loader: seat)
+    monkeypatch.setattr("stoker._runtime.autoscale.controller._join_ranks", lambda loader: seat)
     with auto(Mixture(ROWS, noise=False), persistent_workers=True) as loader:
         while not loader.stats()["tuning"]["actions"]:
             list(loader)
@@ -259,7 +259,7 @@ def test_local_ranks_have_what_the_leading_one_chose(
         assert action["workers"] == ([2, 3] if leads else [2, 4])
         assert seat.published == ([3] if leads else [])
         assert seat.reports > 0
-        assert bool(pilot.seen) == leads
+        assert bool(policy.seen) == leads
 
 
 def test_no_worker_is_forked_beside_threads_that_do_not_survive_it(
@@ -282,14 +282,14 @@ def test_no_worker_is_forked_beside_threads_that_do_not_survive_it(
 
 def test_short_epochs_are_looked_at_together(scripted: Any) -> None:
     """Four batches each, of which the first two are left out: one epoch is not enough for a window, two are."""
-    pilot = scripted()
+    policy = scripted()
     with auto(Mixture(20, noise=False), persistent_workers=True) as loader:
         list(loader)
-        assert pilot.seen == []
+        assert policy.seen == []
         for _ in range(3):
             list(loader)
-        assert [each.steps for each in pilot.seen[:1]] == [3]
-        assert pilot.seen[0].workers == 2
+        assert [each.steps for each in policy.seen[:1]] == [3]
+        assert policy.seen[0].workers == 2
 
 
 def test_a_number_that_is_set_later_counts(scripted: Any) -> None:
@@ -306,7 +306,7 @@ def test_a_number_that_is_set_later_counts(scripted: Any) -> None:
     with auto(dataset, persistent_workers=True) as loader:
         iterator = iter(loader)
         next(iterator)
-        loader.num_workers = 1  # in the middle of an epoch, which the pilot would give four
+        loader.num_workers = 1  # in the middle of an epoch, which the policy would give four
         assert sum(1 for _ in iterator) == 19
         assert len(list(loader)) == 20
         assert (loader.num_workers, len(loader._iterator._workers)) == (1, 1)

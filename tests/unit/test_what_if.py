@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from stoker._record import journal
 from stoker._record.schema import LoaderRecord
-from stoker._runtime.simulation.predictions import Case
+from stoker._runtime.simulation.predictions import SimulationCase
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand
 from stoker._tools.report.what_if.recorded_work import recall
@@ -20,7 +20,7 @@ from stoker.cli.main import main
 from stoker.errors import RecordError
 from tests.unit.records import MS, loader, machine, run, steps
 
-CASE = Case(Setting(workers=4, prefetch=2), 4.0, Demand(10 * MS), window=8)
+CASE = SimulationCase(Setting(workers=4, prefetch=2), 4.0, Demand(10 * MS), window=8)
 
 
 def told(**changed: Any) -> LoaderRecord:

@@ -1,4 +1,4 @@
-"""A loader and a training loop in virtual time: what the pilot is tried on. It knows nothing of the replay that the pilot uses."""
+"""A loader and a training loop in virtual time, to try the policy on. It does not use the replay that the policy uses."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stoker._runtime.autoscale.policy import Pilot
-from stoker._runtime.autoscale.types import SAMPLED, Action, Bounds, Window
+from stoker._runtime.autoscale.policy import AutoscalePolicy
+from stoker._runtime.autoscale.types import SAMPLED, AutoscaleAction, AutoscaleBounds, Observation
 
 Times = Callable[[random.Random, int], tuple[float, float]]
 """(CPU, off-CPU) seconds of batch number so-and-so."""
@@ -62,7 +62,7 @@ class Plant:
         self._cpu_s = self._off_s = self._whole_s = 0.0
         self._made = 0
 
-    def run(self, seconds: float, steps: int) -> Window:
+    def run(self, seconds: float, steps: int) -> Observation:
         """Go on until both have passed, and tell what was seen."""
         began_s, wait_s, done, waits, blocked = self.now_s, 0.0, 0, 0, 0
         self._busy_s = self._foreign_s = self._own_s = self._cpu_s = self._off_s = self._whole_s = 0.0
@@ -88,7 +88,7 @@ class Plant:
             done += 1
         wall_s = self.now_s - began_s
         made = max(1, self._made)
-        return Window(
+        return Observation(
             steps=done,
             wall_ns=int(wall_s * 1e9),
             wait_ns=int(wait_s * 1e9),
@@ -108,7 +108,7 @@ class Plant:
             throttled=self.throttled,
         )
 
-    def apply(self, action: Action) -> None:
+    def apply(self, action: AutoscaleAction) -> None:
         """At once: workers that have to go finish what they are on."""
         self.workers, self.window = action.workers, action.window
 
@@ -170,13 +170,13 @@ class Plant:
 
 @dataclass(frozen=True)
 class Flight:
-    """What a pilot did with a plant: ``history`` has (time, workers, interval in s) of every window."""
+    """What a policy did with a plant: ``history`` has (time, workers, interval in s) of every window."""
 
-    actions: list[tuple[float, Action]]
+    actions: list[tuple[float, AutoscaleAction]]
     history: list[tuple[float, int, float]]
 
     @property
-    def changes(self) -> list[tuple[float, Action]]:
+    def changes(self) -> list[tuple[float, AutoscaleAction]]:
         return [each for each in self.actions if each[1].kind != "hold"]
 
     def interval_s(self, since_s: float, until_s: float = float("inf")) -> float:
@@ -185,15 +185,17 @@ class Flight:
         return sum(found) / len(found)
 
 
-def fly(plant: Plant, bounds: Bounds, seconds: float, pilot: Pilot | None = None) -> Flight:
-    """The closed loop. A window after a change is warm-up, as for the autopilot."""
-    pilot = pilot or Pilot(bounds)
+def fly(
+    plant: Plant, bounds: AutoscaleBounds, seconds: float, policy: AutoscalePolicy | None = None
+) -> Flight:
+    """The closed loop. A window after a change is warm-up, as for the autoscaler."""
+    policy = policy or AutoscalePolicy(bounds)
     flight = Flight([], [])
     until_s = plant.now_s + seconds
     while plant.now_s < until_s:
-        window = plant.run(pilot.period.seconds, pilot.period.steps)
+        window = plant.run(policy.period.seconds, policy.period.steps)
         flight.history.append((plant.now_s, plant.workers, window.interval_ns / 1e9))
-        action = pilot.decide(window)
+        action = policy.decide(window)
         if action is not None:
             flight.actions.append((plant.now_s, action))
             if action.kind != "hold":

@@ -14,8 +14,8 @@ import torch
 import stoker
 from stoker import options
 from stoker._host.cpus import Cpus
-from stoker._runtime.autoscale import initial_workers as outsets
-from stoker._runtime.autoscale.initial_workers import outset
+from stoker._runtime.autoscale import initial_workers as initial_workers
+from stoker._runtime.autoscale.initial_workers import choose_initial_workers
 from stoker._runtime.autoscale.profile import Profile
 from stoker._runtime.simulation.setting import Setting
 from stoker.options import Auto, LeftOpen
@@ -61,7 +61,7 @@ def test_another_text_is_refused(text: Any) -> None:
 
 @pytest.mark.parametrize(("usable", "workers"), [(1, 1), (2, 2), (3, 2), (8, 7), (192, 8)])
 def test_without_a_profile_the_machine_says(usable: int, workers: int) -> None:
-    found = outset(Numbers(), 4, found=machine(usable))
+    found = choose_initial_workers(Numbers(), 4, found=machine(usable))
     assert found.workers == workers
     assert f"this machine has {usable} CPUs" in found.reason
     assert found.prefetch is None
@@ -69,43 +69,43 @@ def test_without_a_profile_the_machine_says(usable: int, workers: int) -> None:
 
 def test_a_profile_comes_first(profiled: Any) -> None:
     profiled(Setting(workers=12, prefetch=4, split=False), regime="sleep")
-    found = outset(Numbers(), 4, found=machine(4))
+    found = choose_initial_workers(Numbers(), 4, found=machine(4))
     assert (found.workers, found.prefetch, found.split) == (12, 4, False)
     assert "2026-11-16" in found.reason
 
 
 def test_a_profile_is_bounded_by_the_cpus_where_workers_compute(profiled: Any) -> None:
     profiled(Setting(workers=12), regime="compute")
-    found = outset(Numbers(), 4, found=machine(4))
+    found = choose_initial_workers(Numbers(), 4, found=machine(4))
     assert found.workers == 4
     assert "bounded by 4" in found.reason
 
 
 def test_what_could_change_batches_is_not_taken_from_a_profile(profiled: Any) -> None:
     profiled(Setting(workers=16, executor="thread"), regime="sleep")
-    found = outset(Numbers(), 4, found=machine(4))
+    found = choose_initial_workers(Numbers(), 4, found=machine(4))
     assert found.workers == 4
     assert "for other arguments, which are yours to pass (num_workers=16, executor='thread')" in found.reason
-    assert outset(Numbers(), 4, executor="thread", found=machine(4)).workers == 16
+    assert choose_initial_workers(Numbers(), 4, executor="thread", found=machine(4)).workers == 16
 
 
 def test_where_threads_have_won_the_best_of_plain_workers_is_taken(profiled: Any) -> None:
     profiled(Setting(16, executor="thread"), regime="sleep", plain=Setting(7, 3))
-    found = outset(Numbers(), 4, found=machine(4))
+    found = choose_initial_workers(Numbers(), 4, found=machine(4))
     assert (found.workers, found.prefetch) == (7, 3)
     assert (
         "has 7 as the best without threads, which are yours to pass (num_workers=16, executor='thread')"
         in found.reason
     )
-    assert outset(Numbers(), 4, executor="thread", found=machine(4)).workers == 16
+    assert choose_initial_workers(Numbers(), 4, executor="thread", found=machine(4)).workers == 16
 
 
 def test_a_profile_tells_what_is_best_without_threads(profiled: Any) -> None:
     profiled(Setting(workers=2, threads=8), regime="sleep", plain=Setting(workers=12, prefetch=3))
-    found = outset(Numbers(), 4, found=machine(4))
+    found = choose_initial_workers(Numbers(), 4, found=machine(4))
     assert (found.workers, found.prefetch) == (12, 3)
     assert "yours to pass (num_workers=2, threads_per_worker=8)" in found.reason
-    asked = outset(Numbers(), 4, threads=8, found=machine(4))
+    asked = choose_initial_workers(Numbers(), 4, threads=8, found=machine(4))
     assert (asked.workers, "yours" in asked.reason) == (2, False)
 
 
@@ -132,7 +132,7 @@ def test_what_the_user_gave_is_not_the_profiles_to_change(profiled: Any) -> None
 
 
 def test_torchs_own_checks_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outsets, "cpus", lambda: machine(4))
+    monkeypatch.setattr(initial_workers, "cpus", lambda: machine(4))
     with pytest.raises(ValueError, match="prefetch_factor option should be non-negative"):
         stoker.DataLoader(Numbers(), num_workers="auto", prefetch_factor=-1)
     with pytest.raises(ValueError, match="valid start method"):
@@ -155,7 +155,7 @@ def rebuilt(loader: Any, **changed: Any) -> Any:
 
 def test_frameworks_rebuild_it_as_auto() -> None:
     loader: Any = stoker.DataLoader(Numbers(), 4, num_workers="auto", persistent_workers=True)
-    loader.num_workers = Auto(loader.num_workers + 3)  # as the autopilot would
+    loader.num_workers = Auto(loader.num_workers + 3)  # as the autoscaler would
     again = rebuilt(loader, sampler=torch.utils.data.SequentialSampler(Numbers()), shuffle=False)
     assert type(again.num_workers) is Auto
     assert type(again.prefetch_factor) is LeftOpen
@@ -163,7 +163,7 @@ def test_frameworks_rebuild_it_as_auto() -> None:
     assert type(twice.num_workers) is Auto
     for copied in (pickle.loads(pickle.dumps(loader)), copy.deepcopy(loader), copy.copy(loader)):
         assert (type(copied.num_workers), copied.num_workers) == (Auto, loader.num_workers)
-        assert copied._autopilot is None
+        assert copied._autoscaler is None
     assert stoker.DataLoader(Numbers(), num_workers=int(loader.num_workers)).num_workers == loader.num_workers
 
 
@@ -185,7 +185,7 @@ def test_construction_starts_nothing_and_says_why() -> None:
     assert told["workers"] == loader.num_workers
     assert told["actions"] == []
     assert told["begun"]["reason"].startswith("no saved profile")
-    assert loader._autopilot is None
+    assert loader._autoscaler is None
     assert loader._resolved().reasons["num_workers"].startswith("auto: no saved profile")
     record = loader.stats()["record"]["loaders"][0]
     assert record["options"]["num_workers"]["why"].startswith("auto: ")
@@ -195,7 +195,7 @@ def test_inline_means_no_workers() -> None:
     loader: Any = stoker.DataLoader(Numbers(), 4, num_workers="auto", executor="inline")
     assert (loader.num_workers, type(loader.num_workers)) == (0, Auto)
     assert len(list(loader)) == 3
-    assert loader._pilot() is None
+    assert loader._autoscale_controller() is None
 
 
 def test_many_workers_of_a_profile_are_no_matter_for_a_warning(profiled: Any) -> None:

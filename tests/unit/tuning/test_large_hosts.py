@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from stoker._runtime.simulation.limits import LAST_RESORT, knee, limits, most
-from stoker._runtime.simulation.predictions import Case, prefetch_for
+from stoker._runtime.simulation.predictions import SimulationCase, prefetch_for
 from stoker._runtime.simulation.replay import replay
 from stoker._runtime.simulation.setting import Setting
-from stoker._runtime.simulation.simulator import Making, Rehearsal
+from stoker._runtime.simulation.simulator import BatchTiming, Simulation
 from stoker._runtime.simulation.work import Demand, Host, Work
 from stoker._tools.tune.model.regime import regime
 
@@ -29,8 +29,8 @@ DECODING = Work(
 
 def rehearsed(workers: int, batches: int) -> int:
     """Events that so many batches take."""
-    run = Rehearsal(
-        [Making(5e6, 5e6)],
+    run = Simulation(
+        [BatchTiming(5e6, 5e6)],
         workers=workers,
         window=2 * workers,
         capacity=192,
@@ -101,6 +101,6 @@ def test_what_a_replay_takes_goes_by_batches_and_nothing_else() -> None:
 
 
 def test_windows_are_found_for_a_giant_too() -> None:
-    case = Case(Setting(workers=32, prefetch=2), 192.0, Demand(8 * MS))
+    case = SimulationCase(Setting(workers=32, prefetch=2), 192.0, Demand(8 * MS))
     assert prefetch_for(case, DECODING, room_bytes=1 << 40) <= 2
     assert prefetch_for(case, DECODING, room_bytes=1 << 30) == 1

@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._runtime.simulation.scaling_law import Law, curve, fit
+from stoker._runtime.simulation.scaling_law import ScalingLaw, curve, fit
 
 MS = 1_000_000
 
 
-def points(law: Law, *workers: int) -> list[tuple[int, float]]:
+def points(law: ScalingLaw, *workers: int) -> list[tuple[int, float]]:
     return [(count, law.interval_ns(count)) for count in workers]
 
 
-def fitted(pairs: list[tuple[int, float]]) -> Law:
+def fitted(pairs: list[tuple[int, float]]) -> ScalingLaw:
     law = fit(pairs)
-    assert isinstance(law, Law), law
+    assert isinstance(law, ScalingLaw), law
     return law
 
 
 def test_contention_and_coherence_are_found() -> None:
-    made = Law("usl", 10 * MS, sigma=0.05, kappa=0.01)
+    made = ScalingLaw("usl", 10 * MS, sigma=0.05, kappa=0.01)
     found = fitted(points(made, 1, 2, 4, 8, 16))
     assert found.name == "usl"
     assert found.sigma == pytest.approx(0.05)
@@ -34,21 +34,21 @@ def test_contention_and_coherence_are_found() -> None:
 
 
 def test_two_points_tell_contention_alone() -> None:
-    found = fitted(points(Law("usl", 10 * MS, sigma=0.2), 1, 4))
+    found = fitted(points(ScalingLaw("usl", 10 * MS, sigma=0.2), 1, 4))
     assert found.sigma == pytest.approx(0.2)
     assert found.kappa == 0.0
     assert found.peak is None
 
 
 def test_cpus_that_are_full_are_a_roof() -> None:
-    found = fitted(points(Law("roof", 10 * MS, roof_ns=5 * MS), 1, 2, 4, 8))
+    found = fitted(points(ScalingLaw("roof", 10 * MS, roof_ns=5 * MS), 1, 2, 4, 8))
     assert found.name == "roof"
     assert found.roof_ns == pytest.approx(5 * MS)
     assert found.knee(8) == 2
 
 
 def test_workers_that_do_not_get_in_each_others_way() -> None:
-    found = fitted(points(Law("usl", 10 * MS), 1, 2, 4, 8))
+    found = fitted(points(ScalingLaw("usl", 10 * MS), 1, 2, 4, 8))
     assert found.sigma == pytest.approx(0.0, abs=1e-9)
     assert found.knee(8) == 8
 
@@ -64,7 +64,7 @@ def test_times_that_do_not_change_are_no_law() -> None:
 
 def test_the_step_is_a_roof_and_no_contention() -> None:
     law = fit([(2, 9.1 * MS), (3, 8.3 * MS)], floor_ns=8.2 * MS)
-    assert isinstance(law, Law)
+    assert isinstance(law, ScalingLaw)
     assert (law.name, law.peak) == ("roof", None)
     assert law.interval_ns(1) == pytest.approx(18.2 * MS)
     assert law.knee(8) == 3

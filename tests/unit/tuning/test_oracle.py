@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from stoker._runtime.simulation.point import Interval, Point
-from stoker._runtime.simulation.predictions import Case, error, error_of, faster, prefetch_for, table, what_if
+from stoker._runtime.simulation.predictions import (
+    SimulationCase,
+    error,
+    error_of,
+    faster,
+    prefetch_for,
+    table,
+    what_if,
+)
 from stoker._runtime.simulation.replay import replay_setting
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Work
@@ -20,8 +28,10 @@ STEADY = Work(rows=32, batch_ns=(10 * MS,), cpu_ns=(10 * MS,), batch_bytes=1 << 
 STRAGGLERS = Work(rows=32, batch_ns=(5 * MS,) * 15 + (80 * MS,), cpu_ns=(0,) * 16, batch_bytes=1 << 20)
 
 
-def case(workers: int = 4, step_ms: float = 6, **extra: Any) -> Case:
-    made = Case(Setting(workers=workers, prefetch=2, split=False), cpus=8, demand=Demand(int(step_ms * MS)))
+def case(workers: int = 4, step_ms: float = 6, **extra: Any) -> SimulationCase:
+    made = SimulationCase(
+        Setting(workers=workers, prefetch=2, split=False), cpus=8, demand=Demand(int(step_ms * MS))
+    )
     return replace(made, **extra)
 
 

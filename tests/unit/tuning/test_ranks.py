@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from stoker._runtime.autoscale.policy import Pilot
-from stoker._runtime.autoscale.rank_report import Report, gathered
-from stoker._runtime.autoscale.types import Bounds, Window
+from stoker._runtime.autoscale.policy import AutoscalePolicy
+from stoker._runtime.autoscale.rank_report import RankReport, gathered
+from stoker._runtime.autoscale.types import AutoscaleBounds, Observation
 from tests.unit.tuning.plant import Plant, Times
 
-MINE = Window(
+MINE = Observation(
     steps=100,
     wall_ns=1_000_000_000,
     wait_ns=10_000_000,
@@ -42,7 +42,7 @@ def test_the_rank_that_waits_most_gives_the_wait_and_its_reasons() -> None:
         room_bytes=None,
         worker_bytes=30,
     )
-    whole = gathered(MINE, [Report.of(MINE), Report.of(slow)])
+    whole = gathered(MINE, [RankReport.of(MINE), RankReport.of(slow)])
     assert whole.stall == 0.3
     assert whole.interval_ns == MINE.interval_ns
     assert (whole.busy, whole.waits, whole.blocked) == (0.95, 80, 40)
@@ -51,27 +51,27 @@ def test_the_rank_that_waits_most_gives_the_wait_and_its_reasons() -> None:
 
 
 def test_ranks_that_do_not_wait_for_each_other_count_by_the_mean() -> None:
-    whole = gathered(MINE, [Report.of(replace(MINE, wall_ns=2 * MINE.wall_ns))])
+    whole = gathered(MINE, [RankReport.of(replace(MINE, wall_ns=2 * MINE.wall_ns))])
     assert whole.interval_ns == 1.5 * MINE.interval_ns
     assert whole.stall == MINE.stall
 
 
 def test_what_other_ranks_compute_is_not_foreign() -> None:
-    whole = gathered(MINE, [Report.of(MINE)])
+    whole = gathered(MINE, [RankReport.of(MINE)])
     assert whole.foreign_cpus is not None
     assert abs(whole.foreign_cpus - (3.0 - 0.7)) < 1e-9
 
 
 def test_nothing_to_go_by_while_a_rank_warms_up() -> None:
-    assert gathered(MINE, [Report.of(replace(MINE, warm_up=True))]).warm_up
+    assert gathered(MINE, [RankReport.of(replace(MINE, warm_up=True))]).warm_up
 
 
 def test_a_report_survives_being_written_as_numbers() -> None:
-    report = Report.of(replace(MINE, busy=None, room_bytes=None))
-    assert Report.from_numbers([float(each) for each in report]) == report
+    report = RankReport.of(replace(MINE, busy=None, room_bytes=None))
+    assert RankReport.from_numbers([float(each) for each in report]) == report
 
 
-def test_one_pilot_flies_eight_ranks() -> None:
+def test_one_policy_decides_for_eight_ranks() -> None:
     """192 CPUs, 24 for each rank; the last rank's samples take twice as long, and all wait for it."""
 
     def times(rank: int) -> Times:
@@ -80,15 +80,15 @@ def test_one_pilot_flies_eight_ranks() -> None:
     plants = [
         Plant(24.0, times(rank), lambda now_s: (0.001, 0.019), workers=4, seed=rank) for rank in range(8)
     ]
-    pilot = Pilot(Bounds(64, "the limit of this test", cpus=24.0, window_most=512))
+    policy = AutoscalePolicy(AutoscaleBounds(64, "the limit of this test", cpus=24.0, window_most=512))
     stalls = []
     for _ in range(14):
-        windows = [plant.run(pilot.period.seconds, pilot.period.steps) for plant in plants]
+        windows = [plant.run(policy.period.seconds, policy.period.steps) for plant in plants]
         slowest_ns = max(each.interval_ns for each in windows)  # whose step everybody's takes as long as
         windows = [replace(each, wall_ns=int(each.steps * slowest_ns)) for each in windows]
-        reports = [Report.of(each) for each in windows]
+        reports = [RankReport.of(each) for each in windows]
         stalls.append(max(each.stall for each in reports))
-        action = pilot.decide(gathered(windows[0], reports[1:]))
+        action = policy.decide(gathered(windows[0], reports[1:]))
         for plant in plants if action is not None and action.kind != "hold" else []:
             assert action is not None
             plant.apply(action)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._runtime.simulation.replay import LANE_ROW_NS, Replayed, replay, threads_speed
-from stoker._runtime.simulation.simulator import Making, Rehearsal
+from stoker._runtime.simulation.replay import LANE_ROW_NS, SimulationResult, replay, threads_speed
+from stoker._runtime.simulation.simulator import BatchTiming, Simulation
 from stoker._runtime.simulation.work import Demand, Work
 
 MS = 1_000_000
@@ -31,7 +31,7 @@ def computing(*batch_ms: float, **extra: Any) -> Work:
 STRAGGLERS = sleeping(*([5.0] * 15 + [80.0]))
 
 
-def interval_ms(run: Replayed) -> float:
+def interval_ms(run: SimulationResult) -> float:
     return run.interval_ns / MS
 
 
@@ -230,9 +230,9 @@ def test_time_at_work_is_what_batches_take(
     work: Work, workers: int, window: int, split: bool, in_order: bool
 ) -> None:
     """With a CPU for everybody, workers are at work as long as the batches that they made, or are making, take."""
-    run = Rehearsal(
+    run = Simulation(
         [
-            Making(float(cpu), float(whole - cpu))
+            BatchTiming(float(cpu), float(whole - cpu))
             for whole, cpu in zip(work.batch_ns, work.cpu_ns, strict=True)
         ],
         workers=workers,

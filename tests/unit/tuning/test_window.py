@@ -1,12 +1,12 @@
 """Windows: what they come to, alone and joined."""
 
-from stoker._runtime.autoscale.types import SAMPLED, Window
+from stoker._runtime.autoscale.types import SAMPLED, Observation
 
 MS = 1_000_000
 
 
 def test_a_window_tells_interval_demand_and_stall() -> None:
-    window = Window(
+    window = Observation(
         steps=10, wall_ns=100 * MS, wait_ns=25 * MS, workers=2, window=4, cpu_ns=3 * MS, off_ns=1 * MS
     )
     assert window.interval_ns == 10 * MS
@@ -17,7 +17,7 @@ def test_a_window_tells_interval_demand_and_stall() -> None:
 
 
 def test_an_empty_window_divides_by_nothing() -> None:
-    window = Window(steps=0, wall_ns=0, wait_ns=0, workers=0, window=1)
+    window = Observation(steps=0, wall_ns=0, wait_ns=0, workers=0, window=1)
     assert (window.interval_ns, window.step_ns, window.stall, window.making_ns, window.off_share) == (
         0,
         0,
@@ -29,11 +29,11 @@ def test_an_empty_window_divides_by_nothing() -> None:
 
 
 def test_what_was_not_metered_is_taken_from_batch_times() -> None:
-    assert Window(1, 1, 0, 1, 2, batch_ns=(2 * MS, 4 * MS)).making_ns == 3 * MS
+    assert Observation(1, 1, 0, 1, 2, batch_ns=(2 * MS, 4 * MS)).making_ns == 3 * MS
 
 
 def test_joined_windows_add_up() -> None:
-    first = Window(
+    first = Observation(
         10,
         100,
         20,
@@ -47,7 +47,7 @@ def test_joined_windows_add_up() -> None:
         foreign_cpus=1.0,
         gap_ns=9,
     )
-    later = Window(
+    later = Observation(
         30,
         300,
         40,

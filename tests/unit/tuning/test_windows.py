@@ -1,4 +1,4 @@
-"""Rows of the tape as the pilot's windows."""
+"""Rows of the tape as the policy's windows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from stoker._record.schema import STEP_COLUMNS
-from stoker._runtime.autoscale.observations import Stretch
+from stoker._runtime.autoscale.observations import ObservationSums
 
 MS = 1_000_000
 
@@ -30,14 +30,14 @@ def rows(*found: list[int]) -> Any:
 
 
 def test_sums_of_steps() -> None:
-    stretch = Stretch()
+    sums = ObservationSums()
     found = rows(
         step(110, 120, made=(60, 119), cpu_ns=30 * MS, runq_ns=10 * MS, metered_ns=60 * MS),
         step(130, 130, made=(70, 125), got=130),
         step(140, 160, made=(100, 159)),
     )
-    assert stretch.add(found, 100 * MS) == 160 * MS
-    window = stretch.window(workers=4, window=8, split=True)
+    assert sums.add(found, 100 * MS) == 160 * MS
+    window = sums.observation(workers=4, window=8, split=True)
     assert (window.steps, window.wall_ns, window.wait_ns, window.waits) == (3, 60 * MS, 30 * MS, 2)
     assert (window.gap_ns, window.batch_bytes, window.rows, window.split) == (10 * MS, 100, 4, True)
     assert window.batch_ns == (59 * MS, 55 * MS, 59 * MS)
@@ -49,39 +49,39 @@ def test_sums_of_steps() -> None:
 
 
 def test_a_batch_behind_that_is_ready_tells_of_the_head_of_the_line() -> None:
-    stretch = Stretch()
-    stretch.add(rows(step(100, 200, made=(0, 199)), step(200, 200, made=(0, 110), got=200)), 90 * MS)
-    assert (stretch.waits, stretch.blocked) == (1, 1)
-    waiting = Stretch()
+    sums = ObservationSums()
+    sums.add(rows(step(100, 200, made=(0, 199)), step(200, 200, made=(0, 110), got=200)), 90 * MS)
+    assert (sums.waits, sums.blocked) == (1, 1)
+    waiting = ObservationSums()
     waiting.add(rows(step(100, 200, made=(0, 199), depth=2)), 90 * MS)
     assert waiting.blocked == 1
 
 
 def test_parts_of_a_batch_count_together() -> None:
-    stretch = Stretch()
+    sums = ObservationSums()
     first = step(110, 120, made=(100, 110))
     second = step(110, 120, made=(100, 115), part=1)
-    stretch.add(rows(first, second, step(130, 140, made=(120, 139))), 100 * MS)
-    assert stretch.steps == 2
-    assert stretch.batch_ns == [25 * MS, 19 * MS]
+    sums.add(rows(first, second, step(130, 140, made=(120, 139))), 100 * MS)
+    assert sums.steps == 2
+    assert sums.batch_ns == [25 * MS, 19 * MS]
 
 
 def test_a_pause_of_the_training_loop_is_no_step() -> None:
-    stretch = Stretch()
-    stretch.add(rows(step(110, 120, made=(100, 119)), step(20_000, 20_010, made=(200, 210))), 100 * MS)
-    assert (stretch.steps, stretch.wall_ns, stretch.gap_ns) == (1, 20 * MS, 10 * MS)
+    sums = ObservationSums()
+    sums.add(rows(step(110, 120, made=(100, 119)), step(20_000, 20_010, made=(200, 210))), 100 * MS)
+    assert (sums.steps, sums.wall_ns, sums.gap_ns) == (1, 20 * MS, 10 * MS)
 
 
 def test_segments_are_joined_without_what_lies_between() -> None:
-    stretch = Stretch()
-    stretch.add(rows(step(110, 120, made=(100, 119))), 100 * MS)
-    stretch.add(rows(step(5010, 5020, made=(5000, 5019))), 5000 * MS)
-    assert (stretch.steps, stretch.wall_ns) == (2, 40 * MS)
+    sums = ObservationSums()
+    sums.add(rows(step(110, 120, made=(100, 119))), 100 * MS)
+    sums.add(rows(step(5010, 5020, made=(5000, 5019))), 5000 * MS)
+    assert (sums.steps, sums.wall_ns) == (2, 40 * MS)
 
 
 def test_nothing_is_known_of_workers_where_there_are_none() -> None:
-    stretch = Stretch()
-    stretch.add(rows(step(110, 120, made=(110, 119))), 100 * MS)
-    window = stretch.window(workers=0, window=1)
+    sums = ObservationSums()
+    sums.add(rows(step(110, 120, made=(110, 119))), 100 * MS)
+    window = sums.observation(workers=0, window=1)
     assert window.busy is None
     assert (window.cpu_ns, window.off_ns) == (0, 0)

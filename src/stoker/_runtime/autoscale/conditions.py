@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stoker._runtime.autoscale.types import Window
+from stoker._runtime.autoscale.types import Observation
 
 DEMAND = 0.2
 """A step that takes longer or shorter by this share of the whole interval is another demand."""
@@ -17,7 +17,7 @@ FOREIGN_SHARE = 0.15
 """Neighbours that take this much more or less, in CPUs and as a share of all, are another load."""
 
 
-class Context(NamedTuple):
+class Conditions(NamedTuple):
     """``making_ns`` has the run queue in it and so depends on how many workers there were."""
 
     interval_ns: float
@@ -27,12 +27,12 @@ class Context(NamedTuple):
     workers: int
 
     @classmethod
-    def of(cls, window: Window) -> Context:
+    def of(cls, window: Observation) -> Conditions:
         """As a window shows them."""
         making_ns = window.making_ns + window.runq_ns
         return cls(window.interval_ns, window.step_ns, making_ns, window.foreign_cpus, window.workers)
 
-    def change(self, later: Context, cpus: float, *, factor: float = 1.0) -> str:
+    def change(self, later: Conditions, cpus: float, *, factor: float = 1.0) -> str:
         """What is noticeably different, in words; "" if nothing is. ``factor`` is how much more it takes to be noticed."""
         moved_ns = abs(later.step_ns - self.step_ns)
         if moved_ns > factor * DEMAND * max(1.0, min(self.interval_ns, later.interval_ns)):
@@ -45,7 +45,7 @@ class Context(NamedTuple):
                 return f"a batch took {_ms(self.making_ns)} to make and takes {_ms(later.making_ns)}"
         return ""
 
-    def load_moved(self, later: Context, cpus: float, *, factor: float = 1.0) -> bool:
+    def load_moved(self, later: Conditions, cpus: float, *, factor: float = 1.0) -> bool:
         """Whether the neighbours' load is another one; not known is no difference."""
         if self.foreign_cpus is None or later.foreign_cpus is None:
             return False

@@ -1,10 +1,11 @@
-"""Feeds the pilot of a loader with ``num_workers="auto"`` and carries out what it says.
+"""Runs the autoscale policy of a loader with ``num_workers="auto"`` and carries out its actions.
 
-    next() ── due? ──► rows since the last look ──► Window ──► (concord: the ranks' windows) ──► Pilot ──► Iteration.resize
-                                                                                                      └──► log, record, stats()
+    next() ── due? ──► new rows of the recorder ──► Observation ──► (RankConsensus) ──► AutoscalePolicy ──► Iteration.resize
+                                                                                              └──► log, record, stats()
 
-It looks between two batches, on the thread that iterates; a batch costs it one look at the clock. It has its own state over all
-epochs and holds on to no iteration. An autopilot that fails is unplugged: everything stays as it is, and training goes on.
+It works between two batches, on the thread that iterates. Each batch costs it one reading of the clock. Its state lasts over all
+epochs, and it holds no reference to an iteration. If it raises, it is switched off: the workers stay as they are and training
+goes on.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from stoker._host.cpus import cpus
 from stoker._record.instruments import is_ours
 from stoker._record.recorder import Recorder
 from stoker._record.schema import STEP_COLUMNS, Option
-from stoker._runtime.autoscale.host_load import Surroundings
-from stoker._runtime.autoscale.initial_workers import Outset, most
-from stoker._runtime.autoscale.observations import Stretch
-from stoker._runtime.autoscale.policy import Pilot
-from stoker._runtime.autoscale.rank_consensus import Concord
-from stoker._runtime.autoscale.types import Action, Bounds, Window
+from stoker._runtime.autoscale.host_load import HostLoad
+from stoker._runtime.autoscale.initial_workers import InitialWorkers, most_workers
+from stoker._runtime.autoscale.observations import ObservationSums
+from stoker._runtime.autoscale.policy import AutoscalePolicy
+from stoker._runtime.autoscale.rank_consensus import RankConsensus
+from stoker._runtime.autoscale.types import AutoscaleAction, AutoscaleBounds, Observation
 from stoker._runtime.executors.process import start_method
 from stoker._runtime.protocol.status_page import MAX_WORKERS
 from stoker.options import Auto, LeftOpen
@@ -54,12 +55,12 @@ _alike: Counter[str] = Counter()
 """Loaders of this process so far, by what they load: in all ranks the same."""
 
 
-class Autopilot:
-    """Owner: a loader, of which it only knows where it is. Used on the thread that iterates; ``told`` on any."""
+class AutoscaleController:
+    """One per loader, which it knows through a weak reference. Used on the thread that iterates; any thread may call ``told``."""
 
-    def __init__(self, loader: Any, begun: Outset, ledger: Ledger, recorder: Recorder) -> None:
+    def __init__(self, loader: Any, begun: InitialWorkers, ledger: Ledger, recorder: Recorder) -> None:
         found = cpus()
-        limit, why = most(found)
+        limit, why = most_workers(found)
         self.recorder = recorder
         self.due_ns = _NEVER
         """When to look next."""
@@ -69,17 +70,21 @@ class Autopilot:
         self._ledger = ledger
         self._begun = begun
         self._began_ns = _clock()
-        self._pilot = Pilot(Bounds(min(limit, MAX_WORKERS), why, cpus=found.usable, cpus_reason=found.reason))
-        self._surroundings = Surroundings(found)
-        self._concord = _seat(loader) if found.ranks > 1 else None
-        if self._concord is not None:
-            weakref.finalize(loader, self._concord.close)
+        self._policy = AutoscalePolicy(
+            AutoscaleBounds(min(limit, MAX_WORKERS), why, cpus=found.usable, cpus_reason=found.reason)
+        )
+        self._host_load = HostLoad(found)
+        self._consensus = _join_ranks(loader) if found.ranks > 1 else None
+        if self._consensus is not None:
+            weakref.finalize(loader, self._consensus.close)
         self._followed = 0
-        self._flies: weakref.ref[Iteration] | None = None
+        self._attached: weakref.ref[Iteration] | None = None
         self._fixed = False
         self._settling_ns = 0
-        self._stretch = Stretch()
-        self._skip = self._anchor_ns = self._since_ns = self._segment_ns = self._flown_ns = self._batches = 0
+        self._sums = ObservationSums()
+        self._skip = self._anchor_ns = self._since_ns = self._segment_ns = self._observed_ns = (
+            self._batches
+        ) = 0
         self._windows = self._crew = 0
         self._actions: list[dict[str, Any]] = []
         self._held: str | None = None
@@ -89,32 +94,32 @@ class Autopilot:
     # Iterations
 
     def attach(self, iteration: Iteration, *, fixed: bool) -> bool:
-        """Fly this iteration; False while another one is. ``fixed``: its workers stay as many as they are until its end."""
-        other = self._flies() if self._flies is not None else None
+        """Control this iteration; False while another one is controlled. ``fixed``: its number of workers stays until its end."""
+        other = self._attached() if self._attached is not None else None
         if self.unplugged is not None or (other is not None and not other.over):
             return False
-        self._flies, self._fixed = weakref.ref(iteration), fixed
+        self._attached, self._fixed = weakref.ref(iteration), fixed
         self._settling_ns = 0
         if self.pending is None or not fixed:
             self._go_on(iteration)
         return True
 
     def detach(self, iteration: Iteration) -> None:
-        """The iteration is over. What was seen of it counts on in the next one: epochs may be short."""
-        if self._flies is None or self._flies() is not iteration:
+        """The iteration is over. Its observation continues in the next one, because epochs may be short."""
+        if self._attached is None or self._attached() is not iteration:
             return
-        self._flies = None
+        self._attached = None
         if self.due_ns != _NEVER:
-            self._guarded(self._land)
+            self._guarded(self._finish_segment)
         self.due_ns = _NEVER
 
-    def _land(self) -> None:
+    def _finish_segment(self) -> None:
         if not self._settling_ns:
             self._gather()
-            self._flown_ns += _clock() - self._segment_ns
+            self._observed_ns += _clock() - self._segment_ns
 
     def look(self, iteration: Iteration) -> None:
-        """It is time. Called before a batch is asked for."""
+        """Observe and decide, if enough was seen. Called before a batch is asked for, when ``due_ns`` has passed."""
         self._guarded(lambda: self._look(iteration))
 
     def at_edge(self) -> int | None:
@@ -127,11 +132,11 @@ class Autopilot:
     # Watching
 
     def _go_on(self, iteration: Iteration, *, anew: bool = False) -> None:
-        """A segment of the stretch begins, behind the first batches: they were made under other circumstances."""
+        """Begin a segment of the observation. The first batches are skipped: they were made under other conditions."""
         now_ns = _clock()
-        if anew or not self._stretch.steps or iteration.workers != self._crew:
-            self._stretch, self._flown_ns = Stretch(), 0
-            self._surroundings.begin()
+        if anew or not self._sums.steps or iteration.workers != self._crew:
+            self._sums, self._observed_ns = ObservationSums(), 0
+            self._host_load.begin()
         self._crew = iteration.workers
         self._skip, self._anchor_ns = max(1, self._crew), 0
         self._since_ns = self._segment_ns = now_ns
@@ -139,8 +144,10 @@ class Autopilot:
         self._due(now_ns)
 
     def _due(self, now_ns: int, *, again: bool = False) -> None:
-        whole_ns = int(self._pilot.period.seconds * 1e9)
-        self.due_ns = now_ns + (min(PAUSE_NS, whole_ns // 8) if again else max(0, whole_ns - self._flown_ns))
+        whole_ns = int(self._policy.period.seconds * 1e9)
+        self.due_ns = now_ns + (
+            min(PAUSE_NS, whole_ns // 8) if again else max(0, whole_ns - self._observed_ns)
+        )
 
     def _look(self, iteration: Iteration) -> None:
         now_ns, loader = _clock(), self._loader()
@@ -155,26 +162,26 @@ class Autopilot:
             self._settling_ns = 0
             self._go_on(iteration, anew=True)
             return
-        period = self._pilot.period
-        made = self._ledger.batches - self._batches - self._skip + self._stretch.steps
-        if made < period.steps or self._flown_ns + now_ns - self._segment_ns < period.seconds * 1e9:
+        period = self._policy.period
+        made = self._ledger.batches - self._batches - self._skip + self._sums.steps
+        if made < period.steps or self._observed_ns + now_ns - self._segment_ns < period.seconds * 1e9:
             self._due(now_ns, again=True)
             return
         self._gather()
-        if self._stretch.steps < period.steps:
+        if self._sums.steps < period.steps:
             self._due(now_ns, again=True)
             return
-        stretch, self._stretch = self._stretch, Stretch()
-        around = self._surroundings.known(stretch.wall_ns, stretch.cpu_ns, iteration.pool._workers)
-        window = stretch.window(iteration.workers, iteration.window, split=iteration.splits, **around)
-        self._surroundings.begin()
-        self._flown_ns, self._segment_ns = 0, now_ns
+        sums, self._sums = self._sums, ObservationSums()
+        around = self._host_load.known(sums.wall_ns, sums.cpu_ns, iteration.pool._workers)
+        window = sums.observation(iteration.workers, iteration.window, split=iteration.splits, **around)
+        self._host_load.begin()
+        self._observed_ns, self._segment_ns = 0, now_ns
         self._due(now_ns)
         self._windows += 1
         self._decide(iteration, window)
 
     def _gather(self) -> None:
-        """Rows since the last time into the stretch. Where some are gone already, those that are left are one of their own."""
+        """Add the recorder's new rows to the sums. If some rows are already overwritten, the rest begin a new segment."""
         rows = self.recorder.since(self._since_ns)
         expected = self._ledger.batches - self._batches
         self._batches = self._ledger.batches
@@ -192,22 +199,22 @@ class Autopilot:
         if passed:
             self._anchor_ns = int(rows[firsts[passed - 1], _GIVEN])
             rows = rows[firsts[passed] :] if passed < len(firsts) else rows[:0]
-        self._anchor_ns = self._stretch.add(rows, self._anchor_ns)
+        self._anchor_ns = self._sums.add(rows, self._anchor_ns)
 
     # Deciding
 
-    def _decide(self, iteration: Iteration, window: Window) -> None:
+    def _decide(self, iteration: Iteration, window: Observation) -> None:
         deepest = iteration.deepest if self._open_window else 0
-        self._pilot.bounds = replace(self._pilot.bounds, window_most=deepest)
-        concord = self._concord
-        if concord is None:
-            action = self._pilot.decide(window)
+        self._policy.bounds = replace(self._policy.bounds, window_most=deepest)
+        consensus = self._consensus
+        if consensus is None:
+            action = self._policy.decide(window)
             if action is not None:
                 self._do(iteration, action)
             return
-        concord.report(window)
-        if concord.leads:
-            action = self._pilot.decide(concord.gathered(window))
+        consensus.report(window)
+        if consensus.leads:
+            action = self._policy.decide(consensus.gathered(window))
             if action is not None and action.kind == "hold":
                 self._do(iteration, action)
             elif (
@@ -217,16 +224,18 @@ class Autopilot:
             ):
                 self._hold(why)  # the others would go where this rank cannot follow
             elif action is not None:
-                concord.publish(action.workers, action.window, split=action.split)
-                self._followed = target.sequence if (target := concord.target()) is not None else 0
+                consensus.publish(action.workers, action.window, split=action.split)
+                self._followed = target.sequence if (target := consensus.target()) is not None else 0
                 self._do(iteration, action)
                 return
-        target = concord.target()
+        target = consensus.target()
         if target is not None and target.sequence > self._followed:
             self._followed = target.sequence
             reason = "all local ranks have as many: the one that leads chose so"
             if target.workers != iteration.workers:
-                self._do(iteration, Action("follow", target.workers, target.window, reason, target.split))
+                self._do(
+                    iteration, AutoscaleAction("follow", target.workers, target.window, reason, target.split)
+                )
 
     @property
     def _open_window(self) -> bool:
@@ -234,12 +243,12 @@ class Autopilot:
         loader = self._loader()
         return loader is not None and isinstance(loader.prefetch_factor, LeftOpen) and loader.in_order
 
-    def _do(self, iteration: Iteration, action: Action) -> None:
+    def _do(self, iteration: Iteration, action: AutoscaleAction) -> None:
         if action.kind == "hold":
             self._hold(action.reason)
             return
         before = iteration.workers, iteration.window
-        wanted = min(action.workers, self._pilot.bounds.most)
+        wanted = min(action.workers, self._policy.bounds.most)
         if self._fixed or wanted < 1:
             if wanted != before[0]:
                 self.pending = wanted
@@ -278,7 +287,9 @@ class Autopilot:
 
     # Telling
 
-    def _note(self, action: Action, before: tuple[int, int], after: tuple[int, int], when: str = "") -> None:
+    def _note(
+        self, action: AutoscaleAction, before: tuple[int, int], after: tuple[int, int], when: str = ""
+    ) -> None:
         workers = f"{before[0]} -> {after[0]} workers"
         if before[0] == after[0]:
             workers = f"{after[0]} workers, a window of {before[1]} -> {after[1]} batches"
@@ -311,7 +322,7 @@ class Autopilot:
 
     def told(self, workers: int) -> dict[str, Any]:
         """For ``stats()``: a fresh, plain dict."""
-        bounds = self._pilot.bounds
+        bounds = self._policy.bounds
         return {
             **begun(self._begun, workers),
             "most": bounds.most,
@@ -336,17 +347,17 @@ class Autopilot:
             )
 
 
-def begun(outset: Outset | None, workers: int) -> dict[str, Any]:
-    """What ``stats()`` tells before anything was iterated."""
+def begun(initial: InitialWorkers | None, workers: int) -> dict[str, Any]:
+    """The value for ``stats()`` before the first iteration."""
     first = {"workers": workers, "reason": "as it was set"}
-    if outset is not None:
-        first = {"workers": outset.workers, "reason": outset.reason}
+    if initial is not None:
+        first = {"workers": initial.workers, "reason": initial.reason}
     return {"workers": workers, "begun": first, "actions": [], "held": None}
 
 
-def _seat(loader: Any) -> Concord | None:
-    """This rank's place among those that load the same. In all of them loaders are iterated in the same order."""
+def _join_ranks(loader: Any) -> RankConsensus | None:
+    """Join the local ranks that load the same data. All of them iterate their loaders in the same order."""
     kind = type(loader.dataset)
     key = f"{kind.__module__}.{kind.__qualname__} {loader.batch_size}"
     _alike[key] += 1
-    return Concord.join(os.environ, f"{key} {_alike[key]}")
+    return RankConsensus.join(os.environ, f"{key} {_alike[key]}")

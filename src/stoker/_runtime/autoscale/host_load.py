@@ -1,4 +1,4 @@
-"""What goes on around a loader while it is watched: CPUs that others use, a quota that throttles, memory that is left."""
+"""The load of the host during an observation: CPUs used by others, throttling by a quota, available memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _WEIGH_NS = 60_000_000_000
 """A worker is weighed so often: it takes up to 15 ms, for which the training loop waits."""
 
 
-class Surroundings:
-    """Read at the beginning of a stretch and at its end, some tenths of a millisecond each. On the thread that iterates."""
+class HostLoad:
+    """Read at the start and the end of an observation, in some tenths of a millisecond. On the thread that iterates."""
 
     def __init__(self, found: Cpus) -> None:
         self._cpus = found
@@ -31,7 +31,7 @@ class Surroundings:
         self._before = self._dials.read()
 
     def known(self, wall_ns: int, workers_cpu_ns: int, handles: Sequence[Any]) -> dict[str, Any]:
-        """Until now, by the names in ``Window``. Training steps took ``wall_ns`` of it, and the workers so much of the CPUs."""
+        """The load since ``begin``, by the names in ``Observation``. Training steps took ``wall_ns`` of that time."""
         load = self._dials.read().since(self._before, workers_cpu_ns)
         elapsed_ns = max(1, load.wall_ns)
         found, available = self._cpus, self._gauge.read().available_bytes

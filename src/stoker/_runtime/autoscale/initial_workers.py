@@ -1,6 +1,6 @@
 """With how many workers a loader begins that chooses their number itself: a saved profile, else facts of the machine.
 
-Nothing is started and no data is read: frameworks construct loaders several times. What is found here is where the pilot begins.
+Nothing is started and no data is read: frameworks construct loaders several times. What is found here is where the policy begins.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WAITING = ("sleep", "storage", "mixed")
 
 
 @dataclass(frozen=True, slots=True)
-class Outset:
+class InitialWorkers:
     """What to begin with, and why. ``prefetch`` and ``split`` are None where the profile has nothing to say of them."""
 
     workers: int
@@ -34,36 +34,36 @@ class Outset:
     split: bool | None = None
 
 
-def outset(
+def choose_initial_workers(
     dataset: Any,
     batch_size: int | None,
     *,
     executor: str | None = None,
     threads: int = 1,
     found: Cpus | None = None,
-) -> Outset:
+) -> InitialWorkers:
     """Called by a loader's constructor, in about a millisecond. Never raises."""
     if executor == "inline":
-        return Outset(0, "executor='inline' makes batches without workers")
+        return InitialWorkers(0, "executor='inline' makes batches without workers")
     found = found or cpus()
     profile = profile_files.find(dataset, batch_size)
     if profile is not None:
         return _profiled(profile, found, executor or "process", threads)
     workers = min(FIRST_MOST, found.usable if found.usable <= 2 else found.usable - 1)
     text = f"no saved profile, so to begin with {workers} for {found.usable} usable CPU{'s' * (found.usable > 1)}"
-    return Outset(workers, f"{text} ({found.reason}); the first batches tell more")
+    return InitialWorkers(workers, f"{text} ({found.reason}); the first batches tell more")
 
 
-def most(found: Cpus) -> tuple[int, str]:
+def most_workers(found: Cpus) -> tuple[int, str]:
     """How many workers there may be at all, and why no more."""
     limit = max(MOST, MOST_PER_CPU * found.usable)
     return limit, f"no more than {MOST_PER_CPU} for each usable CPU ({found.reason}), or {MOST}"
 
 
-def _profiled(profile: Profile, found: Cpus, executor: str, threads: int) -> Outset:
+def _profiled(profile: Profile, found: Cpus, executor: str, threads: int) -> InitialWorkers:
     """A profile's setting, as far as it is ours to take: no bit of what is delivered may depend on whether it was found."""
     setting = profile.setting
-    limit, why = most(found)
+    limit, why = most_workers(found)
     left = ""
     if setting.workers and (setting.executor, setting.threads) != (executor, threads):
         if profile.plain is not None and (executor, threads) == ("process", 1):
@@ -79,7 +79,7 @@ def _profiled(profile: Profile, found: Cpus, executor: str, threads: int) -> Out
     if workers < setting.workers:
         text += f", bounded by {limit}: {why}"
     prefetch, split = (setting.prefetch, setting.split) if workers else (None, None)
-    return Outset(workers, text, prefetch, split)
+    return InitialWorkers(workers, text, prefetch, split)
 
 
 def _shown(setting: Setting) -> str:

@@ -1,4 +1,4 @@
-"""What to try next, by what a window shows. Pure, and without memory: the pilot keeps that.
+"""What to try next, by what a window shows. Pure, and without memory: the policy keeps that.
 
 the loop waits ─┬─ workers are busy ──────────────────────► more of them, as far as CPUs, memory and demand go
                 ├─ they idle, and a later batch is ready ─► batches in parts, a deeper window
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from stoker._runtime.autoscale.conditions import Context
+from stoker._runtime.autoscale.conditions import Conditions
 from stoker._runtime.autoscale.trial import GAIN
-from stoker._runtime.autoscale.types import Action, Bounds, Window
-from stoker._runtime.autoscale.worker_bounds import Ceiling, ceiling, demand_of, knee, needed, work_of
-from stoker._runtime.simulation.replay import Replayed
+from stoker._runtime.autoscale.types import AutoscaleAction, AutoscaleBounds, Observation
+from stoker._runtime.autoscale.worker_bounds import WorkerCeiling, ceiling, demand_of, knee, needed, work_of
+from stoker._runtime.simulation.replay import SimulationResult
 
 CALM_REPLAYED = 0.01
 """Fewer workers are tried when the replay says that the loop would wait less than this share of its time."""
@@ -43,24 +43,24 @@ THROTTLED = 0.05
 """Share of throttled periods from which on the quota is what to name."""
 
 
-class Refuted(NamedTuple):
+class RejectedCount(NamedTuple):
     """A count that did not pay, under which circumstances, and how often it was tried."""
 
     workers: int
-    context: Context
+    context: Conditions
     times: int
     harmful: bool
     """It made the step longer; otherwise it only did not make it shorter."""
 
 
-class Course(NamedTuple):
+class NextAction(NamedTuple):
     """One decision. ``refuted`` has what is known not to pay under the circumstances of ``seen``, by kind of action."""
 
-    seen: Window
-    bounds: Bounds
-    refuted: Mapping[str, Refuted]
+    seen: Observation
+    bounds: AutoscaleBounds
+    refuted: Mapping[str, RejectedCount]
     opening: bool
-    oracle: Callable[..., Replayed]
+    oracle: Callable[..., SimulationResult]
 
     @property
     def fed(self) -> bool:
@@ -72,7 +72,7 @@ class Course(NamedTuple):
     def _blocked(self) -> bool:
         return self.seen.blocked >= BLOCKED * max(1, self.seen.waits)
 
-    def relieve(self) -> Action | None:
+    def relieve(self) -> AutoscaleAction | None:
         """The loop waits: what could help, or why nothing does."""
         seen, blocked = self.seen, self._blocked
         if self.fed:
@@ -85,7 +85,7 @@ class Course(NamedTuple):
             return self._grow()
         return self._unblock(blocked=blocked)
 
-    def spare(self) -> Action | None:
+    def spare(self) -> AutoscaleAction | None:
         """Nobody waits: fewer workers, if the replay says that nobody would."""
         seen, have = self.seen, self.seen.workers
         refuted = self.refuted.get("shrink")
@@ -99,13 +99,13 @@ class Course(NamedTuple):
                 return self._action("shrink", fewer, text, "spare", window=window)
         return None
 
-    def _goal(self) -> tuple[int, Ceiling]:
+    def _goal(self) -> tuple[int, WorkerCeiling]:
         """To how many workers to go next, and what stands above it."""
         have = self.seen.workers
         limit = ceiling(self.seen, self.bounds)
         refuted = self.refuted.get("grow")
         if refuted is not None and refuted.workers <= limit.workers:
-            limit = Ceiling(
+            limit = WorkerCeiling(
                 refuted.workers - 1, "more were tried and the step did not become shorter", "tried"
             )
         stride = max(3 * have, JUMP) if self.opening else have + STRIDE
@@ -114,7 +114,7 @@ class Course(NamedTuple):
             goal = min(goal, have + max(1, (refuted.workers - have) // 2))
         return goal, limit
 
-    def _grow(self) -> Action | None:
+    def _grow(self) -> AutoscaleAction | None:
         seen = self.seen
         goal, limit = self._goal()
         if goal <= seen.workers:
@@ -126,7 +126,7 @@ class Course(NamedTuple):
         enough = f"; {need:.0f} should do" if seen.workers < need <= goal else ""
         return self._action("grow", goal, text + enough, "demand")
 
-    def _crowded(self) -> Action | None:
+    def _crowded(self) -> AutoscaleAction | None:
         """Workers that wait for CPUs which other workers have: fewer do as much and leave the training process its own."""
         seen = self.seen
         fill = max(self.bounds.least, knee(seen, self.bounds).workers)
@@ -138,7 +138,7 @@ class Course(NamedTuple):
         text = f"{seen.workers} workers wait {queued:.0%} of their time for a CPU, and {fill} would fill those that there are"
         return self._action("shrink", fill, text, "crowded")
 
-    def _unblock(self, *, blocked: bool) -> Action | None:
+    def _unblock(self, *, blocked: bool) -> AutoscaleAction | None:
         """Workers idle although the loop waits."""
         seen, have = self.seen, self.seen.workers
         text = f"the loop waits {seen.stall:.1%} of the time, {self._busy}, and "
@@ -179,18 +179,20 @@ class Course(NamedTuple):
             return have, window
         return next(each for each, ns in zip(options, intervals, strict=True) if ns <= (1 + GAIN) * least)
 
-    def _replayed(self, workers: int, window: int) -> Replayed:
+    def _replayed(self, workers: int, window: int) -> SimulationResult:
         cpus = max(1.0, self.bounds.cpus - (self.seen.foreign_cpus or 0.0))
         work, demand = work_of(self.seen), demand_of(self.seen)
         return self.oracle(work, demand, workers=workers, window=window, cpus=cpus, split=self.seen.split)
 
     def _action(
         self, kind: str, workers: int, reason: str, code: str, *, window: int = 0, split: bool | None = None
-    ) -> Action:
+    ) -> AutoscaleAction:
         window = window or max(1, round(self.seen.window * workers / max(1, self.seen.workers)))
-        return Action(kind, workers, window, reason, self.seen.split if split is None else split, code)
+        return AutoscaleAction(
+            kind, workers, window, reason, self.seen.split if split is None else split, code
+        )
 
-    def _hold(self, reason: str, code: str) -> Action:
+    def _hold(self, reason: str, code: str) -> AutoscaleAction:
         seen = self.seen
         if seen.throttled > THROTTLED:
             throttled = f"the cgroup was throttled in {seen.throttled:.0%} of its periods"

@@ -1,4 +1,4 @@
-"""What the pilot is told of a stretch of training: rows of the recorder's tape, summed up. Pure.
+"""Sums rows of the recorder's step buffer into one Observation for the policy. Pure.
 
 A stretch begins behind a batch (``anchor_ns``: when that was handed over) and may be continued in a later epoch: the time between
 epochs is no step. Neither is one that took longer than ten seconds, its wait left out: somebody evaluated, or debugged.
@@ -13,13 +13,13 @@ import numpy as np
 from stoker._record.attribution import Array
 from stoker._record.schema import STEP_COLUMNS
 from stoker._record.totals import IDLE_NS
-from stoker._runtime.autoscale.types import SAMPLED, Window
+from stoker._runtime.autoscale.types import SAMPLED, Observation
 
 _AT = {name: place for place, name in enumerate(STEP_COLUMNS)}
 
 
 @dataclass(slots=True)
-class Stretch:
+class ObservationSums:
     """Sums over steps. ``work_ns`` is what workers had batches in their hands, of which ``metered_ns`` has readings."""
 
     steps: int = 0
@@ -72,8 +72,8 @@ class Stretch:
         whole = np.bincount(np.maximum(number, 0), took)
         self.batch_ns = [*self.batch_ns, *whole.astype(np.int64).tolist()][-SAMPLED:]
 
-    def window(self, workers: int, window: int, **known: object) -> Window:
-        """As the pilot wants it. ``known`` is what rows do not tell."""
+    def observation(self, workers: int, window: int, **known: object) -> Observation:
+        """As the policy wants it. ``known`` is what rows do not tell."""
         steps = max(1, self.steps)
         each_ns = self.work_ns / steps
         shares = (0.0, 0.0, 0.0)
@@ -82,7 +82,7 @@ class Stretch:
             on, queued = self.cpu_ns / whole, self.runq_ns / whole
             shares = (on, max(0.0, 1 - on - queued), queued)
         busy = min(1.0, self.work_ns / (workers * self.wall_ns)) if workers and self.wall_ns else None
-        return Window(
+        return Observation(
             steps=self.steps,
             wall_ns=self.wall_ns,
             wait_ns=self.wait_ns,

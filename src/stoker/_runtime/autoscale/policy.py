@@ -1,4 +1,4 @@
-"""The pilot: looks at windows of a running loader and says how many workers it should have. Pure; one per loader, one thread.
+"""Decides from observations of a running loader how many workers it should have. Pure; one per loader, one thread.
 
     window ──► nothing to go by? ──► circumstances changed? ──► a trial under way? ──► waits too much? ──► waits never?
                  left out              opening again              keep or revert         grow, deepen…       shrink
@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stoker._runtime.autoscale.conditions import Context
-from stoker._runtime.autoscale.next_action import Course, Refuted
-from stoker._runtime.autoscale.trial import GAIN, Trial
-from stoker._runtime.autoscale.types import Action, Bounds, Period, Window
-from stoker._runtime.simulation.replay import Replayed, replay
+from stoker._runtime.autoscale.conditions import Conditions
+from stoker._runtime.autoscale.next_action import NextAction, RejectedCount
+from stoker._runtime.autoscale.trial import GAIN, ActionTrial
+from stoker._runtime.autoscale.types import AutoscaleAction, AutoscaleBounds, Observation, ObservationPeriod
+from stoker._runtime.simulation.replay import SimulationResult, replay
 
 SHORT_S = 2.0
 LEAST_STEPS = 4
@@ -51,21 +51,21 @@ NEVER_CAME = 3
 """Windows after which a change that nobody carried out is given up."""
 
 
-class Pilot:
-    """Fed by the autopilot with one window after the other; what it answers is to be done before the next one begins.
+class AutoscalePolicy:
+    """The controller passes one observation after the other, and carries out each action before the next one begins.
 
     ``bounds`` may be replaced at any time. ``oracle`` is the replay.
     """
 
-    def __init__(self, bounds: Bounds, *, oracle: Callable[..., Replayed] = replay) -> None:
+    def __init__(self, bounds: AutoscaleBounds, *, oracle: Callable[..., SimulationResult] = replay) -> None:
         self.bounds = bounds
         self.opening = True
-        self.trial: Trial | None = None
+        self.trial: ActionTrial | None = None
         self._oracle = oracle
         self._workers = 1
-        self._seen: Window | None = None
-        self._reference: Context | None = None
-        self._elsewhere: Context | None = None
+        self._seen: Observation | None = None
+        self._reference: Conditions | None = None
+        self._elsewhere: Conditions | None = None
         """Circumstances that differed from the reference a window ago: they count when they last."""
         self._stretch = 1
         self._quiet = 0
@@ -74,14 +74,14 @@ class Pilot:
         self._reverts = 0
         self._patience = 0
         self._said: set[str] = set()
-        self._refuted: dict[str, Refuted] = {}
+        self._refuted: dict[str, RejectedCount] = {}
 
     @property
-    def period(self) -> Period:
-        """How long the next window is to be. Windows are short all the time; the pilot joins them where it wants to know more."""
-        return Period(SHORT_S, min(MOST_STEPS, max(LEAST_STEPS, 2 * self._workers)))
+    def period(self) -> ObservationPeriod:
+        """How long the next window is to be. Windows are short all the time; the policy joins them where it wants to know more."""
+        return ObservationPeriod(SHORT_S, min(MOST_STEPS, max(LEAST_STEPS, 2 * self._workers)))
 
-    def decide(self, window: Window) -> Action | None:
+    def decide(self, window: Observation) -> AutoscaleAction | None:
         """What to do after this window; None: go on. ``window.workers`` tells what became of the last action."""
         self._workers = window.workers
         if window.warm_up or window.steps < 1 or window.wall_ns <= 0 or window.gap_ns > GAP_NS:
@@ -109,7 +109,7 @@ class Pilot:
         self._seen = None
         return self._choose(seen)
 
-    def _enough(self, seen: Window) -> bool:
+    def _enough(self, seen: Observation) -> bool:
         if self.opening:
             return True
         times = 1 if self.trial is not None else self._stretch
@@ -117,13 +117,13 @@ class Pilot:
 
     # Circumstances
 
-    def _notice(self, window: Window) -> Action | None:
+    def _notice(self, window: Observation) -> AutoscaleAction | None:
         """Open again when circumstances have been others for two windows in a row."""
-        now = Context.of(window)
+        now = Conditions.of(window)
         if self._reference is None:
             self._reference = now
         if self.trial is not None:  # a step that takes longer may be its doing; the neighbours' load is not
-            if not Context.of(self.trial.before).load_moved(now, self.bounds.cpus):
+            if not Conditions.of(self.trial.before).load_moved(now, self.bounds.cpus):
                 self._elsewhere = None
                 return None
             change = "the neighbours' load changed meanwhile"
@@ -146,12 +146,12 @@ class Pilot:
             return None
         return self._revert(change, refute=False, harmful=False)
 
-    def _applies(self, kind: str, window: Window) -> Refuted | None:
+    def _applies(self, kind: str, window: Observation) -> RejectedCount | None:
         """What is known not to pay, under circumstances like these."""
         refuted = self._refuted.get(kind)
         if refuted is None:
             return None
-        now = Context.of(window)
+        now = Conditions.of(window)
         return None if refuted.context.change(now, self.bounds.cpus, factor=refuted.times) else refuted
 
     # Trials
@@ -164,25 +164,25 @@ class Pilot:
             self._refute(self.trial, harmful=False)
             self.trial, self._absent = None, 0
 
-    def _keep(self, trial: Trial, seen: Window) -> None:
+    def _keep(self, trial: ActionTrial, seen: Observation) -> None:
         """It stays. What it came from is thereby known not to pay: nothing is tried that leads back there."""
         self.trial = None
         self._reverts = max(0, self._reverts - 1)
-        self._reference = now = Context.of(seen)
+        self._reference = now = Conditions.of(seen)
         back = {"grow": "shrink", "shrink": "grow"}.get(trial.action.kind)
         if back == "shrink" or trial.action.code == "crowded":
-            self._refuted[str(back)] = Refuted(trial.before.workers, now, 1, harmful=False)
+            self._refuted[str(back)] = RejectedCount(trial.before.workers, now, 1, harmful=False)
 
-    def _refute(self, trial: Trial, *, harmful: bool) -> None:
+    def _refute(self, trial: ActionTrial, *, harmful: bool) -> None:
         kind = trial.action.kind
         earlier = self._refuted.get(kind)
         workers = trial.action.workers
         if kind == "grow" and not harmful:
             workers = trial.before.workers + 1  # what is in between would not pay either
         times = 1 if earlier is None or earlier.workers != workers else earlier.times + 1
-        self._refuted[kind] = Refuted(workers, Context.of(trial.before), times, harmful)
+        self._refuted[kind] = RejectedCount(workers, Conditions.of(trial.before), times, harmful)
 
-    def _revert(self, reason: str, *, refute: bool, harmful: bool) -> Action:
+    def _revert(self, reason: str, *, refute: bool, harmful: bool) -> AutoscaleAction:
         trial = self.trial
         assert trial is not None
         before = trial.before
@@ -192,15 +192,17 @@ class Pilot:
             self._reverts += 1
             self._patience = min(PATIENCE_LIMIT, 2**self._reverts - 2)
         self.trial = self._seen = None
-        self._reference = Context.of(before)
+        self._reference = Conditions.of(before)
         self._quiet = 0
-        return Action("revert", before.workers, before.window, reason, before.split, trial.action.kind)
+        return AutoscaleAction(
+            "revert", before.workers, before.window, reason, before.split, trial.action.kind
+        )
 
     # Choices
 
-    def _choose(self, seen: Window) -> Action | None:
+    def _choose(self, seen: Observation) -> AutoscaleAction | None:
         refuted = {kind: found for kind in self._refuted if (found := self._applies(kind, seen)) is not None}
-        course = Course(seen, self.bounds, refuted, self.opening, self._oracle)
+        course = NextAction(seen, self.bounds, refuted, self.opening, self._oracle)
         action = course.relieve() if seen.stall >= STALL else None
         if seen.stall >= CALM and not course.fed:
             self._calm = 0
@@ -211,7 +213,7 @@ class Pilot:
         if action is not None and action.kind != "hold":
             if self._patience:
                 return None
-            self.trial = Trial(action, seen)
+            self.trial = ActionTrial(action, seen)
             self._quiet = self._calm = 0
             self._said.clear()
             return action

@@ -1,7 +1,7 @@
-"""How local ranks agree on the number of workers without collectives: by a page that all of them can read.
+"""Local ranks agree on the number of workers without collectives, through a file that all of them can read.
 
     every rank:  report(window) ──► its row ──┐
-    the leader:  gathered(window) ◄───────────┴── rows of the others      pilot ──► publish(workers) ──► its row
+    the leader:  gathered(window) ◄───────────┴── rows of the others      policy ──► publish(workers) ──► its row
     every rank:  target() ◄── what was published last by somebody who is alive
 
 Nobody waits for anybody. The leader is the lowest local rank that is alive; when it dies the next one leads.
@@ -21,9 +21,9 @@ from typing import NamedTuple
 from stoker._host.local_ranks import job, local_rank, local_ranks
 from stoker._record.run_page.page import started
 from stoker._runtime.autoscale import rank_file
-from stoker._runtime.autoscale.rank_file import Seat
-from stoker._runtime.autoscale.rank_report import Report, gathered
-from stoker._runtime.autoscale.types import Window
+from stoker._runtime.autoscale.rank_file import RankRow
+from stoker._runtime.autoscale.rank_report import RankReport, gathered
+from stoker._runtime.autoscale.types import Observation
 from stoker._runtime.protocol.parent_descriptors import close_private, keep_private
 
 FRESH_NS = 60_000_000_000
@@ -35,8 +35,8 @@ MOST_APART = 5
 _log = logging.getLogger("stoker")
 
 
-class Target(NamedTuple):
-    """What all ranks should have. ``sequence`` only grows. ``window`` 0: as the number of workers has it."""
+class AgreedWorkers(NamedTuple):
+    """The published decision for all ranks. ``sequence`` only grows. ``window`` 0: follows the number of workers."""
 
     sequence: int
     workers: int
@@ -44,14 +44,14 @@ class Target(NamedTuple):
     split: bool = False
 
 
-class Concord:
-    """One loader's seat on its job's page. Called on the thread that iterates; never waits, and never raises.
+class RankConsensus:
+    """One loader's row in its job's file. Called on the thread that iterates; never waits, and never raises.
 
-    The one that ``leads`` runs the pilot on ``gathered`` windows and publishes; the others report and follow ``target``. Where the
+    The one that ``leads`` runs the policy on ``gathered`` windows and publishes; the others report and follow ``target``. Where the
     page fails, nobody leads and nothing is published: everything stays as it is. In a forked child it is inert.
     """
 
-    def __init__(self, path: Path, fd: int, rank: int, ranks: int, seat: Seat) -> None:
+    def __init__(self, path: Path, fd: int, rank: int, ranks: int, seat: RankRow) -> None:
         self.rank = rank
         self.ranks = ranks
         self._path = path
@@ -62,7 +62,7 @@ class Concord:
         """The highest sequence number that was ever seen here: the next one is above it, whoever has left."""
 
     @classmethod
-    def join(cls, environ: Mapping[str, str], key: str) -> Concord | None:
+    def join(cls, environ: Mapping[str, str], key: str) -> RankConsensus | None:
         """The seat of this rank's loader; None where the environment tells of no other local rank, or there can be no page.
 
         ``key`` tells the loaders of a process apart and is the same in all ranks: what is loaded, and the number among those alike.
@@ -75,7 +75,7 @@ class Concord:
             place = rank_file.folder(environ)
             rank_file.sweep(place)
             path = place / rank_file.name_of(which, key)
-            seat = Seat(os.getpid(), started() or 0, int.from_bytes(os.urandom(7), "little"), 0)
+            seat = RankRow(os.getpid(), started() or 0, int.from_bytes(os.urandom(7), "little"), 0)
             fd = rank_file.take(path, rank, seat)
         except Exception as error:  # a loader works without one
             _log.warning("local ranks cannot agree on the number of workers, each has its own: %s", error)
@@ -89,11 +89,11 @@ class Concord:
         rows = self._rows()
         return rows is not None and not any(each is not None and each.alive for each in rows[: self.rank])
 
-    def report(self, window: Window) -> None:
+    def report(self, window: Observation) -> None:
         """What this rank saw, for the one that leads."""
-        self._write(self._seat._replace(at_ns=time.monotonic_ns(), report=Report.of(window)))
+        self._write(self._seat._replace(at_ns=time.monotonic_ns(), report=RankReport.of(window)))
 
-    def gathered(self, window: Window) -> Window:
+    def gathered(self, window: Observation) -> Observation:
         """For the one that leads: its own window with the numbers of the rank that waits most.
 
         While a rank has not followed yet it is no window to go by.
@@ -117,7 +117,7 @@ class Concord:
             number, seat = self._latest + 1, self._seat
             self._write(seat._replace(sequence=number, workers=workers, window=window, split=int(split)))
 
-    def target(self) -> Target | None:
+    def target(self) -> AgreedWorkers | None:
         """What was published last, by a rank that is alive; None before the first time. All ranks see the same."""
         if self._rows() is None:
             return None
@@ -126,7 +126,7 @@ class Concord:
         said = [(seat.sequence, -rank, seat) for rank, seat in numbered if seat.sequence]
         for sequence, _, seat in sorted(said, reverse=True):
             if seat.token == self._seat.token or seat.alive:
-                return Target(sequence, seat.workers, seat.window, bool(seat.split))
+                return AgreedWorkers(sequence, seat.workers, seat.window, bool(seat.split))
         return None
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class Concord:
         with suppress(OSError):
             close_private(fd)
 
-    def _rows(self) -> list[Seat | None] | None:
+    def _rows(self) -> list[RankRow | None] | None:
         """The page as it is now; None where there is none for us any more."""
         if self._fd is None or self._seat.pid != os.getpid():
             return None
@@ -159,11 +159,11 @@ class Concord:
         )
         return rows
 
-    def _others(self) -> list[tuple[int, Seat]]:
+    def _others(self) -> list[tuple[int, RankRow]]:
         rows = self._rows() or ()
         return [(rank, seat) for rank, seat in enumerate(rows) if seat is not None and rank != self.rank]
 
-    def _write(self, seat: Seat) -> None:
+    def _write(self, seat: RankRow) -> None:
         if self._rows() is None or self._fd is None:
             return
         try:

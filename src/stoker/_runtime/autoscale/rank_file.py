@@ -1,4 +1,4 @@
-"""The page on which the ranks of a job sit: a small private file, a row for each rank, written by that rank alone.
+"""The file through which the local ranks of a job agree: small, private, one row per rank, written by that rank alone.
 
 Rows are read and written whole with one call each, and end with a checksum: one that is caught half-written is not believed. There
 is no mapping, so a file that is cut short kills nobody, and no lock on the way of a window: one is held for the moment in which a
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stoker._record.run_page.page import started
-from stoker._runtime.autoscale.rank_report import Report
+from stoker._runtime.autoscale.rank_report import RankReport
 
 _MAGIC = b"stokcon1"
 _ROW = struct.Struct("<8s8q13d")
@@ -34,8 +34,8 @@ _MOST_OLD = 64
 """Pages of others that are looked at, at most, to take dead ones away."""
 
 
-class Seat(NamedTuple):
-    """A row: who sits there, what it published last, and what it saw. ``token`` tells two seats of one process apart."""
+class RankRow(NamedTuple):
+    """One rank's row: its process, what it published last, and its report. ``token`` tells two rows of one process apart."""
 
     pid: int
     start: int
@@ -47,16 +47,16 @@ class Seat(NamedTuple):
     workers: int = 0
     window: int = 0
     split: int = 0
-    report: Report | None = None
+    report: RankReport | None = None
 
     def pack(self) -> bytes:
         """The row as it is written."""
         *whole, report = self
-        row = _ROW.pack(_MAGIC, *whole, *(report or [0.0] * len(Report._fields)))
+        row = _ROW.pack(_MAGIC, *whole, *(report or [0.0] * len(RankReport._fields)))
         return row + struct.pack("<I", zlib.crc32(row))
 
     @classmethod
-    def unpack(cls, data: bytes) -> Seat | None:
+    def unpack(cls, data: bytes) -> RankRow | None:
         """None for a row that nobody wrote, or that is being written."""
         row = data[: _ROW.size]
         if len(data) < _ROW.size + 4 or not row.startswith(_MAGIC):
@@ -64,7 +64,7 @@ class Seat(NamedTuple):
         if struct.unpack_from("<I", data, _ROW.size)[0] != zlib.crc32(row):
             return None
         _, pid, start, token, at_ns, sequence, workers, window, split, *seen = _ROW.unpack(row)
-        report = Report.from_numbers(seen) if at_ns else None
+        report = RankReport.from_numbers(seen) if at_ns else None
         return cls(pid, start, token, at_ns, sequence, workers, window, split, report)
 
     @property
@@ -126,7 +126,7 @@ def open_page(path: Path) -> int:
     return fd
 
 
-def take(path: Path, rank: int, seat: Seat) -> int:
+def take(path: Path, rank: int, seat: RankRow) -> int:
     """Sit down: a descriptor of the page at this path, with the seat written. Raises OSError when it cannot be had soon."""
     for _ in range(_TRIES):
         fd = open_page(path)
@@ -157,17 +157,17 @@ def locked(fd: int, kind: int) -> Iterator[bool]:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-def write(fd: int, rank: int, seat: Seat) -> None:
+def write(fd: int, rank: int, seat: RankRow) -> None:
     """Put the row in its place. Raises OSError."""
     data = seat.pack().ljust(ROW_BYTES, b"\0")
     if os.pwrite(fd, data, rank * ROW_BYTES) != len(data):
         raise OSError("no room for the page")
 
 
-def read(fd: int, ranks: int) -> list[Seat | None]:
+def read(fd: int, ranks: int) -> list[RankRow | None]:
     """All rows. Raises OSError."""
     data = os.pread(fd, ranks * ROW_BYTES, 0)
-    return [Seat.unpack(data[place * ROW_BYTES : (place + 1) * ROW_BYTES]) for place in range(ranks)]
+    return [RankRow.unpack(data[place * ROW_BYTES : (place + 1) * ROW_BYTES]) for place in range(ranks)]
 
 
 def vacate(path: Path, fd: int, rank: int) -> None:

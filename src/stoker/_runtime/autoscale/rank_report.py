@@ -1,4 +1,4 @@
-"""Several ranks as one: what the pilot is told when it decides for all loaders of a job on this machine. Pure."""
+"""Several ranks as one: what the policy is told when it decides for all loaders of a job on this machine. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from stoker._runtime.autoscale.types import Window
+from stoker._runtime.autoscale.types import Observation
 
 
-class Report(NamedTuple):
+class RankReport(NamedTuple):
     """A rank's window, in numbers that fit into a row of the page. -1: not known."""
 
     interval_ns: float
@@ -30,7 +30,7 @@ class Report(NamedTuple):
     warm_up: bool
 
     @classmethod
-    def of(cls, window: Window) -> Report:
+    def of(cls, window: Observation) -> RankReport:
         """The window in short."""
         wall_ns = max(1, window.wall_ns)
         used_ns = window.cpu_ns * window.steps + (window.own_cpu_ns or 0)
@@ -51,7 +51,7 @@ class Report(NamedTuple):
         )
 
     @classmethod
-    def from_numbers(cls, numbers: Sequence[float]) -> Report:
+    def from_numbers(cls, numbers: Sequence[float]) -> RankReport:
         """From what a row holds: all of it as floats, in this order."""
         (
             interval_ns,
@@ -74,7 +74,7 @@ class Report(NamedTuple):
         )
 
 
-def gathered(window: Window, others: Sequence[Report]) -> Window:
+def gathered(window: Observation, others: Sequence[RankReport]) -> Observation:
     """The window of the rank that decides, with what it has to know of the others.
 
     Ranks wait for each other in every step, so the interval is everybody's; where they do not, the mean of all is what should
@@ -107,7 +107,7 @@ def gathered(window: Window, others: Sequence[Report]) -> Window:
     return whole if worst.stall <= window.stall else _as_seen_by(whole, worst)
 
 
-def _as_seen_by(window: Window, worst: Report) -> Window:
+def _as_seen_by(window: Observation, worst: RankReport) -> Observation:
     waits = round(worst.waits * window.steps)
     mine_ns = window.making_ns + window.runq_ns
     its_ns = worst.cpu_ns + worst.off_ns + worst.runq_ns

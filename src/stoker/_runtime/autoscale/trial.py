@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stoker._runtime.autoscale.types import Action, Window
+from stoker._runtime.autoscale.types import AutoscaleAction, Observation
 from stoker._runtime.autoscale.worker_bounds import variation
 
 GAIN = 0.02
@@ -25,12 +25,12 @@ MOST_LOOKS = 8
 """A shrink shows when the batches made before it are used up: so many windows' worth of them, within so many looks."""
 
 
-def uncertainty(window: Window) -> float:
+def uncertainty(window: Observation) -> float:
     """By how much the mean of so many batch times may be off, as a share of it."""
     return float(variation(window.batch_ns) / max(1, window.steps) ** 0.5)
 
 
-def lengthening(before: Window, after: Window) -> float:
+def lengthening(before: Observation, after: Observation) -> float:
     """By which share the interval became longer, beyond what follows from the batches that chance put into the two windows.
 
     Where the loop waits for workers, batches that happen to take longer make the interval longer. That is taken out, but not
@@ -45,7 +45,7 @@ def lengthening(before: Window, after: Window) -> float:
     return after.interval_ns / max(1.0, expected_ns) - 1
 
 
-class Verdict(NamedTuple):
+class TrialOutcome(NamedTuple):
     """``harmful``: it did not only fail to help."""
 
     keep: bool
@@ -54,14 +54,14 @@ class Verdict(NamedTuple):
 
 
 @dataclass(slots=True)
-class Trial:
+class ActionTrial:
     """``before`` is what was seen before the action."""
 
-    action: Action
-    before: Window
+    action: AutoscaleAction
+    before: Observation
     looks: int = 0
 
-    def judge(self, after: Window) -> Verdict | None:
+    def judge(self, after: Observation) -> TrialOutcome | None:
         """With all that was seen since the action; None: look on."""
         self.looks += 1
         longer = lengthening(self.before, after)
@@ -72,32 +72,32 @@ class Trial:
         margin = 0.0 if last else max(MARGIN / self.looks, noise)
         gain = -longer
         if gain >= GAIN + margin:
-            return Verdict(True, False, "")
+            return TrialOutcome(True, False, "")
         if gain >= GAIN - margin and not last:
             return None
-        return Verdict(False, gain < -GAIN, self._told(after))
+        return TrialOutcome(False, gain < -GAIN, self._told(after))
 
-    def _judge_shrink(self, after: Window, longer: float) -> Verdict | None:
+    def _judge_shrink(self, after: Observation, longer: float) -> TrialOutcome | None:
         noise = self._noise(after)
         waits_more = after.stall - self.before.stall >= STALL_RISE + noise
         if (waits_more and after.stall >= GAIN) or longer >= GAIN + max(MARGIN, noise):
-            return Verdict(False, True, self._told(after))
+            return TrialOutcome(False, True, self._told(after))
         drained = after.steps >= DRAINS * max(self.before.window, self.action.window)
         certain = drained and noise < MARGIN and self.looks >= LOOKS
         if not certain and self.looks < MOST_LOOKS:
             return None
         if waits_more or longer >= GAIN:
-            return Verdict(False, True, self._told(after))
-        return Verdict(True, False, "")
+            return TrialOutcome(False, True, self._told(after))
+        return TrialOutcome(True, False, "")
 
-    def _noise(self, after: Window) -> float:
+    def _noise(self, after: Observation) -> float:
         """How much of a difference chance explains: batch times that differ, and bursts of as many batches as workers."""
         both = [
             uncertainty(each) / 2 + each.workers / (4 * max(1, each.steps)) for each in (self.before, after)
         ]
         return min(1.0, 2 * max(self.before.stall, after.stall)) * max(both)
 
-    def _told(self, after: Window) -> str:
+    def _told(self, after: Observation) -> str:
         what = f"{self.action.workers} workers"
         if self.action.kind == "deepen":
             what = f"a window of {self.action.window}"

@@ -1,4 +1,4 @@
-"""What the pilot is told and what it answers: a stretch of training as it was seen, its limits, and an action."""
+"""The input and output of the autoscale policy: an observation of some steps, its bounds, and an action."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ SAMPLED = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """Some steps in a row, seen from the training loop. Times are in nanoseconds; None means that nobody can tell.
+class Observation:
+    """Some consecutive steps, seen from the training loop. Times are in nanoseconds; None means unknown.
 
     A step is the interval from one batch's hand-over to the next one's: ``wall_ns`` is all of them, ``wait_ns`` what ``next()``
     took of it.
@@ -84,7 +84,7 @@ class Window:
         own_ns = self.cpu_ns + self.off_ns
         return self.off_ns / own_ns if own_ns > 0 else 0.0
 
-    def joined(self, later: Window) -> Window:
+    def joined(self, later: Observation) -> Observation:
         """This one and the one after it, as one. Of what is a state and no sum the later one's counts."""
         steps = self.steps + later.steps
         earlier_share = self.steps / steps if steps else 0.0
@@ -122,8 +122,8 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """Within what the pilot may choose; ``most`` workers for a ``reason``. Moved by its owner when what they rest on changes."""
+class AutoscaleBounds:
+    """The limits of the policy's choice: at most ``most`` workers, for a ``reason``. The controller updates them."""
 
     most: int
     reason: str
@@ -133,22 +133,22 @@ class Bounds:
     """That this rank may count on, the training process's own included."""
     cpus_reason: str = ""
     window_most: int = 0
-    """How deep the window may become, in batches; 0: it is not the pilot's to change."""
+    """How deep the window may become, in batches; 0: it is not the policy's to change."""
     may_split: bool = False
-    """Whether splitting batches is the pilot's to switch on."""
+    """Whether splitting batches is the policy's to switch on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
-    """How long the next window is to be: at least both."""
+class ObservationPeriod:
+    """The minimum length of the next observation: it must reach both."""
 
     seconds: float
     steps: int
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
-    """What to do next. ``hold`` changes nothing: it says why nothing is changed although the loop waits."""
+class AutoscaleAction:
+    """The policy's decision. ``hold`` changes nothing and says why, although the loop waits."""
 
     kind: str
     """ "grow", "shrink", "deepen", "split", "revert", "hold"."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from stoker._runtime.autoscale.types import Bounds, Window
+from stoker._runtime.autoscale.types import AutoscaleBounds, Observation
 from stoker._runtime.simulation.work import Demand, Work
 
 AIM = 0.85
@@ -25,7 +25,7 @@ _ALMOST = 0.1
 """A worker that would have nine tenths of a CPU for itself is still worth one."""
 
 
-class Ceiling(NamedTuple):
+class WorkerCeiling(NamedTuple):
     """At most so many workers, for a reason in words; ``code`` is the same reason without its numbers."""
 
     workers: int
@@ -33,7 +33,7 @@ class Ceiling(NamedTuple):
     code: str
 
 
-def needed(window: Window) -> float:
+def needed(window: Observation) -> float:
     """Workers that keep up with the demand; infinite where the loop does nothing between batches."""
     making_ns, step_ns = window.making_ns, window.step_ns
     if making_ns <= 0:
@@ -51,9 +51,9 @@ def variation(times_ns: tuple[int, ...]) -> float:
     return float((sum((each - mean) ** 2 for each in times_ns) / (count - 1)) ** 0.5 / mean)
 
 
-def ceiling(window: Window, bounds: Bounds) -> Ceiling:
+def ceiling(window: Observation, bounds: AutoscaleBounds) -> WorkerCeiling:
     """The lowest of those that apply. Never below 1."""
-    found = [Ceiling(bounds.most, bounds.reason, "most"), knee(window, bounds)]
+    found = [WorkerCeiling(bounds.most, bounds.reason, "most"), knee(window, bounds)]
     memory = by_memory(window)
     if memory is not None:
         found.append(memory)
@@ -61,7 +61,7 @@ def ceiling(window: Window, bounds: Bounds) -> Ceiling:
     return lowest._replace(workers=max(1, lowest.workers))
 
 
-def knee(window: Window, bounds: Bounds) -> Ceiling:
+def knee(window: Observation, bounds: AutoscaleBounds) -> WorkerCeiling:
     """Workers that fill the CPUs the training process leaves them. Those that mostly wait for something else fill them late.
 
     By their times, or by what they were seen to use: workers that get into each other's way leave CPUs idle at times.
@@ -79,10 +79,10 @@ def knee(window: Window, bounds: Bounds) -> Ceiling:
     where = f" ({bounds.cpus_reason})" if bounds.cpus_reason else ""
     on_cpu = f"{1 - window.off_share:.0%} of their time" if own_ns else "all the time"
     reason = f"workers that compute {on_cpu} fill the {free:.2g} CPUs that the training process leaves{where}"
-    return Ceiling(count, reason, "cpus")
+    return WorkerCeiling(count, reason, "cpus")
 
 
-def by_memory(window: Window) -> Ceiling | None:
+def by_memory(window: Observation) -> WorkerCeiling | None:
     """Workers that memory has room for; None where that is not known."""
     if window.room_bytes is None:
         return None
@@ -95,10 +95,10 @@ def by_memory(window: Window) -> Ceiling | None:
     reason = (
         f"one more takes about {each_bytes / mib:.0f} MiB, and {window.room_bytes / mib:.0f} MiB are left"
     )
-    return Ceiling(window.workers + more, reason, "memory")
+    return WorkerCeiling(window.workers + more, reason, "memory")
 
 
-def work_of(window: Window) -> Work:
+def work_of(window: Observation) -> Work:
     """The batches of a window as the replay wants them: without the time that they spent on the run queue."""
     whole_ns = window.cpu_ns + window.off_ns + window.runq_ns
     kept = (whole_ns - window.runq_ns) / whole_ns if whole_ns > 0 else 1.0
@@ -110,7 +110,7 @@ def work_of(window: Window) -> Work:
     )
 
 
-def demand_of(window: Window) -> Demand:
+def demand_of(window: Observation) -> Demand:
     """What the loop did in a window, apart from waiting."""
     step_ns = int(window.step_ns)
     own_ns = (window.own_cpu_ns or 0) // max(1, window.steps)

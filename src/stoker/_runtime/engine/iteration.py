@@ -33,7 +33,7 @@ from stoker._runtime.scheduler.ticket_text import place
 from stoker.errors import Interrupted, LoaderClosed, NoGoodSample, WorkerDied, coded
 
 if TYPE_CHECKING:
-    from stoker._runtime.autoscale.controller import Autopilot
+    from stoker._runtime.autoscale.controller import AutoscaleController
 
 _STARVED = m.Starved()
 _clock = time.monotonic_ns
@@ -81,7 +81,7 @@ class Iteration:
         self._cut_off: m.Deliver | None = None
         self.pen: Pen | None = None
         """Writes down where the consumer's time goes; None: nobody wants to know."""
-        self.autopilot: Autopilot | None = None
+        self.autoscaler: AutoscaleController | None = None
         """Changes the number of workers as it goes; None: it stays."""
         if recorder is not None:
             inline = pool.plan.kind == "inline"
@@ -143,9 +143,9 @@ class Iteration:
 
     def next(self) -> Any:
         """The next batch. Raises StopIteration at the end, or what the dataset, sampler or a worker's death led to."""
-        autopilot = self.autopilot
-        if autopilot is not None and _clock() >= autopilot.due_ns and not self._guard.held:
-            autopilot.look(self)
+        autoscaler = self.autoscaler
+        if autoscaler is not None and _clock() >= autoscaler.due_ns and not self._guard.held:
+            autoscaler.look(self)
         empty = 0
         while (batch := self._next()) is NOTHING:
             self._ledger.empty_batches += 1
@@ -244,8 +244,8 @@ class Iteration:
         """Let go of the pool. Tickets still on their way are dropped as they come."""
         if not self._closed:
             self._closed = True
-            if self.autopilot is not None:
-                self.autopilot.detach(self)
+            if self.autoscaler is not None:
+                self.autoscaler.detach(self)
             self._ready.clear()
             if self.pen is not None:
                 self.pen.close()

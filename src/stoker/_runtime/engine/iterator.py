@@ -16,7 +16,7 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data import dataloader as torch_loader
 
 from stoker._record.recorder import Recorder
-from stoker._runtime.autoscale.controller import Autopilot
+from stoker._runtime.autoscale.controller import AutoscaleController
 from stoker._runtime.checkpoint.epoch_start import EpochStart, snapshot_every
 from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.device import pinning
@@ -57,10 +57,10 @@ class StokerIter(_Base):  # type: ignore[misc]
         keep: Callable[[Pool], None] | None,
         relay: Relay | None = None,
         recorder: Recorder | None = None,
-        autopilot: Autopilot | None = None,
+        autoscaler: AutoscaleController | None = None,
     ) -> None:
         self._recorder = recorder
-        self._grows = autopilot is not None
+        self._grows = autoscaler is not None
         """Whether there may be other workers before this iteration is over."""
         self._iteration: Iteration | None = None
         self._pool: Pool | None = None
@@ -122,8 +122,8 @@ class StokerIter(_Base):  # type: ignore[misc]
         )
         if relay is None:
             fixed = bound or pool.plan.kind == "inline"
-            if autopilot is not None and autopilot.attach(self._iteration, fixed=fixed):
-                self._iteration.autopilot = autopilot
+            if autoscaler is not None and autoscaler.attach(self._iteration, fixed=fixed):
+                self._iteration.autoscaler = autoscaler
             self._start(loader, bookmark)
 
     def _take_pool(

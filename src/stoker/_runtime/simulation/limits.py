@@ -46,7 +46,7 @@ class Limit(NamedTuple):
     sentence: str
 
 
-class Most(NamedTuple):
+class UsefulWorkers(NamedTuple):
     """So many workers are of use, and no more, for this reason."""
 
     workers: int
@@ -151,31 +151,35 @@ def knee(work: Work, host: Host, demand: Demand) -> int | None:
     return max(1, math.ceil(free * work.whole_ns / cpu_ns - SCRAP))
 
 
-def most(work: Work, host: Host, demand: Demand, *, disk_bytes_per_s: float | None = None) -> Most:
+def most(work: Work, host: Host, demand: Demand, *, disk_bytes_per_s: float | None = None) -> UsefulWorkers:
     """The most workers that are of use, and what says so: the tightest of all that is known."""
     batch_ns = work.whole_ns
-    found: list[Most] = []
+    found: list[UsefulWorkers] = []
     wanted, full = need(work, demand), knee(work, host, demand)
     if full is not None:
-        found.append(Most(full, "cpus", _knee_reason(work, host, full)))
+        found.append(UsefulWorkers(full, "cpus", _knee_reason(work, host, full)))
     handled = f"the training process, at work for {_span(work.handling_ns)} per batch,"
     if wanted is not None and demand.batch_ns >= work.handling_ns:
         found.append(
-            Most(
+            UsefulWorkers(
                 wanted,
                 "step",
                 f"{_workers(wanted)} keep{'s' * (wanted == 1)} up with a step of {_span(demand.batch_ns)}",
             )
         )
     elif wanted is not None:
-        found.append(Most(wanted, "parent", f"{handled} takes no more than {_workers(wanted)} can make"))
+        found.append(
+            UsefulWorkers(wanted, "parent", f"{handled} takes no more than {_workers(wanted)} can make")
+        )
     elif work.handling_ns:
         count = max(1, math.ceil(batch_ns / work.handling_ns))
-        found.append(Most(count, "parent", f"{handled} takes no more than {_workers(count)} can make"))
+        found.append(
+            UsefulWorkers(count, "parent", f"{handled} takes no more than {_workers(count)} can make")
+        )
     for limit in _shared_limits(work, host, demand, disk_bytes_per_s):
         if limit.name != "cpus":
             count = max(1, math.ceil(batch_ns / limit.interval_ns))
-            found.append(Most(count, limit.name, f"{limit.sentence}, which takes {_workers(count)}"))
+            found.append(UsefulWorkers(count, limit.name, f"{limit.sentence}, which takes {_workers(count)}"))
     found.extend(_room(work, host))
     tightest = min(found, key=lambda each: each.workers, default=None)
     if wanted is None and (tightest is None or tightest.workers > LAST_RESORT):
@@ -188,7 +192,7 @@ def most(work: Work, host: Host, demand: Demand, *, disk_bytes_per_s: float | No
             f"{binds}; without a step that asks for more it ends at {LAST_RESORT}: sockets, caches and memory that cores share "
             "bind before that many cores do"
         )
-        return Most(LAST_RESORT, "last resort", reason)
+        return UsefulWorkers(LAST_RESORT, "last resort", reason)
     assert tightest is not None
     return tightest
 
@@ -201,18 +205,18 @@ def _knee_reason(work: Work, host: Host, full: int) -> str:
     return f"batches compute for {computes:.0%} of their time, so {_workers(full)} fill{'s' * (full == 1)} {cpus}"
 
 
-def _room(work: Work, host: Host) -> list[Most]:
+def _room(work: Work, host: Host) -> list[UsefulWorkers]:
     """What memory and descriptors leave for workers."""
     found = []
     if host.room_bytes is not None and work.worker_bytes:
         each_bytes = work.worker_bytes + 2 * work.batch_bytes
         count = max(1, host.room_bytes // WORKERS_SHARE // each_bytes)
         reason = f"a worker and its window take {size(each_bytes)}, and {size(host.room_bytes)} are free"
-        found.append(Most(count, "room", reason))
+        found.append(UsefulWorkers(count, "room", reason))
     if host.descriptors is not None:
         # Four in the parent for a spawned worker; the other half is the user's.
         count = max(1, host.descriptors // 8)
-        found.append(Most(count, "descriptors", f"a process may open {host.descriptors} files here"))
+        found.append(UsefulWorkers(count, "descriptors", f"a process may open {host.descriptors} files here"))
     return found
 
 

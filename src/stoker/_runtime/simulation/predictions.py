@@ -9,7 +9,7 @@ from typing import Any
 
 from stoker._runtime.scheduler.policy import BUDGET_SHARE, DEEPEN_LIMIT
 from stoker._runtime.simulation.point import Point
-from stoker._runtime.simulation.replay import Replayed, replay_setting
+from stoker._runtime.simulation.replay import SimulationResult, replay_setting
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Work
 
@@ -21,7 +21,7 @@ PREFETCH = (1, 2, 3, 4, 6, 8, 12, DEEPEN_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SimulationCase:
     """A setting on a machine under a demand: all that a replay needs beside the batch times. ``name`` is for people."""
 
     setting: Setting
@@ -32,7 +32,7 @@ class Case:
     """In batches, where it is not the setting's."""
     name: str = ""
 
-    def answer(self, work: Work) -> Replayed:
+    def answer(self, work: Work) -> SimulationResult:
         """What it would come to."""
         return replay_setting(
             work, self.demand, self.setting, self.cpus, in_order=self.in_order, window=self.window
@@ -60,7 +60,7 @@ def faster(demand: Demand, times: float) -> Demand:
     return replace(demand, step_ns=min(demand.cpu_ns, demand.step_ns) + round(device_ns / times))
 
 
-def what_if(case: Case, work: Work) -> list[dict[str, Any]]:
+def what_if(case: SimulationCase, work: Work) -> list[dict[str, Any]]:
     """The case, and the same with other workers, windows, order, four cores more, and an accelerator twice as fast."""
     setting = case.setting
     cases = [replace(case, name="as it is")]
@@ -110,14 +110,14 @@ def table(
     """Stall and throughput for all these workers, windows and orders."""
     prefetch = tuple(prefetch)
     return [
-        Case(Setting(workers=count, prefetch=factor), cpus, demand, in_order=in_order).plain(work)
+        SimulationCase(Setting(workers=count, prefetch=factor), cpus, demand, in_order=in_order).plain(work)
         for count in workers
         for factor in (prefetch if count else (1,))
         for in_order in (orders if count else (True,))
     ]
 
 
-def prefetch_for(case: Case, work: Work, *, room_bytes: int | None = None) -> int:
+def prefetch_for(case: SimulationCase, work: Work, *, room_bytes: int | None = None) -> int:
     """The smallest ``prefetch_factor`` with which less than half a percent of the time is lost, within a quarter of the memory.
 
     A loop that pulls batches back to back gets at least that many beside one in the making for every worker.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from stoker._runtime.scheduler.policy import DEEPEN_LIMIT
 from stoker._runtime.simulation.setting import Setting
-from stoker._runtime.simulation.simulator import Making, Rehearsal
+from stoker._runtime.simulation.simulator import BatchTiming, Simulation
 from stoker._runtime.simulation.work import Demand, Work
 
 LANE_ROW_NS = 30_000
@@ -28,7 +28,7 @@ tensor, a descriptor, two more threads. Of small batches; large ones take it lon
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class SimulationResult:
     """A run that did not happen."""
 
     interval_ns: float
@@ -53,7 +53,7 @@ def replay(
     executor: str = "process",
     bound: bool = False,
     deepest: int = 0,
-) -> Replayed:
+) -> SimulationResult:
     """What so many workers with such a window would do on ``cpus`` CPUs, the training process's included. 0: it makes all itself.
 
     ``split`` lets idle workers share a batch, ``threads`` fetch its rows inside each worker; with ``executor`` "thread" the
@@ -68,7 +68,7 @@ def replay(
     capacity = max(cpus, 0.01)
     if executor == "thread":
         capacity = min(capacity, threads_speed(work, workers + 1))
-    rehearsal = Rehearsal(
+    rehearsal = Simulation(
         _makings(work, threads),
         workers=workers,
         window=window,
@@ -90,8 +90,8 @@ def replay(
     ended = rehearsal.seen()
     wall_ns = ended.now_ns - begun.now_ns
     if wall_ns <= 0.0:
-        return Replayed(0.0, 0.0, 0.0)
-    return Replayed(
+        return SimulationResult(0.0, 0.0, 0.0)
+    return SimulationResult(
         interval_ns=wall_ns / (ended.batches - begun.batches),
         stall=min(1.0, (ended.stalled_ns - begun.stalled_ns) / wall_ns),
         busy=min(1.0, (ended.busy_ns - begun.busy_ns) / wall_ns / workers),
@@ -107,7 +107,7 @@ def replay_setting(
     in_order: bool = True,
     window: int = 0,
     batches: int = 512,
-) -> Replayed:
+) -> SimulationResult:
     """The same for a setting, with its engine's habits. ``window``: in batches, where it is not the setting's."""
     ours = setting.engine == "stoker"
     if not ours and setting.workers:
@@ -149,7 +149,7 @@ def _parts(work: Work) -> list[tuple[float, float]]:
     ]
 
 
-def _alone(work: Work, demand: Demand, cpus: float) -> Replayed:
+def _alone(work: Work, demand: Demand, cpus: float) -> SimulationResult:
     """The training process makes every batch itself: nothing overlaps."""
     speed = min(1.0, max(cpus, 0.01))
     making_ns = sum(cpu / speed + off for cpu, off in _parts(work)) / len(work.batch_ns)
@@ -157,10 +157,10 @@ def _alone(work: Work, demand: Demand, cpus: float) -> Replayed:
     step_ns = step_cpu_ns / speed + demand.step_ns - step_cpu_ns
     interval_ns = making_ns + step_ns / max(1, demand.burst)
     share = making_ns / interval_ns if interval_ns else 0.0
-    return Replayed(interval_ns, share, share)
+    return SimulationResult(interval_ns, share, share)
 
 
-def _makings(work: Work, threads: int) -> list[Making]:
+def _makings(work: Work, threads: int) -> list[BatchTiming]:
     """All batches, their rows fetched by so many threads."""
     slow_ns = work.slow_ns if len(work.slow_ns) == len(work.batch_ns) else (0,) * len(work.batch_ns)
     return [
@@ -169,18 +169,18 @@ def _makings(work: Work, threads: int) -> list[Making]:
     ]
 
 
-def _making(work: Work, cpu_ns: float, off_ns: float, threads: int, slow_ns: float) -> Making:
+def _making(work: Work, cpu_ns: float, off_ns: float, threads: int, slow_ns: float) -> BatchTiming:
     """A batch whose rows are fetched by ``threads`` threads: waits overlap, with each other and with computing."""
     lanes = min(threads, work.rows)
     sent_ns = cpu_ns + work.handover_ns
     if lanes < 2:
-        return Making(sent_ns, off_ns, slow_ns=slow_ns)
+        return BatchTiming(sent_ns, off_ns, slow_ns=slow_ns)
     fetch_ns = max(0.0, cpu_ns - work.collate_ns)
     speed = threads_speed(work, lanes)
     rounds = -(-work.rows // lanes) / work.rows
     # What is still to be seen of the waits; at least the first row's, before there is anything to compute.
     exposed_ns = max(off_ns / work.rows, (fetch_ns + off_ns) * rounds - fetch_ns / speed, slow_ns)
-    return Making(
+    return BatchTiming(
         sent_ns + LANE_ROW_NS * work.rows,
         min(off_ns, exposed_ns),
         speed if fetch_ns > work.collate_ns else 1.0,

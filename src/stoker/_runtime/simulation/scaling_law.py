@@ -20,7 +20,7 @@ FLAT = 0.03
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class ScalingLaw:
     """Interval between batches by number of workers."""
 
     name: str
@@ -53,7 +53,7 @@ class Law:
         return max(1.0, math.sqrt(max(0.0, 1.0 - self.sigma) / self.kappa))
 
 
-def fit(points: Iterable[tuple[int, float]], *, floor_ns: float = 0.0) -> Law | str:
+def fit(points: Iterable[tuple[int, float]], *, floor_ns: float = 0.0) -> ScalingLaw | str:
     """The law of (workers, interval in nanoseconds), or why there is none, in words. Points without workers are left out.
 
     ``floor_ns`` is what the training loop takes for a batch: points there are under its roof, and say nothing of workers.
@@ -67,7 +67,7 @@ def fit(points: Iterable[tuple[int, float]], *, floor_ns: float = 0.0) -> Law | 
     slope = [point for point in best if point[1] > floor_ns * (1 + FLAT)]
     if slope and len(slope) < len(best):
         batch_ns = median(count * interval for count, interval in slope)
-        return _judged(Law("roof", batch_ns, roof_ns=min(times)), best)
+        return _judged(ScalingLaw("roof", batch_ns, roof_ns=min(times)), best)
     laws = [_usl(best)]
     if len(best) > 2:
         laws.append(_roof(best))
@@ -125,7 +125,7 @@ def _best(points: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
     return sorted(found.items())
 
 
-def _usl(points: Sequence[tuple[int, float]]) -> Law:
+def _usl(points: Sequence[tuple[int, float]]) -> ScalingLaw:
     """Linear in its terms: N · interval = batch + batch·σ(N−1) + batch·κN(N−1). Terms that come out negative are left out."""
     terms = [(), (0,), (1,)] if len(points) < 3 else [(), (0,), (1,), (0, 1)]
     laws = []
@@ -140,33 +140,35 @@ def _usl(points: Sequence[tuple[int, float]]) -> Law:
         if solved is None or solved[0] <= 0 or any(value < 0 for value in solved):
             continue
         found = dict(zip(chosen, solved[1:], strict=True))
-        law = Law("usl", solved[0], found.get(0, 0.0) / solved[0], found.get(1, 0.0) / solved[0])
+        law = ScalingLaw("usl", solved[0], found.get(0, 0.0) / solved[0], found.get(1, 0.0) / solved[0])
         laws.append(_judged(law, points))
     if not laws:
         # Faster than so many times as fast: caches, or a first point that was disturbed. As if there were no contention.
-        laws.append(_judged(Law("usl", median(count * interval for count, interval in points)), points))
+        laws.append(
+            _judged(ScalingLaw("usl", median(count * interval for count, interval in points)), points)
+        )
     return min(laws, key=_closeness)
 
 
-def _roof(points: Sequence[tuple[int, float]]) -> Law:
+def _roof(points: Sequence[tuple[int, float]]) -> ScalingLaw:
     """The first points on the slope, the others under the roof: whichever division fits best."""
     laws = []
     for edge in range(1, len(points)):
         batch_ns = median(count * interval for count, interval in points[:edge])
         roof_ns = median(interval for _, interval in points[edge:])
-        laws.append(_judged(Law("roof", batch_ns, roof_ns=roof_ns), points))
+        laws.append(_judged(ScalingLaw("roof", batch_ns, roof_ns=roof_ns), points))
     return min(laws, key=_closeness)
 
 
-def _closeness(law: Law) -> float:
+def _closeness(law: ScalingLaw) -> float:
     """By which laws are chosen: of those that are as close, the first is the simplest."""
     return round(law.error, 3)
 
 
-def _judged(law: Law, points: Sequence[tuple[int, float]]) -> Law:
+def _judged(law: ScalingLaw, points: Sequence[tuple[int, float]]) -> ScalingLaw:
     off = [law.interval_ns(count) / interval - 1.0 for count, interval in points]
     error = (sum(share * share for share in off) / len(off)) ** 0.5
-    return Law(law.name, law.batch_ns, law.sigma, law.kappa, law.roof_ns, error)
+    return ScalingLaw(law.name, law.batch_ns, law.sigma, law.kappa, law.roof_ns, error)
 
 
 def _least_squares(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[float] | None:

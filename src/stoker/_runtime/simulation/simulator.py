@@ -24,7 +24,7 @@ _HANDLING, _STEP_CPU, _STEP_OFF = -1, -2, -3
 """What the training process does, where a worker has the number of its ticket."""
 
 
-class Making(NamedTuple):
+class BatchTiming(NamedTuple):
     """A batch in one worker: its CPU time, what it waits for, how many CPUs it computes on at once, and its slowest row's wait."""
 
     cpu_ns: float
@@ -33,7 +33,7 @@ class Making(NamedTuple):
     slow_ns: float = 0.0
 
 
-class Seen(NamedTuple):
+class SimulationProgress(NamedTuple):
     """How far a rehearsal has come."""
 
     now_ns: float
@@ -65,7 +65,7 @@ class _Job:
         self.wait_ns -= self.lag_ns
 
 
-class Rehearsal:
+class Simulation:
     """Workers are alike: only how many of them idle is kept. The parent hears of finished parts when it looks, as the engine does.
 
     ``split_rows`` is how many rows a batch has that may be divided among idle workers, 0 if none may. ``bound`` gives every worker
@@ -75,7 +75,7 @@ class Rehearsal:
 
     def __init__(
         self,
-        makings: list[Making],
+        makings: list[BatchTiming],
         *,
         workers: int,
         window: int,
@@ -91,7 +91,7 @@ class Rehearsal:
     ) -> None:
         # A batch that takes no time at all would be made endlessly often at one moment.
         self._source = cycle(
-            [each if each.cpu_ns + each.off_ns >= 1.0 else Making(0.0, 1.0) for each in makings]
+            [each if each.cpu_ns + each.off_ns >= 1.0 else BatchTiming(0.0, 1.0) for each in makings]
         )
         self._expected_ns = int(
             sum(each.cpu_ns / each.width + each.off_ns for each in makings) / len(makings)
@@ -125,8 +125,8 @@ class Rehearsal:
         self._plan()
         self._pull()
 
-    def seen(self) -> Seen:
-        return Seen(self._now, self._stepped, self._stalled_ns, self._busy_ns, self._order)
+    def seen(self) -> SimulationProgress:
+        return SimulationProgress(self._now, self._stepped, self._stalled_ns, self._busy_ns, self._order)
 
     def go(self, batches: int) -> None:
         """On to the moment when the step of so many batches is over."""

@@ -165,7 +165,7 @@ class Answers:
         search = self._search
         if search.work is None or not search.work.batch_ns:
             return None
-        case = predictions.Case(chosen, search.host.cpus, search.demand)
+        case = predictions.SimulationCase(chosen, search.host.cpus, search.demand)
         return {
             "what_if": predictions.what_if(case, search.work),
             "error": predictions.error([each for each in points if each.blocks]),

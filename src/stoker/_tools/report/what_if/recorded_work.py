@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 from stoker._record.causes.contention import foreign_cpus
 from stoker._record.schema import LoaderRecord, Machine
-from stoker._runtime.simulation.predictions import Case
+from stoker._runtime.simulation.predictions import SimulationCase
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import ROUSING_NS, Demand, Work
 from stoker._tools.report.trace.steps import Batch, Part, batches
@@ -24,7 +24,7 @@ class Recalled:
 
     name: str
     work: Work
-    case: Case
+    case: SimulationCase
     """As it was."""
     interval_ns: float
     """Between two batches, as measured, beyond the first window of every epoch."""
@@ -48,7 +48,7 @@ def recall(loader: LoaderRecord, machine: Machine) -> Recalled | None:
     used_ns = (loader.load.loop_cpu_ns or 0) / totals.steps - handling_ns - making_ns
     demand = Demand(int(step_ns), int(min(step_ns, max(0.0, used_ns))), "record")
     in_order = _option(loader, "in_order", True) is not False
-    case = Case(setting, cpus, demand, in_order=in_order, window=window)
+    case = SimulationCase(setting, cpus, demand, in_order=in_order, window=window)
     settled = _settled(loader, rows, window)
     if len(settled) < _FEW:
         settled = []

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from stoker._record.schema import RunRecord
 from stoker._runtime.simulation import predictions
-from stoker._runtime.simulation.predictions import Case
+from stoker._runtime.simulation.predictions import SimulationCase
 from stoker._tools.report.verdict import layout
 from stoker._tools.report.verdict.codes import duration
 from stoker._tools.report.verdict.layout import Line, section
@@ -53,7 +53,7 @@ class Question:
     changes: dict[str, Change]
     in_order: bool | None = None
 
-    def of(self, case: Case) -> Case:
+    def of(self, case: SimulationCase) -> SimulationCase:
         """The case with these changes. Workers take their share of the window along unless it is set as well.
 
         Raises RecordError for more than a replay goes through in a moment.
@@ -91,7 +91,7 @@ class Question:
             setting, workers=workers, executor=executor, prefetch=setting.prefetch or per_worker
         )
         in_order = case.in_order if self.in_order is None else self.in_order
-        return Case(setting, cpus, demand, in_order, window, self.text)
+        return SimulationCase(setting, cpus, demand, in_order, window, self.text)
 
 
 def parse(text: str) -> Question:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from stoker._record.finding import counted
 from stoker._runtime.simulation import limits
-from stoker._runtime.simulation.predictions import Case, prefetch_for
-from stoker._runtime.simulation.replay import Replayed, replay_setting
+from stoker._runtime.simulation.predictions import SimulationCase, prefetch_for
+from stoker._runtime.simulation.replay import SimulationResult, replay_setting
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
 
@@ -91,7 +91,9 @@ def prior(host: Host, work: Work, demand: Demand, *, batches: int | None = None)
     )
 
 
-def predict(setting: Setting, host: Host, work: Work, demand: Demand, *, hopeful: bool = False) -> Replayed:
+def predict(
+    setting: Setting, host: Host, work: Work, demand: Demand, *, hopeful: bool = False
+) -> SimulationResult:
     """The replay of a setting on this host.
 
     Two threads that mostly wait are twice as fast as one whoever holds the GIL: what they gained says nothing then of computing,
@@ -120,7 +122,7 @@ def window_for(setting: Setting, host: Host, work: Work, demand: Demand) -> Sett
     """
     if not setting.workers:
         return replace(setting, prefetch=None)
-    wanted = prefetch_for(Case(setting, host.cpus, demand), work, room_bytes=host.room_bytes)
+    wanted = prefetch_for(SimulationCase(setting, host.cpus, demand), work, room_bytes=host.room_bytes)
     usual = replace(setting, prefetch=2)
     if wanted < 2 and (host.room_bytes is None or 8 * setting.workers * work.batch_bytes <= host.room_bytes):
         return usual

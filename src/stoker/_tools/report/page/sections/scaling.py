@@ -13,7 +13,7 @@ from typing import Any
 
 from stoker._record.schema import LoaderRecord, Machine
 from stoker._runtime.simulation import limits
-from stoker._runtime.simulation.predictions import Case
+from stoker._runtime.simulation.predictions import SimulationCase
 from stoker._runtime.simulation.scaling_law import KNEE
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
@@ -176,7 +176,7 @@ def _tuned(told: Mapping[str, Any], label: str) -> Curve | None:
     )
     kept = settings["recommended"]
     curve = _curve(
-        label, _thinned(work), Case(kept, host.cpus, demand), host, found, settings["baseline"].workers, kept.workers,
+        label, _thinned(work), SimulationCase(kept, host.cpus, demand), host, found, settings["baseline"].workers, kept.workers,
         error=off[len(off) // 2] if off else None, notes=(),
     )  # fmt: skip
     return replace(curve, tuned=True)
@@ -212,7 +212,7 @@ def _made(kind: Any, told: Any) -> Any:
 def _curve(
     label: str,
     work: Work,
-    case: Case,
+    case: SimulationCase,
     host: Host,
     measured: tuple[Measured, ...],
     now: int,
@@ -241,7 +241,7 @@ def _curve(
     )  # fmt: skip
 
 
-def _predicted(case: Case, work: Work, workers: int) -> Predicted:
+def _predicted(case: SimulationCase, work: Work, workers: int) -> Predicted:
     setting = case.setting
     if workers != setting.workers:
         executor = "process" if setting.executor == "inline" else setting.executor

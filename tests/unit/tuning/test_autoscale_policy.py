@@ -1,4 +1,4 @@
-"""The pilot in the closed loop, in virtual time: it gets there, it stays there, it comes back, and it says why."""
+"""The policy in the closed loop, in virtual time: it gets there, it stays there, it comes back, and it says why."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._runtime.autoscale.policy import GAP_NS, Pilot
-from stoker._runtime.autoscale.types import Action, Bounds, Window
-from stoker._runtime.simulation.replay import Replayed
+from stoker._runtime.autoscale.policy import GAP_NS, AutoscalePolicy
+from stoker._runtime.autoscale.types import AutoscaleAction, AutoscaleBounds, Observation
+from stoker._runtime.simulation.replay import SimulationResult
 from tests.unit.tuning.plant import Flight, Plant, Times, best, fly
 
 COUNTS = (1, 2, 4, 8, 12, 32)
@@ -38,8 +38,8 @@ def stragglers(rng: random.Random, number: int) -> tuple[float, float]:
     return (0.002, 0.02) if number % 31 else (0.002, 0.8)
 
 
-def bounds(cpus: float = 2.0, most: int = 32, window_most: int = 256) -> Bounds:
-    return Bounds(most, "the limit of this test", cpus=cpus, window_most=window_most)
+def bounds(cpus: float = 2.0, most: int = 32, window_most: int = 256) -> AutoscaleBounds:
+    return AutoscaleBounds(most, "the limit of this test", cpus=cpus, window_most=window_most)
 
 
 def lasting(cpu_s: float, off_s: float) -> Callable[[float], tuple[float, float]]:
@@ -192,10 +192,10 @@ def test_eight_ranks_on_192_cpus() -> None:
 # Rules, one by one: windows by hand
 
 
-def window(stall: float = 0.0, workers: int = 2, interval_ms: float = 10.0, **more: object) -> Window:
+def window(stall: float = 0.0, workers: int = 2, interval_ms: float = 10.0, **more: object) -> Observation:
     steps = 200
     wall_ns = int(steps * interval_ms * MS)
-    found = Window(
+    found = Observation(
         steps=steps,
         wall_ns=wall_ns,
         wait_ns=int(stall * wall_ns),
@@ -213,56 +213,56 @@ def window(stall: float = 0.0, workers: int = 2, interval_ms: float = 10.0, **mo
 
 
 def test_nothing_is_concluded_from_gaps_and_warm_up() -> None:
-    pilot = Pilot(bounds())
+    policy = AutoscalePolicy(bounds())
     for odd in (
         window(0.5, gap_ns=GAP_NS + 1),
         window(0.5, warm_up=True),
         window(0.5, steps=0),
         window(0.5, wall_ns=0),
     ):
-        assert pilot.decide(odd) is None
-    action = pilot.decide(window(0.5))
+        assert policy.decide(odd) is None
+    action = policy.decide(window(0.5))
     assert action is not None
     assert action.kind == "grow"
 
 
 def test_a_shorter_wait_with_a_longer_step_is_taken_back_and_not_tried_again() -> None:
-    pilot = Pilot(bounds())
-    grown = pilot.decide(window(0.2))
+    policy = AutoscalePolicy(bounds())
+    grown = policy.decide(window(0.2))
     assert grown is not None
-    back = pilot.decide(window(0.05, workers=grown.workers, interval_ms=12.0))
+    back = policy.decide(window(0.05, workers=grown.workers, interval_ms=12.0))
     assert back is not None
     assert (back.kind, back.workers, back.window) == ("revert", 2, 4)
     assert "12 ms instead of 10 ms" in back.reason
-    again = [pilot.decide(window(0.2)) for _ in range(40)]
+    again = [policy.decide(window(0.2)) for _ in range(40)]
     tried = {each.workers for each in again if each is not None and each.kind == "grow"}
     assert grown.workers not in tried
 
 
 def test_what_gains_nothing_is_taken_back_for_good_until_the_demand_is_another() -> None:
-    pilot = Pilot(bounds())
+    policy = AutoscalePolicy(bounds())
     have, actions = 2, []
     for _ in range(60):
-        action = pilot.decide(window(0.2, workers=have))
+        action = policy.decide(window(0.2, workers=have))
         if action is not None:
             actions.append(action)
             have = action.workers
     assert [each.kind for each in actions] == ["grow", "revert", "hold"]
     assert actions[-1].code == "tried"
-    faster = [pilot.decide(window(0.6, workers=2)) for _ in range(3)]
+    faster = [policy.decide(window(0.6, workers=2)) for _ in range(3)]
     assert [each.kind for each in faster if each is not None] == ["grow"]
 
 
 def test_the_more_was_taken_back_the_longer_it_waits_before_it_tries_again() -> None:
     rng = random.Random(5)
-    pilot = Pilot(bounds())
+    policy = AutoscalePolicy(bounds())
     have, tried = 2, 0
     for _ in range(300):  # ten minutes on a machine on which nothing stays as it is
         step_ms = rng.choice([2.0, 4.0, 8.0])
         seen = window(
             0.3, have, rng.uniform(10, 14) * (1 + 0.2 * (have > 2)), foreign_cpus=rng.choice([0.0, 2.0])
         )
-        action = pilot.decide(replace(seen, wait_ns=int(seen.wall_ns - seen.steps * step_ms * MS)))
+        action = policy.decide(replace(seen, wait_ns=int(seen.wall_ns - seen.steps * step_ms * MS)))
         if action is not None:
             tried += action.kind == "grow"
             have = action.workers
@@ -271,11 +271,11 @@ def test_the_more_was_taken_back_the_longer_it_waits_before_it_tries_again() -> 
 
 def test_fewer_after_three_calm_periods_and_only_if_the_replay_agrees() -> None:
     said = [0.5]
-    pilot = Pilot(bounds(), oracle=lambda *args, **kwargs: Replayed(1.0, said[0], 0.5))
-    assert all(pilot.decide(window(0.001, workers=8)) is None for _ in range(60))
+    policy = AutoscalePolicy(bounds(), oracle=lambda *args, **kwargs: SimulationResult(1.0, said[0], 0.5))
+    assert all(policy.decide(window(0.001, workers=8)) is None for _ in range(60))
     said[0] = 0.004
     actions = [
-        each for each in (pilot.decide(window(0.001, workers=8)) for _ in range(20)) if each is not None
+        each for each in (policy.decide(window(0.001, workers=8)) for _ in range(20)) if each is not None
     ]
     assert actions[0].kind == "shrink"
     assert (actions[0].workers, actions[0].window) == (6, 12)
@@ -283,25 +283,25 @@ def test_fewer_after_three_calm_periods_and_only_if_the_replay_agrees() -> None:
 
 
 def test_idle_workers_and_nothing_ready_is_not_a_matter_of_workers() -> None:
-    pilot = Pilot(bounds(window_most=0))
-    actions = [pilot.decide(window(0.3, busy=0.3, waits=30)) for _ in range(10)]
+    policy = AutoscalePolicy(bounds(window_most=0))
+    actions = [policy.decide(window(0.3, busy=0.3, waits=30)) for _ in range(10)]
     (hold,) = [each for each in actions if each is not None]
     assert (hold.kind, hold.code, hold.workers) == ("hold", "idle", 2)
 
 
 def test_time_in_next_with_batches_that_are_there_is_the_training_process_own() -> None:
-    pilot = Pilot(bounds(), oracle=lambda *args, **kwargs: Replayed(1.0, 0.0, 0.5))
+    policy = AutoscalePolicy(bounds(), oracle=lambda *args, **kwargs: SimulationResult(1.0, 0.0, 0.5))
     actions = [
         each
-        for each in (pilot.decide(window(0.3, workers=4, waits=1)) for _ in range(40))
+        for each in (policy.decide(window(0.3, workers=4, waits=1)) for _ in range(40))
         if each is not None
     ]
     assert [(each.kind, each.code) for each in actions[:2]] == [("hold", "parent"), ("shrink", "spare")]
 
 
 def test_a_blocked_line_is_split_first() -> None:
-    pilot = Pilot(replace(bounds(), may_split=True))
-    action = pilot.decide(window(0.3, busy=0.3, waits=20, blocked=18, rows=8))
+    policy = AutoscalePolicy(replace(bounds(), may_split=True))
+    action = policy.decide(window(0.3, busy=0.3, waits=20, blocked=18, rows=8))
     assert action is not None
     assert (action.kind, action.split, action.workers) == ("split", True, 2)
 
@@ -317,35 +317,35 @@ def test_a_blocked_line_is_split_first() -> None:
     ids=["memory", "cpus", "throttled", "most"],
 )
 def test_what_stands_in_the_way_is_named(more: dict[str, object], code: str, told: str) -> None:
-    action = Pilot(bounds(1.0)).decide(window(0.5, **{"workers": 2, **more}))  # type: ignore[arg-type]
+    action = AutoscalePolicy(bounds(1.0)).decide(window(0.5, **{"workers": 2, **more}))  # type: ignore[arg-type]
     assert action is not None
     assert (action.kind, action.code) == ("hold", code)
     assert told in action.reason
 
 
 def test_a_change_that_nobody_carries_out_is_given_up() -> None:
-    pilot = Pilot(bounds())
-    first = pilot.decide(window(0.5))
+    policy = AutoscalePolicy(bounds())
+    first = policy.decide(window(0.5))
     assert first is not None
-    later = [each for each in (pilot.decide(window(0.5)) for _ in range(30)) if each is not None]
+    later = [each for each in (policy.decide(window(0.5)) for _ in range(30)) if each is not None]
     assert [each.kind for each in later] == ["hold"]
 
 
 def test_workers_in_each_others_way_are_taken_away() -> None:
-    pilot = Pilot(bounds(2.0))
+    policy = AutoscalePolicy(bounds(2.0))
     crowded = window(0.3, workers=8, cpu_ns=20 * MS, off_ns=0, runq_ns=60 * MS, batch_ns=(80 * MS,) * 64)
-    action = pilot.decide(crowded)
+    action = policy.decide(crowded)
     assert action is not None
     assert (action.kind, action.workers, action.code) == ("shrink", 2, "crowded")
 
 
 def test_bounds_hold_whatever_a_window_says() -> None:
     rng = random.Random(3)
-    pilot = Pilot(Bounds(5, "so it is", least=2, cpus=4.0, window_most=40))
-    have: list[Action] = []
+    policy = AutoscalePolicy(AutoscaleBounds(5, "so it is", least=2, cpus=4.0, window_most=40))
+    have: list[AutoscaleAction] = []
     workers = 3
     for _ in range(300):
-        action = pilot.decide(
+        action = policy.decide(
             window(
                 rng.choice([0, 0.001, 0.01, 0.5]),
                 workers,

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from stoker._runtime.autoscale import rank_file
-from stoker._runtime.autoscale.rank_consensus import MOST_APART, Concord, Target
-from stoker._runtime.autoscale.rank_file import Seat
-from stoker._runtime.autoscale.rank_report import Report
-from stoker._runtime.autoscale.types import Window
+from stoker._runtime.autoscale.rank_consensus import MOST_APART, AgreedWorkers, RankConsensus
+from stoker._runtime.autoscale.rank_file import RankRow
+from stoker._runtime.autoscale.rank_report import RankReport
+from stoker._runtime.autoscale.types import Observation
 
-WINDOW = Window(
+WINDOW = Observation(
     steps=100,
     wall_ns=2_000_000_000,
     wait_ns=100_000_000,
@@ -43,15 +43,15 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def rank(environ: dict[str, str]) -> Iterator[Callable[..., Concord]]:
-    """Makes concords of this process, as if it were several."""
-    made: list[Concord] = []
+def rank(environ: dict[str, str]) -> Iterator[Callable[..., RankConsensus]]:
+    """Makes consensuses of this process, as if it were several."""
+    made: list[RankConsensus] = []
 
-    def join(number: int, **more: str) -> Concord:
-        concord = Concord.join({**environ, "LOCAL_RANK": str(number), **more}, "train")
-        assert concord is not None
-        made.append(concord)
-        return concord
+    def join(number: int, **more: str) -> RankConsensus:
+        consensus = RankConsensus.join({**environ, "LOCAL_RANK": str(number), **more}, "train")
+        assert consensus is not None
+        made.append(consensus)
+        return consensus
 
     yield join
     for each in made:
@@ -110,23 +110,23 @@ def pages(environ: dict[str, str]) -> list[str]:
 def test_no_page_where_the_environment_tells_of_no_ranks(
     environ: dict[str, str], without: dict[str, str]
 ) -> None:
-    assert Concord.join({**environ, **without}, "train") is None
+    assert RankConsensus.join({**environ, **without}, "train") is None
     assert pages(environ) == []
 
 
-def test_the_lowest_rank_leads_and_the_others_follow(rank: Callable[..., Concord]) -> None:
+def test_the_lowest_rank_leads_and_the_others_follow(rank: Callable[..., RankConsensus]) -> None:
     first, second = rank(0), rank(1)
     assert first.leads
     assert not second.leads
     assert first.target() is second.target() is None
     first.publish(4)
-    assert first.target() == second.target() == Target(1, 4)
+    assert first.target() == second.target() == AgreedWorkers(1, 4)
     first.publish(6, 24, split=True)
     late = rank(2)
-    assert [each.target() for each in (first, second, late)] == [Target(2, 6, 24, True)] * 3
+    assert [each.target() for each in (first, second, late)] == [AgreedWorkers(2, 6, 24, True)] * 3
 
 
-def test_the_leader_hears_of_the_rank_that_waits_most(rank: Callable[..., Concord]) -> None:
+def test_the_leader_hears_of_the_rank_that_waits_most(rank: Callable[..., RankConsensus]) -> None:
     first, second, third = rank(0), rank(1), rank(2)
     second.report(replace(WINDOW, wait_ns=800_000_000, busy=0.97))
     third.report(WINDOW)
@@ -135,7 +135,7 @@ def test_the_leader_hears_of_the_rank_that_waits_most(rank: Callable[..., Concor
 
 
 def test_ranks_that_have_not_followed_yet_are_waited_for_but_not_for_ever(
-    rank: Callable[..., Concord],
+    rank: Callable[..., RankConsensus],
 ) -> None:
     first, second = rank(0), rank(1)
     second.report(replace(WINDOW, workers=1))
@@ -144,27 +144,27 @@ def test_ranks_that_have_not_followed_yet_are_waited_for_but_not_for_ever(
 
 
 def test_a_rank_that_leaves_hands_the_lead_over(
-    rank: Callable[..., Concord], environ: dict[str, str]
+    rank: Callable[..., RankConsensus], environ: dict[str, str]
 ) -> None:
     first, second = rank(0), rank(1)
     first.publish(3)
-    assert second.target() == Target(1, 3)
+    assert second.target() == AgreedWorkers(1, 3)
     first.close()
     assert second.leads
     assert second.target() is None  # it has followed already; the next one is its own
     second.publish(5)
     late = rank(0)
     assert late.leads
-    assert late.target() == second.target() == Target(2, 5)
+    assert late.target() == second.target() == AgreedWorkers(2, 5)
     late.publish(7)
-    assert second.target() == Target(3, 7)
+    assert second.target() == AgreedWorkers(3, 7)
 
 
 def test_killed_ranks_block_nobody_and_their_word_is_gone(
-    environ: dict[str, str], rank: Callable[..., Concord]
+    environ: dict[str, str], rank: Callable[..., RankConsensus]
 ) -> None:
     def body(pause: Callable[[], None]) -> None:
-        leader = Concord.join(environ, "train")
+        leader = RankConsensus.join(environ, "train")
         assert leader is not None
         assert leader.leads
         leader.report(replace(WINDOW, wait_ns=WINDOW.wall_ns))
@@ -175,23 +175,23 @@ def test_killed_ranks_block_nobody_and_their_word_is_gone(
     child.wait()
     second = rank(1)
     assert not second.leads
-    assert second.target() == Target(1, 9)
+    assert second.target() == AgreedWorkers(1, 9)
     assert second.gathered(WINDOW).stall == 1.0
     assert child.end(signal.SIGKILL) == -signal.SIGKILL
     assert second.leads
     assert second.target() is None
     assert second.gathered(WINDOW) == WINDOW
     second.publish(4)
-    assert second.target() == Target(2, 4)
+    assert second.target() == AgreedWorkers(2, 4)
 
 
-def test_processes_agree(environ: dict[str, str], rank: Callable[..., Concord]) -> None:
+def test_processes_agree(environ: dict[str, str], rank: Callable[..., RankConsensus]) -> None:
     def body(pause: Callable[[], None]) -> None:
-        follower = Concord.join({**environ, "LOCAL_RANK": "2"}, "train")
+        follower = RankConsensus.join({**environ, "LOCAL_RANK": "2"}, "train")
         assert follower is not None
         follower.report(WINDOW)
         pause()
-        assert follower.target() == Target(1, 5)
+        assert follower.target() == AgreedWorkers(1, 5)
         follower.close()
         pause()
 
@@ -208,11 +208,11 @@ def test_processes_agree(environ: dict[str, str], rank: Callable[..., Concord]) 
 
 
 def test_a_restarted_job_hears_nothing_of_the_old_one(
-    environ: dict[str, str], rank: Callable[..., Concord]
+    environ: dict[str, str], rank: Callable[..., RankConsensus]
 ) -> None:
     def body(pause: Callable[[], None]) -> None:
         for number in range(3):
-            old = Concord.join({**environ, "LOCAL_RANK": str(number)}, "train")
+            old = RankConsensus.join({**environ, "LOCAL_RANK": str(number)}, "train")
             assert old is not None
             old.publish(64)
         pause()
@@ -230,7 +230,7 @@ def test_a_restarted_job_hears_nothing_of_the_old_one(
 
 
 def test_whoever_comes_later_has_the_seat(
-    rank: Callable[..., Concord], caplog: pytest.LogCaptureFixture
+    rank: Callable[..., RankConsensus], caplog: pytest.LogCaptureFixture
 ) -> None:
     old = rank(0)
     old.publish(9)
@@ -244,21 +244,25 @@ def test_whoever_comes_later_has_the_seat(
     assert "another process has this rank's seat" in caplog.text
     old.close()
     new.publish(2)
-    assert new.target() == Target(1, 2)
+    assert new.target() == AgreedWorkers(1, 2)
 
 
-def test_loaders_of_one_process_are_told_apart(environ: dict[str, str], rank: Callable[..., Concord]) -> None:
+def test_loaders_of_one_process_are_told_apart(
+    environ: dict[str, str], rank: Callable[..., RankConsensus]
+) -> None:
     train = rank(0)
-    other = Concord.join(environ, "validate")
+    other = RankConsensus.join(environ, "validate")
     assert other is not None
     train.publish(8)
     assert other.target() is None
     other.close()
 
 
-def test_pages_of_dead_jobs_are_taken_away(environ: dict[str, str], rank: Callable[..., Concord]) -> None:
+def test_pages_of_dead_jobs_are_taken_away(
+    environ: dict[str, str], rank: Callable[..., RankConsensus]
+) -> None:
     def body(pause: Callable[[], None]) -> None:
-        Concord.join({**environ, "MASTER_PORT": "1"}, "train")
+        RankConsensus.join({**environ, "MASTER_PORT": "1"}, "train")
         pause()
 
     child = Child(body)
@@ -274,12 +278,12 @@ def test_pages_of_dead_jobs_are_taken_away(environ: dict[str, str], rank: Callab
 
 
 def test_a_page_of_another_pid_namespace_is_left_alone_for_a_day(
-    environ: dict[str, str], rank: Callable[..., Concord]
+    environ: dict[str, str], rank: Callable[..., RankConsensus]
 ) -> None:
     """Containers may share a folder: whether a rank in another one is alive cannot be seen from here."""
     place = rank_file.folder(environ)
     elsewhere = place / "concord-0-elsewhere"
-    os.close(rank_file.take(elsewhere, 0, Seat(2**22 + 1, 1, 1, 0)))
+    os.close(rank_file.take(elsewhere, 0, RankRow(2**22 + 1, 1, 1, 0)))
     rank(0)
     assert elsewhere.exists()
     os.utime(elsewhere, (1, 1))
@@ -287,42 +291,42 @@ def test_a_page_of_another_pid_namespace_is_left_alone_for_a_day(
     assert not elsewhere.exists()
 
 
-def test_in_a_forked_child_it_is_inert(rank: Callable[..., Concord]) -> None:
-    concord = rank(0)
-    concord.publish(3)
+def test_in_a_forked_child_it_is_inert(rank: Callable[..., RankConsensus]) -> None:
+    consensus = rank(0)
+    consensus.publish(3)
 
     def body(pause: Callable[[], None]) -> None:
-        assert not concord.leads
-        concord.publish(5)
-        concord.report(WINDOW)
-        assert concord.target() is None
-        concord.close()
+        assert not consensus.leads
+        consensus.publish(5)
+        consensus.report(WINDOW)
+        assert consensus.target() is None
+        consensus.close()
         pause()
 
     child = Child(body)
     child.wait()
     child.end()
-    assert concord.target() == Target(1, 3)
+    assert consensus.target() == AgreedWorkers(1, 3)
 
 
 def test_a_row_that_is_half_written_is_not_believed() -> None:
-    seat = Seat(1, 2, 3, 4, 5, 6, 7, 1, Report.of(WINDOW))
+    seat = RankRow(1, 2, 3, 4, 5, 6, 7, 1, RankReport.of(WINDOW))
     row = seat.pack()
-    assert Seat.unpack(row) == seat
+    assert RankRow.unpack(row) == seat
     assert len(row) <= rank_file.ROW_BYTES
     newer = seat._replace(sequence=6, workers=60).pack()
     for cut in range(8, len(row), 8):
         mixed = newer[:cut] + row[cut:]
-        assert mixed in (row, newer) or Seat.unpack(mixed) is None
+        assert mixed in (row, newer) or RankRow.unpack(mixed) is None
 
 
 def test_folders_and_files_of_others_are_not_used(
-    environ: dict[str, str], rank: Callable[..., Concord], tmp_path: Path
+    environ: dict[str, str], rank: Callable[..., RankConsensus], tmp_path: Path
 ) -> None:
     place = tmp_path / "stoker"
     place.mkdir(mode=0o755)
     place.chmod(0o755)
-    assert Concord.join(environ, "train") is None
+    assert RankConsensus.join(environ, "train") is None
     place.chmod(0o700)
     which = rank_file.name_of("job", "key")
     (place / which).symlink_to(tmp_path / "elsewhere")
@@ -336,14 +340,14 @@ def test_folders_and_files_of_others_are_not_used(
 
 
 def test_a_page_that_is_cut_short_stops_nobody(
-    environ: dict[str, str], rank: Callable[..., Concord], tmp_path: Path
+    environ: dict[str, str], rank: Callable[..., RankConsensus], tmp_path: Path
 ) -> None:
     first, second = rank(0), rank(1)
     first.publish(3)
     (page,) = (tmp_path / "stoker").iterdir()
     os.truncate(page, 100)
-    assert first.target() == Target(1, 3)
+    assert first.target() == AgreedWorkers(1, 3)
     assert second.target() is None
     second.report(WINDOW)
     first.publish(4)
-    assert second.target() == Target(2, 4)
+    assert second.target() == AgreedWorkers(2, 4)
