@@ -9,9 +9,9 @@ import statistics
 import time
 from typing import Any
 
-from stoker._runtime.protocol.worker_spec import Order, RngMode, WorkerSpec
+from stoker._runtime.protocol.worker_spec import BatchOrder, RngMode, WorkerSpec
 from stoker._runtime.scheduler.row_ranges import row_ranges
-from stoker._runtime.worker.batch_maker import Maker
+from stoker._runtime.worker.batch_maker import BatchMaker
 
 ROWS = 64
 _PAIRS = 1500
@@ -34,7 +34,7 @@ def _difference_us(*, inline: bool) -> float:
     indices = list(range(ROWS))
     found_ns = []
     for number in range(_WARM + _PAIRS):
-        order = Order(1, number, number, 0, 0, 1, 0, ROWS, ROWS, 77, 5, 0, indices)
+        order = BatchOrder(1, number, number, 0, 0, 1, 0, ROWS, ROWS, 77, 5, 0, indices)
         start_ns = time.thread_time_ns()
         seeded.make(order, None)
         between_ns = time.thread_time_ns()
@@ -43,7 +43,7 @@ def _difference_us(*, inline: bool) -> float:
     return statistics.median(found_ns[_WARM:]) / 1e3
 
 
-def _maker(rng: RngMode, *, inline: bool) -> Maker:
+def _maker(rng: RngMode, *, inline: bool) -> BatchMaker:
     rows: Any = range(ROWS)
     spec = WorkerSpec(
         dataset=rows,
@@ -57,4 +57,4 @@ def _maker(rng: RngMode, *, inline: bool) -> Maker:
         rank=0,
         own_collate=False,
     )
-    return Maker(spec, 0, inline=inline)
+    return BatchMaker(spec, 0, inline=inline)

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from stoker._runtime.executors.base import HEAP, Arrival, Sighting, Start, Weight
+from stoker._runtime.executors.base import HEAP, Arrival, IterationStart, WorkerActivity, WorkerMemory
 from stoker._runtime.executors.in_process import carry_out
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.protocol import failures
 from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.types import Receipt, Spans, Task
-from stoker._runtime.worker.batch_maker import Maker
+from stoker._runtime.worker.batch_maker import BatchMaker
 from stoker.testing import heap_codec
 
 LEAVE = b"leave"
@@ -52,7 +52,7 @@ class RemoteExecutor:
         self.guard = InterruptGuard()
         self._spec = spec
         self._bound = bound
-        self._start = Start(0, 0)
+        self._start = IterationStart(0, 0)
         self._hosts: dict[int, _Host] = {}
         self._shared: deque[Task] = deque()
         self._own: dict[int, deque[Task]] = {}
@@ -61,7 +61,7 @@ class RemoteExecutor:
     def workers(self) -> Sequence[Any]:
         return [self._hosts[worker].process for worker in sorted(self._hosts)]
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: IterationStart) -> None:
         self._start = start
 
     def agree(self, layout: int) -> None:
@@ -104,7 +104,7 @@ class RemoteExecutor:
             queue.clear()
         return back
 
-    def sightings(self) -> list[Sighting]:
+    def sightings(self) -> list[WorkerActivity]:
         return []
 
     def stack(self, worker: int) -> list[str]:
@@ -122,7 +122,7 @@ class RemoteExecutor:
     def trim(self) -> list[Arrival]:
         return []
 
-    def weights(self, *, sizes: bool = True) -> list[Weight]:
+    def weights(self, *, sizes: bool = True) -> list[WorkerMemory]:
         return []
 
     def retire(self, worker: int | None) -> None:
@@ -201,7 +201,7 @@ def _withdrawn(task: Task) -> Arrival:
 def _serve(line: Connection, parents: Connection, spec: WorkerSpec, worker: int) -> None:
     """The far side. Everything it knows came over the line."""
     parents.close()
-    maker = Maker(spec, worker)
+    maker = BatchMaker(spec, worker)
     with contextlib.suppress(EOFError, OSError):
         line.send_bytes(heap_codec.dumps(("up",)))
         while (message := line.recv_bytes()) != LEAVE:

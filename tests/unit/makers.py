@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker._runtime.protocol.worker_spec import Order, WorkerSpec
-from stoker._runtime.worker.batch_maker import Maker
+from stoker._runtime.protocol.worker_spec import BatchOrder, WorkerSpec
+from stoker._runtime.worker.batch_maker import BatchMaker
 
 
 def spec(dataset: Any, **changed: Any) -> WorkerSpec:
@@ -18,11 +18,11 @@ def spec(dataset: Any, **changed: Any) -> WorkerSpec:
 
 def maker(
     dataset: Any, *, worker: int = 0, inline: bool = False, shared: bool = False, **changed: Any
-) -> Maker:
-    return Maker(spec(dataset, **changed), worker, inline=inline, shared=shared)
+) -> BatchMaker:
+    return BatchMaker(spec(dataset, **changed), worker, inline=inline, shared=shared)
 
 
-def order(indices: Any, **changed: Any) -> Order:
+def order(indices: Any, **changed: Any) -> BatchOrder:
     rows = len(indices) if isinstance(indices, list) else 0
-    whole = Order(1, 0, 0, 0, 0, 1, 0, rows, rows, 77, 5, 0, indices)
+    whole = BatchOrder(1, 0, 0, 0, 0, 1, 0, rows, rows, 77, 5, 0, indices)
     return whole._replace(**changed)

@@ -11,11 +11,11 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils import collate as torch_collate
 
-from stoker._runtime.protocol.worker_spec import Order, WorkerSpec
+from stoker._runtime.protocol.worker_spec import BatchOrder, WorkerSpec
 from stoker._runtime.transport.arena import Arena
 from stoker._runtime.transport.writer import ArenaWriter
 from stoker._runtime.worker import collation
-from stoker._runtime.worker.batch_maker import Maker
+from stoker._runtime.worker.batch_maker import BatchMaker
 
 
 def make(rows: list[Any], slot: Any, collate_fn: Callable[[Any], Any] = default_collate) -> Any:
@@ -24,7 +24,9 @@ def make(rows: list[Any], slot: Any, collate_fn: Callable[[Any], Any] = default_
         rows, False, True, collate_fn, False, None, 1, "torch", 0, collate_fn is default_collate
     )
     count = len(rows)
-    return Maker(spec, 0).make(Order(1, 0, 0, 0, 0, 1, 0, count, count, 7, 7, 0, list(range(count))), slot)
+    return BatchMaker(spec, 0).make(
+        BatchOrder(1, 0, 0, 0, 0, 1, 0, count, count, 7, 7, 0, list(range(count))), slot
+    )
 
 
 class Slot:

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import torch
 
-from stoker._pickling.spec_pickle import Shipment
+from stoker._pickling.spec_pickle import SpecPickle
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker.errors import UnsendableError
 
@@ -38,7 +38,7 @@ def spec(dataset: Any, collate_fn: Any = list) -> WorkerSpec:
 
 def told(dataset: Any = None, collate_fn: Any = list) -> str:
     with pytest.raises(UnsendableError) as caught:
-        Shipment(spec(dataset, collate_fn))
+        SpecPickle(spec(dataset, collate_fn))
     assert caught.value.__cause__ is not None
     return str(caught.value)
 

@@ -176,7 +176,7 @@ def test_nothing_an_exception_does_makes_packing_fail() -> None:
 
 
 def test_bytes_that_do_not_load_in_the_parent_are_told_in_words() -> None:
-    packed = failures.Failure(b"not a pickle", "ValueError", "wrong", "Traceback", 1)
+    packed = failures.PackedError(b"not a pickle", "ValueError", "wrong", "Traceback", 1)
     got = failures.unpack(packed)
     assert type(got) is WorkerFailure
     assert str(got) == "ValueError: wrong"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stoker._runtime.worker.batch_maker import Maker
+from stoker._runtime.worker.batch_maker import BatchMaker
 from stoker._runtime.worker.fetch import Fetcher
 from tests.unit.makers import order, spec
 
@@ -54,9 +54,9 @@ class Counting(Fetcher):
         return counted
 
 
-def _counted(dataset: Any, **changed: Any) -> tuple[Maker, list[int]]:
+def _counted(dataset: Any, **changed: Any) -> tuple[BatchMaker, list[int]]:
     fetcher = Counting(dataset)
-    return Maker(spec(dataset, **changed), 0, fetcher=fetcher), fetcher.seen
+    return BatchMaker(spec(dataset, **changed), 0, fetcher=fetcher), fetcher.seen
 
 
 @pytest.mark.parametrize("rng", ["batch", "sample", "torch"])

@@ -16,7 +16,7 @@ import stoker
 from stoker._runtime.protocol.status_page import AT_ONCE, EPOCH, INDEX, ROW, WORDS
 from stoker._runtime.protocol.worker_spec import batch_getter
 from stoker._runtime.scheduler.row_ranges import row_ranges
-from stoker._runtime.worker.batch_maker import Maker, Watch
+from stoker._runtime.worker.batch_maker import BatchMaker, StatusView
 from stoker._runtime.worker.rng import seeding
 from stoker._runtime.worker.stream import Abandoned
 from stoker.errors import SampleStopIteration
@@ -30,7 +30,7 @@ def _put_back() -> Iterator[None]:
 
 
 @contextmanager
-def made(dataset: Any, threads: int = 4, **changed: Any) -> Iterator[Maker]:
+def made(dataset: Any, threads: int = 4, **changed: Any) -> Iterator[BatchMaker]:
     one = maker(dataset, threads=threads, **changed)
     try:
         yield one
@@ -175,7 +175,7 @@ def test_the_page_shows_the_oldest_row_in_the_making() -> None:
             return super().__getitem__(index)
 
     with made(Second(30, 31, {}), threads=2) as one:
-        one.watch = Watch(page)
+        one.watch = StatusView(page)
         one.make(order([30, 31]), None)
     assert seen == [(0, 30, 2)]
     assert page[AT_ONCE] == 0
@@ -193,7 +193,7 @@ def test_work_for_nobody_ends() -> None:
             return index
 
     with made(Leaving(), threads=2) as one:
-        one.watch = Watch([0] * WORDS, control)
+        one.watch = StatusView([0] * WORDS, control)
         with pytest.raises(Abandoned):
             one.make(order(list(range(100))), None)
     assert len(begun) <= 2

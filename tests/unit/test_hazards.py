@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from stoker._runtime.executors.process import start_method
-from stoker._runtime.executors.process.start_method import HAZARDS, Choice, Evidence, Hazard
+from stoker._runtime.executors.process.start_method import HAZARDS, Choice, ForkEvidence, ForkHazard
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 
 
@@ -89,7 +89,7 @@ def method(choice: Choice) -> Any:
     return choice.context.get_start_method()
 
 
-def names(found: tuple[Hazard, ...]) -> list[str]:
+def names(found: tuple[ForkHazard, ...]) -> list[str]:
     return [hazard.module for hazard in found]
 
 
@@ -118,7 +118,7 @@ def test_a_module_without_its_threads_is_none(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("hazard", HAZARDS, ids=lambda hazard: hazard.module)
-def test_a_module_with_its_threads_is_one(hazard: Hazard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_with_its_threads_is_one(hazard: ForkHazard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, hazard.module, ModuleType(hazard.module))
     for native in hazard.evidence.native:
         with thread_named(native=native + "7"):
@@ -139,11 +139,11 @@ def test_where_there_is_no_proc_python_threads_still_count(
 
 
 def test_evidence_needs_the_beginning_of_a_native_name_and_all_of_a_python_name() -> None:
-    evidence = Evidence(native=("av:",), python=("loop",))
+    evidence = ForkEvidence(native=("av:",), python=("loop",))
     assert evidence.seen({"av:h264:df0"}, set())
     assert evidence.seen(set(), {"loop"})
     assert not evidence.seen({"java:"}, {"loop-2"})
-    assert not Evidence().seen({""}, {""})
+    assert not ForkEvidence().seen({""}, {""})
 
 
 def chosen(dataset: Any) -> Choice:

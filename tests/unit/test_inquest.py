@@ -15,7 +15,7 @@ import pytest
 from stoker._host import cgroup_memory
 from stoker._host.cgroup_memory import CgroupMemory, OomKills
 from stoker._runtime.executors.process import crash_report
-from stoker._runtime.executors.process.crash_report import OomJudge, cause_of, details, epitaph
+from stoker._runtime.executors.process.crash_report import OomDetector, cause_of, details, epitaph
 from stoker._runtime.protocol import stacks
 from stoker._runtime.protocol.status_page import StatusPage
 
@@ -39,7 +39,7 @@ def ended(code: int | None) -> Any:
 
 def test_an_oom_kill_in_the_cgroup_is_told_with_limit_use_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = Counters(monkeypatch, cgroup=4, machine=10)
-    judge = OomJudge()
+    judge = OomDetector()
     counters.kills = OomKills(5, 11)
     told = judge.verdict(0, 300 << 20)
     assert told.startswith(
@@ -52,7 +52,7 @@ def test_an_oom_kill_in_the_cgroup_is_told_with_limit_use_and_size(monkeypatch: 
 def test_each_oom_kill_explains_one_death(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers are killed before the first death is seen; a third is killed by a person."""
     counters = Counters(monkeypatch)
-    judge = OomJudge()
+    judge = OomDetector()
     counters.kills = OomKills(2, 2)
     told = [judge.verdict(0, 0) for _ in range(3)]
     assert [text.startswith("out of memory") for text in told] == [True, True, False]
@@ -62,7 +62,7 @@ def test_each_oom_kill_explains_one_death(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_kills_from_before_the_workers_started_explain_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     Counters(monkeypatch, cgroup=9, machine=40)
-    told = OomJudge().verdict(GIB, 0)
+    told = OomDetector().verdict(GIB, 0)
     assert told.startswith("somebody sent it SIGKILL")
     assert "the kernel counts no OOM kill; the worker last had 1.0 GiB" in told
 
@@ -70,7 +70,7 @@ def test_kills_from_before_the_workers_started_explain_nothing(monkeypatch: pyte
 def test_an_oom_kill_of_a_stranger_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine's counter has the kills of every container in it."""
     counters = Counters(monkeypatch, cgroup=0, machine=0)
-    judge = OomJudge()
+    judge = OomDetector()
     counters.kills = OomKills(0, 3)
     told = judge.verdict(0, 0)
     assert told.startswith("somebody sent it SIGKILL")
@@ -79,7 +79,7 @@ def test_an_oom_kill_of_a_stranger_is_not_ours(monkeypatch: pytest.MonkeyPatch) 
 
 def test_where_the_cgroup_tells_nothing_the_machine_does(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = Counters(monkeypatch, cgroup=None, machine=7)
-    judge = OomJudge()
+    judge = OomDetector()
     assert judge.verdict(0, 0).startswith("somebody sent it SIGKILL")
     counters.kills = OomKills(None, 8)
     told = judge.verdict(0, 0)
@@ -90,7 +90,7 @@ def test_where_the_cgroup_tells_nothing_the_machine_does(monkeypatch: pytest.Mon
 
 def test_a_cgroup_without_a_limit_is_told_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = Counters(monkeypatch)
-    judge = OomJudge()
+    judge = OomDetector()
     counters.kills, counters.facts = OomKills(1, 1), CgroupMemory(None, None, 1)
     assert "struck in this cgroup. Use fewer" in judge.verdict(0, 0)
 
@@ -103,24 +103,24 @@ def test_a_signal_in_torchs_words_with_its_name(number: signal.Signals) -> None:
     assert re.fullmatch(
         rf"DataLoader worker \(pid 4711\) is killed by signal: [\w ]+ \({number.name}\)\.", told
     )
-    assert cause_of(ended(-number), OomJudge(), 0, 0)
+    assert cause_of(ended(-number), OomDetector(), 0, 0)
 
 
 def test_a_signal_without_a_name_is_told_by_its_number() -> None:
     assert "signal 50" in epitaph(ended(-50))
-    assert cause_of(ended(-50), OomJudge(), 0, 0) == ""
+    assert cause_of(ended(-50), OomDetector(), 0, 0) == ""
 
 
 @pytest.mark.parametrize("code", [0, 1, 3])
 def test_an_exit_code_in_torchs_words(code: int) -> None:
     told = epitaph(ended(code))
     assert told.startswith(f"DataLoader worker (pid(s) 4711) exited unexpectedly with exit code {code}")
-    assert "sys.exit" in cause_of(ended(code), OomJudge(), 0, 0)
+    assert "sys.exit" in cause_of(ended(code), OomDetector(), 0, 0)
 
 
 def test_an_exit_status_that_somebody_else_collected() -> None:
     assert "exited unexpectedly" in epitaph(ended(None))
-    assert "collected by other code" in cause_of(ended(None), OomJudge(), 0, 0)
+    assert "collected by other code" in cause_of(ended(None), OomDetector(), 0, 0)
 
 
 def test_the_lines_below_the_epitaph() -> None:

@@ -16,7 +16,7 @@ import torch
 import stoker
 from stoker._runtime.protocol.status_page import WORDS
 from stoker._runtime.scheduler.row_ranges import row_ranges, share_ranges
-from stoker._runtime.worker.batch_maker import Maker, Watch
+from stoker._runtime.worker.batch_maker import BatchMaker, StatusView
 from stoker._runtime.worker.context import current
 from stoker._runtime.worker.rng import seeding
 from tests.unit.makers import maker, order
@@ -43,7 +43,7 @@ class AtOnce:
         return [stoker.generator().random() for _ in indices]
 
 
-def whole(one: Maker, **changed: Any) -> Any:
+def whole(one: BatchMaker, **changed: Any) -> Any:
     return one.make(order(list(range(40)), **changed), None)
 
 
@@ -112,7 +112,7 @@ def test_by_batch_ranks_differ_and_by_sample_only_the_place_counts() -> None:
 def test_quick_and_slow_rows_have_the_same_keys() -> None:
     """Rows that take long are fetched one by one, others a range at a time."""
     one = maker(Keyed())
-    one.watch = Watch([0] * WORDS, [1])
+    one.watch = StatusView([0] * WORDS, [1])
     one._singly = False
     quick = whole(one)
     one._singly = True

@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 
 from stoker._runtime.protocol.status_page import COLLATING, EPOCH, INDEX, NO_INDEX, PHASE, ROW, WORDS
 from stoker._runtime.scheduler.row_ranges import row_ranges, share_ranges
-from stoker._runtime.worker.batch_maker import Maker, Watch
+from stoker._runtime.worker.batch_maker import BatchMaker, StatusView
 from stoker._runtime.worker.rng import dataset_generators, seeding
 from stoker._runtime.worker.stream import Abandoned
 from stoker.errors import SampleStopIteration
@@ -195,7 +195,7 @@ class Stored(Dice):
 
 @pytest.mark.parametrize("rng", ["batch", "sample"])
 def test_stored_generators_are_seeded_where_the_global_ones_are(rng: str) -> None:
-    def one(**changed: Any) -> Maker:
+    def one(**changed: Any) -> BatchMaker:
         dataset = Stored()
         return maker(dataset, rng=rng, stored=dataset_generators.find(dataset), **changed)
 
@@ -408,7 +408,7 @@ def test_what_is_no_batch_is_a_type_error(indices: Any) -> None:
 )
 def test_the_index_in_the_making_is_shown(options: dict[str, Any], indices: Any) -> None:
     one = maker(list(range(100)), **options)
-    one.watch = Watch([0] * WORDS, [1])
+    one.watch = StatusView([0] * WORDS, [1])
     one.make(order(indices), None)
     assert one.watch.here[INDEX] == 70
 
@@ -416,7 +416,7 @@ def test_the_index_in_the_making_is_shown(options: dict[str, Any], indices: Any)
 @pytest.mark.parametrize("index", [True, "70", -3, 1 << 70, (1, 2), None], ids=repr)
 def test_what_is_no_number_of_a_sample_is_not_shown_as_one(index: Any) -> None:
     one = maker({index: 1})
-    one.watch = Watch([0] * WORDS, [1])
+    one.watch = StatusView([0] * WORDS, [1])
     one.make(order([index]), None)
     assert one.watch.here[INDEX] == NO_INDEX
 
@@ -426,7 +426,7 @@ def test_what_is_no_number_of_a_sample_is_not_shown_as_one(index: Any) -> None:
 
 def test_the_row_is_shown_and_an_old_epoch_is_given_up() -> None:
     one = maker(list(range(100)))
-    one.watch = Watch([0] * WORDS, [1])
+    one.watch = StatusView([0] * WORDS, [1])
     one.make(order([5, 6, 7]), None)
     assert one.watch.here[ROW] == 2
     assert one.watch.here[PHASE] == COLLATING

@@ -10,7 +10,7 @@ import pytest
 
 from stoker._runtime.protocol.status_page import BUSY_NS, CPU_NS, RUNQ_NS, TASKS, WORDS
 from stoker._runtime.worker import cpu_meter as module
-from stoker._runtime.worker.cpu_meter import NO_READING, READING_NS, Meter
+from stoker._runtime.worker.cpu_meter import NO_READING, READING_NS, CpuMeter
 
 
 class Kernel:
@@ -32,13 +32,13 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
 
 
 @pytest.fixture
-def meter(kernel: Kernel) -> Iterator[Meter]:
-    meter = Meter([0] * WORDS)
+def meter(kernel: Kernel) -> Iterator[CpuMeter]:
+    meter = CpuMeter([0] * WORDS)
     yield meter
     meter.close()
 
 
-def test_a_slow_task_has_a_reading_of_its_own(meter: Meter, kernel: Kernel) -> None:
+def test_a_slow_task_has_a_reading_of_its_own(meter: CpuMeter, kernel: Kernel) -> None:
     kernel.tell(500, 70)
     assert meter.slow
     meter.began(0)
@@ -51,7 +51,7 @@ def test_a_slow_task_has_a_reading_of_its_own(meter: Meter, kernel: Kernel) -> N
     assert meter.ended(3 * READING_NS, 5 * READING_NS) == (50, 0, 2 * READING_NS)
 
 
-def test_quick_tasks_share_one(meter: Meter, kernel: Kernel) -> None:
+def test_quick_tasks_share_one(meter: CpuMeter, kernel: Kernel) -> None:
     meter.began(0)
     assert meter.ended(0, 10) == NO_READING
     assert not meter.slow
@@ -62,14 +62,14 @@ def test_quick_tasks_share_one(meter: Meter, kernel: Kernel) -> None:
     assert [row[word] for word in (CPU_NS, RUNQ_NS, BUSY_NS, TASKS)] == [25, 5, 30, 3]
 
 
-def test_no_more_than_the_tasks_took_is_theirs(meter: Meter, kernel: Kernel) -> None:
+def test_no_more_than_the_tasks_took_is_theirs(meter: CpuMeter, kernel: Kernel) -> None:
     meter.began(0)
     kernel.tell(READING_NS, 3 * READING_NS)  # most of it while the worker waited for its task
     assert meter.ended(5 * READING_NS, 5 * READING_NS + 400) == (100, 300, 400)
 
 
 def test_every_task_has_its_own_where_that_is_asked_for(kernel: Kernel) -> None:
-    meter = Meter(always=True)
+    meter = CpuMeter(always=True)
     for number in range(1, 4):
         kernel.tell(1000 * number, 0)
         assert meter.slow
@@ -79,7 +79,7 @@ def test_every_task_has_its_own_where_that_is_asked_for(kernel: Kernel) -> None:
     meter.close()
 
 
-def test_a_descriptor_that_the_dataset_closed(meter: Meter) -> None:
+def test_a_descriptor_that_the_dataset_closed(meter: CpuMeter) -> None:
     os.close(meter._fd)
     meter.began(0)
     assert meter.ended(0, 10 * READING_NS) == NO_READING
@@ -89,7 +89,7 @@ def test_a_descriptor_that_the_dataset_closed(meter: Meter) -> None:
 
 def test_a_system_without_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "open_account", lambda: -1)
-    meter = Meter()
+    meter = CpuMeter()
     assert not meter.slow
     assert meter.ended(0, 10 * READING_NS) == NO_READING
     meter.close()

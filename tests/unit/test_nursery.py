@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stoker._pickling.spec_pickle import Shipment
+from stoker._pickling.spec_pickle import SpecPickle
 from stoker._runtime.executors.process import spawner
 
 
@@ -33,7 +33,7 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_size(obj: Any, worthwhile: bool) -> None:
-    shipment = Shipment(obj)
+    shipment = SpecPickle(obj)
     assert spawner._is_worthwhile(shipment) is worthwhile
     shipment.close()
 
@@ -54,6 +54,6 @@ def test_modules(names: list[str], count: int) -> None:
 
 
 def test_a_shipment_knows_the_modules_it_names() -> None:
-    shipment = Shipment({"class": collections.OrderedDict, "function": pytest.raises, "module": sys})
+    shipment = SpecPickle({"class": collections.OrderedDict, "function": pytest.raises, "module": sys})
     assert {"collections", "sys", pytest.raises.__module__} <= shipment.modules
     shipment.close()

@@ -14,8 +14,8 @@ import torch
 
 import stoker
 from stoker._runtime.dataset_sync import sender as module
-from stoker._runtime.dataset_sync.receiver import Reviser
-from stoker._runtime.dataset_sync.sender import Revisions
+from stoker._runtime.dataset_sync.receiver import RevisionReceiver
+from stoker._runtime.dataset_sync.sender import RevisionSender
 from stoker._runtime.engine.loader_stats import Ledger
 from stoker._runtime.protocol import status_page
 from stoker._runtime.scheduler.slots import SlotState, SlotTable
@@ -33,11 +33,13 @@ class Pair:
         self.control = [0] * status_page.WORDS
         self.ledger = Ledger("train")
         self.shipped = copy.deepcopy(dataset)
-        self.revisions = Revisions(dataset, self.slots, self.arena, forks=False)
+        self.revisions = RevisionSender(dataset, self.slots, self.arena, forks=False)
 
-    def worker(self) -> tuple[Any, Reviser]:
+    def worker(self) -> tuple[Any, RevisionReceiver]:
         """A worker that starts from the shipment."""
-        return copy.deepcopy(self.shipped), Reviser(self.arena.fd, self.arena.stride, self.control, 0)
+        return copy.deepcopy(self.shipped), RevisionReceiver(
+            self.arena.fd, self.arena.stride, self.control, 0
+        )
 
     def iterate(self) -> bool:
         """What ``iter()`` does."""
@@ -266,7 +268,7 @@ def test_a_reader_that_was_overtaken_reads_again(opened: list[Pair]) -> None:
     pair.dataset.epoch = 1
     pair.iterate()
     control = Overtaking()
-    reviser = Reviser(pair.arena.fd, pair.arena.stride, control, 0)
+    reviser = RevisionReceiver(pair.arena.fd, pair.arena.stride, control, 0)
     reviser.catch_up(worker)
     reviser.raise_error()
     assert (worker.epoch, control.looks) == (3, 8)

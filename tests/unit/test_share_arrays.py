@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 
 from stoker._pickling import segment
 from stoker._pickling.segment import SegmentWriter
-from stoker._pickling.spec_pickle import Shipment, unpack
+from stoker._pickling.spec_pickle import SpecPickle, unpack
 from stoker._sharing.containers.arrays import SharedArray
 from stoker._sharing.storage.packing import pack
 from stoker._sharing.storage.pickled import NotPacked
@@ -143,7 +143,7 @@ def test_a_shipment_carries_the_segment_not_the_bytes() -> None:
         "list": shared([str(number) for number in range(50_000)]),
         "view": shared(np.arange(1 << 18))[10:],
     }
-    shipment = Shipment(big)
+    shipment = SpecPickle(big)
     try:
         assert os.fstat(shipment.fd).st_size < 16384
         back = unpack(shipment.fd, [os.dup(fd) for fd in shipment.fds])
@@ -197,7 +197,7 @@ def test_a_writer_given_up_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: str(array.dtype))
 def test_every_array_travels_in_its_segment(array: np.ndarray[Any, Any]) -> None:
-    shipment = Shipment([shared(array)])
+    shipment = SpecPickle([shared(array)])
     try:
         (back,) = unpack(shipment.fd, shipment.fds)
         shipment.fds = []  # the reader's now

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 import stoker
 from stoker._pickling import segment
 from stoker._pickling.segment import write_at
-from stoker._pickling.spec_pickle import Shipment, unpack
+from stoker._pickling.spec_pickle import SpecPickle, unpack
 from stoker.errors import SharedReadOnly
 
 
@@ -226,7 +226,7 @@ def test_tensors_of_dtypes_that_torch_does_not_unpickle() -> None:
     mixed = [(number, *tensors) if number % 2 else "text" for number in range(9)]
     assert torch.equal(shared(mixed)[1][1].int(), tensors[0].int())
     assert shared(mixed)[1][2].shape == (0,)
-    shipment = Shipment(tensors)
+    shipment = SpecPickle(tensors)
     try:
         back = unpack(shipment.fd, [])
     finally:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from stoker._pickling.spec_pickle import Shipment, unpack
+from stoker._pickling.spec_pickle import SpecPickle, unpack
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker._sharing.storage import pickled
 from stoker.errors import UnsendableError
@@ -30,10 +30,10 @@ Ship = Callable[[Any], Any]
 @pytest.fixture
 def ship() -> Iterator[Ship]:
     """Through a shipment and back; what multiprocessing does not close itself is closed with the test."""
-    shipments: list[Shipment] = []
+    shipments: list[SpecPickle] = []
 
     def there_and_back(obj: Any) -> Any:
-        shipments.append(Shipment(obj))
+        shipments.append(SpecPickle(obj))
         return unpack(shipments[-1].fd, shipments[-1].fds)
 
     yield there_and_back
@@ -117,13 +117,13 @@ def test_arrays_arrive_equal_and_writable(ship: Ship, array: Any) -> None:
 
 def test_large_arrays_lie_out_of_band_and_once() -> None:
     array = np.ones(1 << 16)
-    shipment = Shipment([array, array])
+    shipment = SpecPickle([array, array])
     assert array.nbytes <= os.fstat(shipment.fd).st_size < array.nbytes + 16_384
     shipment.close()
 
 
 def test_what_a_reader_writes_stays_its_own() -> None:
-    shipment = Shipment({"array": np.zeros(5000), "tensor": torch.zeros(5000)})
+    shipment = SpecPickle({"array": np.zeros(5000), "tensor": torch.zeros(5000)})
     first, second = (unpack(shipment.fd, shipment.fds) for _ in range(2))
     first["array"][:] = 7
     first["tensor"].fill_(7)
@@ -136,7 +136,7 @@ def test_what_a_reader_writes_stays_its_own() -> None:
 
 
 def test_readers_outlive_the_shipment() -> None:
-    shipment = Shipment(torch.arange(5000))
+    shipment = SpecPickle(torch.arange(5000))
     got = unpack(shipment.fd, shipment.fds)
     shipment.close()
     shipment.close()
@@ -194,14 +194,14 @@ def test_datasets_over_one_storage_stay_over_one_storage(ship: Ship) -> None:
 
 def test_a_storage_is_shipped_once() -> None:
     base = torch.zeros(1 << 16)
-    shipment = Shipment([base[start:] for start in range(10)])
+    shipment = SpecPickle([base[start:] for start in range(10)])
     assert os.fstat(shipment.fd).st_size < base.nbytes + 16_384
     shipment.close()
 
 
 def test_shared_tensors_stay_shared() -> None:
     tensor = torch.zeros(100).share_memory_()
-    shipment = Shipment({"counts": tensor})
+    shipment = SpecPickle({"counts": tensor})
     got = unpack(shipment.fd, [os.dup(fd) for fd in shipment.fds])["counts"]
     shipment.close()
     got[3] = 5
@@ -230,7 +230,7 @@ def test_a_lock_stays_the_same_lock(ship: Ship) -> None:
 
 def test_a_queue_stays_the_same_queue() -> None:
     queue = SPAWN.SimpleQueue()
-    shipment = Shipment(queue)
+    shipment = SpecPickle(queue)
     got = unpack(shipment.fd, [os.dup(fd) for fd in shipment.fds])
     shipment.close()
     queue.put("hello")
@@ -242,14 +242,14 @@ def test_a_queue_stays_the_same_queue() -> None:
 def test_descriptors_are_closed_when_packing_fails(value: Any) -> None:
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(UnsendableError):
-        Shipment([value, threading.Lock()])
+        SpecPickle([value, threading.Lock()])
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_packing_leaves_no_spawning_process_behind() -> None:
-    Shipment([1]).close()
+    SpecPickle([1]).close()
     with pytest.raises(UnsendableError):
-        Shipment(threading.Lock())
+        SpecPickle(threading.Lock())
     assert context.get_spawning_popen() is None
 
 
@@ -267,7 +267,7 @@ def test_packing_leaves_no_spawning_process_behind() -> None:
 )
 def test_the_culprit_is_named_by_its_path(obj: Any, named: str) -> None:
     with pytest.raises(UnsendableError) as caught:
-        Shipment(obj)
+        SpecPickle(obj)
     assert str(caught.value).startswith(f"{named} cannot be sent to a worker: ")
     assert isinstance(caught.value, TypeError)
     assert caught.value.__cause__ is not None
@@ -278,19 +278,19 @@ def test_a_culprit_in_a_circle_is_found() -> None:
     rows.__dict__["own"] = rows
     rows.__dict__["handle"] = threading.Lock()
     with pytest.raises(UnsendableError, match=r"^dataset\.handle \(lock\)"):
-        Shipment(spec(rows))
+        SpecPickle(spec(rows))
 
 
 def test_without_memfd_a_shipment_is_a_file_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    shipment = Shipment({"array": np.arange(100)})
+    shipment = SpecPickle({"array": np.arange(100)})
     assert os.fstat(shipment.fd).st_nlink == 0
     assert unpack(shipment.fd, [])["array"].sum() == 4950
     shipment.close()
 
 
 def test_the_mapping_goes_with_the_object() -> None:
-    shipment = Shipment(np.zeros(5000))
+    shipment = SpecPickle(np.zeros(5000))
     got = unpack(shipment.fd, [])
     shipment.close()
     with open("/proc/self/maps") as maps:
@@ -320,7 +320,7 @@ def test_what_a_spawned_process_calls_its_script_travels_by_value(monkeypatch: p
     monkeypatch.setitem(sys.modules, "__mp_main__", module)
     with pytest.raises(pickled._Foreign):
         list(pickled._dumped([module.Point()]))
-    shipment = Shipment(module.Point())
+    shipment = SpecPickle(module.Point())
     cloudpickle.unregister_pickle_by_value(module)
     monkeypatch.delitem(sys.modules, "__mp_main__")
     try:
@@ -331,7 +331,7 @@ def test_what_a_spawned_process_calls_its_script_travels_by_value(monkeypatch: p
 
 def test_large_buffers_may_be_written_while_readers_start() -> None:
     array = np.arange(3 << 20)
-    shipment = Shipment([array, "rest"], later=True)
+    shipment = SpecPickle([array, "rest"], later=True)
     try:
         read_fd, write_fd = os.pipe()
         child = os.fork()
@@ -354,7 +354,7 @@ def test_large_buffers_may_be_written_while_readers_start() -> None:
 
 
 def test_a_reader_whose_sender_is_gone_says_so() -> None:
-    shipment = Shipment(np.arange(3 << 20), later=True)
+    shipment = SpecPickle(np.arange(3 << 20), later=True)
     try:
         with pytest.raises(UnsendableError, match="did not arrive"):
             unpack(shipment.fd, [])
@@ -363,7 +363,7 @@ def test_a_reader_whose_sender_is_gone_says_so() -> None:
 
 
 def test_small_shipments_are_whole_at_once() -> None:
-    shipment = Shipment(np.arange(5000), later=True)
+    shipment = SpecPickle(np.arange(5000), later=True)
     try:
         assert unpack(shipment.fd, [])[-1] == 4999
     finally:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from stoker._runtime.protocol.status_page import NO_ROW
-from stoker._runtime.protocol.worker_spec import BadSampleMode, Order
-from stoker._runtime.worker.bad_samples import TOGETHER, BadSample, Sifter, good_samples, key_of
+from stoker._runtime.protocol.worker_spec import BadSampleMode, BatchOrder
+from stoker._runtime.worker.bad_samples import TOGETHER, BadSample, BadSampleFilter, good_samples, key_of
 from stoker._runtime.worker.fetch import Fetcher
 from stoker.errors import NoGoodSample
 
@@ -44,19 +44,19 @@ class Bench:
         self.before: list[tuple[int, int]] = []
         self.reseeded = 0
         getitems = dataset.__getitems__ if together else None
-        self.sifter = Sifter(mode, Fetcher(dataset).bind, getitems, self._before, self._reseed)
+        self.sifter = BadSampleFilter(mode, Fetcher(dataset).bind, getitems, self._before, self._reseed)
 
     def rows(self, indices: list[int], first: int = 0, **known: Any) -> list[Any]:
-        order = Order(1, 0, 0, 0, 0, 1, 0, len(indices), len(indices), 7, 0, 0, indices, **known)
+        order = BatchOrder(1, 0, 0, 0, 0, 1, 0, len(indices), len(indices), 7, 0, 0, indices, **known)
         return self.sifter.rows(order, indices, first)
 
     def bad(self) -> list[tuple[Any, int, str]]:
         return [(each.index, each.row, each.kind) for each in self.sifter.bad]
 
-    def _before(self, order: Order, row: int, at: int, index: Any) -> None:
+    def _before(self, order: BatchOrder, row: int, at: int, index: Any) -> None:
         self.before.append((row, at))
 
-    def _reseed(self, order: Order) -> None:
+    def _reseed(self, order: BatchOrder) -> None:
         self.reseeded += 1
 
 

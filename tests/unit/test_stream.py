@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stoker._runtime.worker.batch_maker import Maker
+from stoker._runtime.worker.batch_maker import BatchMaker
 from stoker._runtime.worker.rng import seeding
 from stoker._runtime.worker.stream import StreamEnded
 from tests.unit.makers import maker, order
@@ -48,7 +48,7 @@ class _Counter:
         return self.at, random.random()
 
 
-def pulls(one: Maker, count: int, size: int = 2, *, start: int = 0, epoch: int = 1) -> list[Any]:
+def pulls(one: BatchMaker, count: int, size: int = 2, *, start: int = 0, epoch: int = 1) -> list[Any]:
     """Batches until the stream ends, at most ``count``; the end is marked by None."""
     got: list[Any] = []
     for pull in range(start, start + count):

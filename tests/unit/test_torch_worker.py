@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 
-from stoker._runtime.worker.cpu_meter import Meter
+from stoker._runtime.worker.cpu_meter import CpuMeter
 from stoker._tools.profile.torch_loader.task_clock import TaskClock
 from stoker._tools.profile.torch_loader.task_ring import Ring
 from stoker._tools.profile.torch_loader.worker import Desk, Loop
@@ -84,7 +84,7 @@ def test_a_row_is_there_with_the_batch_and_done_when_it_is_sent(at_desk: Sit) ->
 
 
 def test_readings_and_threads_are_told(at_desk: Sit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Meter, "ended", lambda *_: (1, 2, 3))
+    monkeypatch.setattr(CpuMeter, "ended", lambda *_: (1, 2, 3))
     ring, index_queue, data_queue = at_desk([(0, [1])])
     data_queue.put((index_queue.get()[0], "batch"))
     row = ring.read(0, 0, 0)

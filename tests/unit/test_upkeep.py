@@ -14,7 +14,7 @@ from stoker._runtime.executors.process import worker_memory
 from stoker._runtime.executors.process.channels import TaskChannel
 from stoker._runtime.protocol import wire
 from stoker._runtime.protocol.status_page import PRIVATE_BYTES, PROCESS_CPU_NS, THREADS, TRIM, StatusPage
-from stoker._runtime.worker.memory_probe import Scales
+from stoker._runtime.worker.memory_probe import MemoryProbe
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_reading_is_given_out_again_for_a_while(page: StatusPage, monkeypatch:
     monkeypatch.setattr(worker_memory, "footprint", footprint)
     page.row(0)[PRIVATE_BYTES] = 40
     page.row(1)[PRIVATE_BYTES] = -1
-    weighing = worker_memory.Weighing(lambda: now[0])
+    weighing = worker_memory.MemoryReader(lambda: now[0])
     members = {1: member(8), 0: member(7)}
     first = weighing.weigh(page, members)
     assert [tuple(weight) for weight in first] == [
@@ -65,7 +65,7 @@ def test_threads_and_their_cpu_time_are_read_without_weighing(
 ) -> None:
     monkeypatch.setattr(worker_memory, "footprint", lambda pid: pytest.fail("nobody asked for sizes"))
     page.row(0)[THREADS], page.row(0)[PROCESS_CPU_NS] = 5, 700
-    found = worker_memory.Weighing().weigh(page, {0: member(7), 1: member(8)}, sizes=False)
+    found = worker_memory.MemoryReader().weigh(page, {0: member(7), 1: member(8)}, sizes=False)
     assert [(weight.worker, weight.pid, weight.threads, weight.cpu_ns) for weight in found] == [
         (0, 7, 5, 700),
         (1, 8, None, None),
@@ -90,7 +90,7 @@ def test_a_worker_measures_itself_when_there_is_no_work(page: StatusPage) -> Non
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         row = page.row(0)
-        scales = Scales(row, theirs)
+        scales = MemoryProbe(row, theirs)
         for message in (b"1", b"2"):
             ours.send(message)
         assert scales.recv(9) == b"1"
@@ -109,7 +109,7 @@ def test_a_worker_measures_itself_when_there_is_no_work(page: StatusPage) -> Non
 
 
 def test_what_a_worker_has_for_itself_is_this_process(page: StatusPage) -> None:
-    [weight] = worker_memory.Weighing().weigh(page, {0: member(os.getpid())})
+    [weight] = worker_memory.MemoryReader().weigh(page, {0: member(os.getpid())})
     assert weight.pss_bytes is not None
     assert weight.private_bytes is not None
     assert weight.baseline_bytes is None

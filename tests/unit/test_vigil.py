@@ -10,7 +10,7 @@ import pytest
 
 from stoker._runtime.engine import stall_monitor
 from stoker._runtime.engine.stall_monitor import Vigil
-from stoker._runtime.executors.base import Sighting
+from stoker._runtime.executors.base import WorkerActivity
 from stoker._runtime.scheduler import policy
 from stoker._runtime.scheduler.types import Ticket
 from stoker.errors import WorkerStalled, WorkerTimeout
@@ -25,12 +25,12 @@ class Workers:
 
     def __init__(self) -> None:
         self.workers: list[Any] = []
-        self.seen: list[Sighting] = []
+        self.seen: list[WorkerActivity] = []
         self.up: list[tuple[int, int]] = []
         self.asked: list[int] = []
         self.dismissed: list[int] = []
 
-    def sightings(self) -> list[Sighting]:
+    def sightings(self) -> list[WorkerActivity]:
         return self.seen
 
     def dismiss(self, epoch: int) -> None:
@@ -97,8 +97,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def on(
     worker: int, seq: int, *, row: int = 1, epoch: int = EPOCH, since_s: float = 40, collating: bool = False
-) -> Sighting:
-    return Sighting(worker, 9000 + worker, epoch, seq, 0, row, int(since_s * 1e9), collating)
+) -> WorkerActivity:
+    return WorkerActivity(worker, 9000 + worker, epoch, seq, 0, row, int(since_s * 1e9), collating)
 
 
 def test_it_waits_no_longer_than_the_nearer_of_timeout_and_patience(clock: Clock) -> None:

@@ -39,7 +39,7 @@ def named(obj: object, error: Exception, make_pickler: Callable[[Any], Any]) -> 
     return UnsendableError(f"{found.text} cannot be sent to a worker: {found.error}. {found.remedy}")
 
 
-class Culprit(NamedTuple):
+class Unpicklable(NamedTuple):
     """What cannot be pickled: its path and kind in words, why, and what to do about it."""
 
     text: str
@@ -47,7 +47,7 @@ class Culprit(NamedTuple):
     remedy: str
 
 
-def search(obj: object, root: str, make_pickler: Callable[[Any], Any]) -> Culprit | None:
+def search(obj: object, root: str, make_pickler: Callable[[Any], Any]) -> Unpicklable | None:
     """The innermost part of ``obj``, which ``root`` names, that this kind of pickler refuses; None when it refuses nothing."""
     tracer = _Tracer(make_pickler)
     try:
@@ -59,7 +59,7 @@ def search(obj: object, root: str, make_pickler: Callable[[Any], Any]) -> Culpri
         trail = _up_to_a_known_kind(tracer.trail)
         thing = trail[-1].obj
         text = _path(trail, root).told(type(thing).__name__)
-        return Culprit(text, error, remedies.remedy(thing, error))
+        return Unpicklable(text, error, remedies.remedy(thing, error))
 
 
 class _Step:

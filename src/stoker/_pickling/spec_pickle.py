@@ -151,7 +151,7 @@ def _typed(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStor
     return torch.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)  # type: ignore[no-untyped-call]
 
 
-class Shipment:
+class SpecPickle:
     """A packed object. Owner: the pool that starts the readers. ``fds`` must reach every reader, in this order.
 
     ``root_bytes`` is what a reader has to go through; large buffers lie beside it and are only mapped.

@@ -86,11 +86,11 @@ class Bench:
 
     def begin(self) -> int:
         """Start the next epoch; its number."""
-        from stoker._runtime.executors.base import Start
+        from stoker._runtime.executors.base import IterationStart
 
         self._epoch += 1
         self._pulls.clear()
-        self.executor.begin(Start(self._epoch, seed=5))
+        self.executor.begin(IterationStart(self._epoch, seed=5))
         return self._epoch
 
     def submit(self, indices: list[Any], *, worker: int | None = None, parts: int = 1) -> tuple[int, int]:

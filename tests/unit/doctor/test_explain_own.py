@@ -18,7 +18,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 import stoker
 from stoker import errors
-from stoker._pickling.spec_pickle import Shipment
+from stoker._pickling.spec_pickle import SpecPickle
 from stoker._record import journal
 from stoker._runtime.executors.process import start_method
 from stoker._runtime.executors.process.crash_report import code_of
@@ -168,7 +168,7 @@ def closed():
 
 
 def locked():
-    Shipment(Rows([iter_of_nothing()]))
+    SpecPickle(Rows([iter_of_nothing()]))
 
 
 OWN = {

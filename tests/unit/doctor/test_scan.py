@@ -35,7 +35,7 @@ import torch
 from PIL import Image
 
 from stoker import share
-from stoker._pickling.spec_pickle import Shipment
+from stoker._pickling.spec_pickle import SpecPickle
 from stoker._tools.doctor.facts.scan import Scan
 from stoker._tools.doctor.probes.scan import probe
 from stoker._tools.sandbox.subject import Subject
@@ -238,7 +238,7 @@ def pickles(thing: Any) -> bool:
 
 def ships(thing: Any) -> bool:
     try:
-        Shipment(Rows(x=thing)).close()
+        SpecPickle(Rows(x=thing)).close()
     except Exception:
         return False
     return True

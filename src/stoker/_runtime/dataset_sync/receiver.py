@@ -54,7 +54,7 @@ def payload_of(revisions: Sequence[Revision]) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-class Reviser:
+class RevisionReceiver:
     """Brings the dataset of one worker process up to date. Used by the worker's one thread.
 
     ``word`` is the announcement that the dataset at hand already includes. ``error`` is what went wrong with the last revision, for
@@ -120,7 +120,7 @@ def _pread(fd: int, nbytes: int, at: int) -> bytes:
 
 
 def _apply(dataset: Any, blob: bytes) -> None:
-    changes: list[Change] = _Loader(io.BytesIO(blob), dataset).load()
+    changes: list[Change] = _RevisionUnpickler(io.BytesIO(blob), dataset).load()
     # All paths are those of the dataset before the first of these changes.
     holders = [follow(dataset, path) for path, _, _, _ in changes]
     for holder, (_, name, present, value) in zip(holders, changes, strict=True):
@@ -128,7 +128,7 @@ def _apply(dataset: Any, blob: bytes) -> None:
             write(holder, name, value if present else MISSING)
 
 
-class _Loader(pickle.Unpickler):
+class _RevisionUnpickler(pickle.Unpickler):
     """Knows what the worker has already."""
 
     def __init__(self, stream: io.BytesIO, dataset: Any) -> None:

@@ -11,7 +11,7 @@ from stoker._pickling import main_module
 from stoker._pickling.attributes import MISSING, spell
 from stoker._pickling.value_pickle import UnfitInPlace, pack
 from stoker._runtime.dataset_sync import receiver
-from stoker._runtime.dataset_sync.snapshot import Change, Snapshot, leads_on
+from stoker._runtime.dataset_sync.snapshot import AttributeChange, Snapshot, leads_on
 from stoker._runtime.scheduler.slots import SlotTable
 from stoker._runtime.scheduler.types import SlotRef
 from stoker._runtime.transport.arena import Arena
@@ -41,7 +41,7 @@ class _Entry(NamedTuple):
     lasting: bool
 
 
-class Revisions:
+class RevisionSender:
     """All that the workers of one pool have to hear of the dataset since they started. Used on the thread that iterates.
 
     ``word`` is the last announcement, for the status page. ``forks`` tells that workers inherit what ``__main__`` holds now.
@@ -86,7 +86,9 @@ class Revisions:
                 self._arena.trim(slot.index)
         del self._written[:-1]
 
-    def _packed(self, changes: list[Change], ledger: Ledger) -> tuple[list[Change], list[Change], bytes]:
+    def _packed(
+        self, changes: list[AttributeChange], ledger: Ledger
+    ) -> tuple[list[AttributeChange], list[AttributeChange], bytes]:
         """What can be told, what cannot, and the bytes of the former."""
         try:
             return changes, [], self._pack(changes)
@@ -115,7 +117,7 @@ class Revisions:
         except Exception as error:  # each of them was fine a moment ago
             raise UnfitInPlace(f"keeps changing while it is packed ({_short(error)})") from error
 
-    def _pack(self, changes: list[Change]) -> bytes:
+    def _pack(self, changes: list[AttributeChange]) -> bytes:
         """Together, so that what two attributes share stays shared."""
         facts: list[receiver.Change] = []
         for holder, name, value in changes:
@@ -134,7 +136,7 @@ class Revisions:
                 return receiver.MAIN, name
         return None
 
-    def _publish(self, changes: list[Change], blob: bytes) -> None:
+    def _publish(self, changes: list[AttributeChange], blob: bytes) -> None:
         """Write a payload with these changes to a slot of its own. Older ones that they replace as a whole are left out."""
         number = self._number + 1
         keys = frozenset((change.holder.serial, change.name) for change in changes)
@@ -165,7 +167,7 @@ def _definitions() -> dict[str, Any]:
     }
 
 
-def _label(change: Change) -> str:
+def _label(change: AttributeChange) -> str:
     return spell(change.holder.path, change.name)
 
 

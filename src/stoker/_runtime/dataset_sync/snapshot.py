@@ -38,7 +38,7 @@ _BOOKKEEPING = frozenset(
 _serials = itertools.count()
 
 
-class Change(NamedTuple):
+class AttributeChange(NamedTuple):
     """An attribute that is not what it was; ``value`` is MISSING when it was deleted."""
 
     holder: Holder
@@ -46,7 +46,7 @@ class Change(NamedTuple):
     value: Any
 
 
-def leads_on(change: Change) -> bool:
+def leads_on(change: AttributeChange) -> bool:
     """Whether paths to other datasets go through the changed attribute."""
     return next(_datasets(change.value), None) is not None
 
@@ -89,19 +89,19 @@ class Holder:
             return names == self._names and all(map(is_, values, self._values))
         return list(attributes) == self._names and all(map(is_, attributes.values(), self._values))
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[AttributeChange]:
         """What differs from the record. If nothing does, equal values that are other objects are recorded for ``quiet``."""
         old, new = self.recorded(), dict(zip(*self._present(), strict=True))
         found = []
         for name, value in new.items():
             if name not in self._ignored and not _same(old.pop(name, MISSING), value):
-                found.append(Change(self, name, value))
-        found += [Change(self, name, MISSING) for name in old if name not in new]
+                found.append(AttributeChange(self, name, value))
+        found += [AttributeChange(self, name, MISSING) for name in old if name not in new]
         if not found:
             self._record()
         return found
 
-    def move_on(self, changes: list[Change], *, told: bool) -> None:
+    def move_on(self, changes: list[AttributeChange], *, told: bool) -> None:
         """Record these changes. Datasets in values that workers were not ``told`` of are none of theirs."""
         values = self.recorded()
         for _, name, value in changes:
@@ -149,13 +149,13 @@ class Snapshot:
         self._holders: dict[int, Holder] = {}
         self._find_all()
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[AttributeChange]:
         """All attributes that changed since. Nothing moves: asked again, it answers the same."""
         return [
             change for holder in self._holders.values() if not holder.quiet() for change in holder.changes()
         ]
 
-    def move_on(self, changes: list[Change], untold: list[Change]) -> None:
+    def move_on(self, changes: list[AttributeChange], untold: list[AttributeChange]) -> None:
         """The workers know of ``changes`` now. They were not told of ``untold`` ones and keep what they have."""
         for told, each in ((True, changes), (False, untold)):
             for holder in {change.holder for change in each}:

@@ -12,7 +12,7 @@ from stoker._runtime.checkpoint.progress import Progress
 from stoker._runtime.engine.loader_stats import Ledger
 from stoker._runtime.executors.base import HEAP
 from stoker._runtime.executors.process.crash_report import code_of
-from stoker._runtime.protocol.failures import Failure, unpack
+from stoker._runtime.protocol.failures import PackedError, unpack
 from stoker._runtime.protocol.worker_spec import BadSampleMode, Resume
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.policy import lease_pays
@@ -173,7 +173,7 @@ def _died(lost: m.Lost, ticket: Ticket) -> WorkerDied:
 
 
 def _to_raise(opened: Any) -> BaseException:
-    if isinstance(opened, Failure):
+    if isinstance(opened, PackedError):
         return unpack(opened)
     assert isinstance(opened, BaseException)
     return opened

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from stoker._runtime.engine.pool import Pool
-from stoker._runtime.executors.base import Weight
+from stoker._runtime.executors.base import WorkerMemory
 
 
 def memory(pools: Sequence[Pool]) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def memory(pools: Sequence[Pool]) -> dict[str, Any]:
     return figures
 
 
-def _told(weight: Weight) -> dict[str, Any]:
+def _told(weight: WorkerMemory) -> dict[str, Any]:
     growth = None
     if weight.private_bytes is not None and weight.baseline_bytes is not None:
         growth = max(0, weight.private_bytes - weight.baseline_bytes)

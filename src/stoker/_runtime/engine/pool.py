@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stoker._pickling.spec_pickle import Shipment
+from stoker._pickling.spec_pickle import SpecPickle
 from stoker._record.attribution import Attribution
-from stoker._runtime.dataset_sync.sender import Revisions
+from stoker._runtime.dataset_sync.sender import RevisionSender
 from stoker._runtime.dataset_sync.snapshot import Snapshot
 from stoker._runtime.engine import lifecycle
 from stoker._runtime.engine.batch_opener import Handoff
 from stoker._runtime.engine.forked_children import Children
 from stoker._runtime.engine.loader_stats import Ledger
 from stoker._runtime.engine.memory_budget import Budget
-from stoker._runtime.executors.base import Arrival, Executor, Start
+from stoker._runtime.executors.base import Arrival, Executor, IterationStart
 from stoker._runtime.executors.inline import InlineExecutor
 from stoker._runtime.executors.process.executor import ProcessExecutor
 from stoker._runtime.executors.thread import ThreadExecutor
@@ -48,7 +48,7 @@ class PoolPlan:
     bound: bool
     context: Any = None
     budget_bytes: int | None = None
-    shipment: Shipment | None = None
+    shipment: SpecPickle | None = None
     grows: bool = False
 
 
@@ -66,7 +66,7 @@ class Pool:
         """How many there are to be, as of the last iteration that is over."""
         self.crew: frozenset[int] | None = None
         """Who was there then; None: the first so many."""
-        self._revisions: Revisions | None = None
+        self._revisions: RevisionSender | None = None
         self._snapshot: Snapshot | None = None
         """Of the dataset, for workers that inherit it in the middle of an epoch, where there are no revisions."""
         self.slots = SlotTable()
@@ -80,7 +80,7 @@ class Pool:
                     self.arena = Arena()
                 forks = plan.context.get_start_method() == "fork"
                 if lasting:
-                    self._revisions = Revisions(plan.spec.dataset, self.slots, self.arena, forks=forks)
+                    self._revisions = RevisionSender(plan.spec.dataset, self.slots, self.arena, forks=forks)
                 elif plan.grows and forks:
                     self._snapshot = Snapshot(plan.spec.dataset)
             self.executor = _executor(plan, self.arena)
@@ -143,10 +143,10 @@ class Pool:
         revisions = self._revisions
         if revisions is None:
             as_it_is = None if self._snapshot is None else self._snapshot.restore
-            self.executor.begin(Start(self.epoch, seed, pipe_seed, restore=as_it_is, run=run))
+            self.executor.begin(IterationStart(self.epoch, seed, pipe_seed, restore=as_it_is, run=run))
         else:
             restore = revisions.snapshot.restore
-            self.executor.begin(Start(self.epoch, seed, pipe_seed, revisions.word, restore, run))
+            self.executor.begin(IterationStart(self.epoch, seed, pipe_seed, revisions.word, restore, run))
             revisions.give_back()
         return self.epoch
 
@@ -173,7 +173,7 @@ class Pool:
             self.workers, self.crew = scheduler.target, scheduler.workers
             self.keep_slots = 2 * scheduler.window
             scheduler.handle(m.CloseAsked())
-            self.executor.begin(Start(-1, 0))
+            self.executor.begin(IterationStart(-1, 0))
             for arrival in self.executor.withdraw():
                 self.route(arrival)
             if scheduler.drained:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 
 from stoker._record import call_site
-from stoker._runtime.executors.base import Executor, Sighting
+from stoker._runtime.executors.base import Executor, WorkerActivity
 from stoker._runtime.executors.process.crash_report import state_of
 from stoker._runtime.protocol.status_page import NO_EPOCH
 from stoker._runtime.scheduler import policy
@@ -89,7 +89,7 @@ class Vigil:
         states = ((pid, state_of(pid)) for pid in pids)
         return "".join(f"\n  a worker (pid {pid}) takes no work: {state}" for pid, state in states if state)
 
-    def _described(self, seen: Sighting, *, stack: bool) -> str:
+    def _described(self, seen: WorkerActivity, *, stack: bool) -> str:
         ticket = self._scheduler.ticket(seen.seq) if seen.epoch == self._epoch else None
         where = (
             "a batch nobody waits for any more"

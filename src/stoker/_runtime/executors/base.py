@@ -22,7 +22,7 @@ class Arrival(NamedTuple):
     event: Event
 
 
-class Sighting(NamedTuple):
+class WorkerActivity(NamedTuple):
     """A worker at work: which row of which part of which ticket (-1: not a certain one), and for how long."""
 
     worker: int
@@ -35,7 +35,7 @@ class Sighting(NamedTuple):
     collating: bool = False
 
 
-class Weight(NamedTuple):
+class WorkerMemory(NamedTuple):
     """What a worker process occupies (``_metrics.processes``), its private bytes after its first batches, how many threads it
     has, and their CPU time since its first task; None: not known."""
 
@@ -49,7 +49,7 @@ class Weight(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class IterationStart:
     """What is new with an iteration: its epoch number, the base seed, the seed shared by DataPipes.
 
     ``revision`` announces what changed on the dataset to workers that have a copy of it; 0: nothing ever did. ``restore`` makes the
@@ -92,7 +92,7 @@ class Executor(Protocol):
         """Handles with pid, is_alive, join, exitcode, terminate; empty where there are none."""
         ...
 
-    def begin(self, start: Start) -> None: ...
+    def begin(self, start: IterationStart) -> None: ...
 
     def agree(self, layout: int) -> None:
         """Announce, once, the layout whose rows go to their places in the slot of a split ticket. Nothing without slots."""
@@ -106,7 +106,7 @@ class Executor(Protocol):
 
     def withdraw(self) -> list[Arrival]: ...
 
-    def sightings(self) -> list[Sighting]:
+    def sightings(self) -> list[WorkerActivity]:
         """What every busy worker is on, for messages about waits. Empty where it cannot be known."""
         ...
 
@@ -137,7 +137,7 @@ class Executor(Protocol):
         """
         ...
 
-    def weights(self, *, sizes: bool = True) -> list[Weight]:
+    def weights(self, *, sizes: bool = True) -> list[WorkerMemory]:
         """What each worker process occupies; empty where workers are no processes of this machine. Any thread.
 
         Without ``sizes`` only what the status page has, which costs nothing.

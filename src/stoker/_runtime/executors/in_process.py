@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import time
 
-from stoker._runtime.executors.base import HEAP, Arrival, Start
-from stoker._runtime.protocol.worker_spec import Order
+from stoker._runtime.executors.base import HEAP, Arrival, IterationStart
+from stoker._runtime.protocol.worker_spec import BatchOrder
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.types import Receipt, Spans, Task
 from stoker._runtime.transport.batch_size import batch_bytes
-from stoker._runtime.worker.batch_maker import Maker
-from stoker._runtime.worker.cpu_meter import Meter
+from stoker._runtime.worker.batch_maker import BatchMaker
+from stoker._runtime.worker.cpu_meter import CpuMeter
 from stoker._runtime.worker.stream import Abandoned, StreamEnded
 
 _clock = time.monotonic_ns
 
 
 def carry_out(
-    maker: Maker,
+    maker: BatchMaker,
     task: Task,
-    start: Start,
+    start: IterationStart,
     worker: int,
     *,
     weigh: bool = False,
-    meter: Meter | None = None,
+    meter: CpuMeter | None = None,
     dispatched_ns: int = 0,
 ) -> Arrival:
     """Make the batch of a whole ticket; the result or the exception is handed over as an object.
@@ -32,7 +32,7 @@ def carry_out(
     """
     ticket = task.ticket
     part = task.part
-    order = Order(
+    order = BatchOrder(
         ticket.epoch, ticket.seq, ticket.position, task.attempt, part.number, part.count, part.start, part.stop,
         ticket.rows, ticket.seed, start.pipe_seed, task.pull, ticket.indices, ticket.excluded, ticket.spares,
     )  # fmt: skip
@@ -57,7 +57,9 @@ def carry_out(
     return Arrival(ticket.epoch, m.BatchReady(*key, worker, None, None, receipt, spans))
 
 
-def _spans(maker: Maker, meter: Meter | None, dispatched_ns: int, began_ns: int, collated_ns: int) -> Spans:
+def _spans(
+    maker: BatchMaker, meter: CpuMeter | None, dispatched_ns: int, began_ns: int, collated_ns: int
+) -> Spans:
     sent_ns = _clock()
     if meter is None:
         return Spans(dispatched_ns, began_ns, 0, 0, sent_ns)

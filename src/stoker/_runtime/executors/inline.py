@@ -13,7 +13,7 @@ from typing import Any
 
 from stoker._host.code_location import is_stoker
 from stoker._runtime.executors import time_limit
-from stoker._runtime.executors.base import HEAP, Arrival, Sighting, Start, Weight
+from stoker._runtime.executors.base import HEAP, Arrival, IterationStart, WorkerActivity, WorkerMemory
 from stoker._runtime.executors.in_process import carry_out
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.protocol.status_page import COLLATING, EPOCH, NO_ROW, PHASE, ROW, WORDS
@@ -22,8 +22,8 @@ from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.ticket_text import place
 from stoker._runtime.scheduler.types import Receipt, Spans, Task
 from stoker._runtime.worker import trim
-from stoker._runtime.worker.batch_maker import Maker, Watch
-from stoker._runtime.worker.cpu_meter import Meter
+from stoker._runtime.worker.batch_maker import BatchMaker, StatusView
+from stoker._runtime.worker.cpu_meter import CpuMeter
 from stoker.errors import WorkerTimeout
 
 _FRAMES = 16
@@ -38,18 +38,18 @@ class InlineExecutor:
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.guard = InterruptGuard()
-        self._maker = Maker(spec, 0, inline=True, keeps_state=True)
+        self._maker = BatchMaker(spec, 0, inline=True, keeps_state=True)
         self._page = [0] * WORDS
         self._epoch = [0] * WORDS
-        self._maker.watch = Watch(self._page, self._epoch)
+        self._maker.watch = StatusView(self._page, self._epoch)
         self._warned = False
         self._tasks: deque[Task] = deque()
         self._metered = spec.metered
-        self._meter: Meter | None = None
+        self._meter: CpuMeter | None = None
         self._meter_of = (0, 0)
-        self._start = Start(0, 0)
+        self._start = IterationStart(0, 0)
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: IterationStart) -> None:
         self._start = start
         self._epoch[EPOCH] = start.epoch
 
@@ -82,7 +82,7 @@ class InlineExecutor:
         here = (os.getpid(), threading.get_ident())
         if here != self._meter_of:
             self._close_meter()
-            self._meter, self._meter_of = Meter(always=True), here
+            self._meter, self._meter_of = CpuMeter(always=True), here
 
     def _close_meter(self) -> None:
         if self._meter is not None:
@@ -134,7 +134,7 @@ class InlineExecutor:
         self._tasks.clear()
         return back
 
-    def sightings(self) -> list[Sighting]:
+    def sightings(self) -> list[WorkerActivity]:
         return []
 
     def stack(self, worker: int) -> list[str]:
@@ -156,7 +156,7 @@ class InlineExecutor:
         trim.let_go(self._maker.spec.dataset)
         return []
 
-    def weights(self, *, sizes: bool = True) -> list[Weight]:
+    def weights(self, *, sizes: bool = True) -> list[WorkerMemory]:
         return []
 
     def retire(self, worker: int | None) -> None:

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from stoker._host.code_location import is_stoker
-from stoker._runtime.executors.base import HEAP, Arrival, Sighting, Start, Weight
+from stoker._runtime.executors.base import HEAP, Arrival, IterationStart, WorkerActivity, WorkerMemory
 from stoker._runtime.executors.in_process import carry_out
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.protocol.status_page import (
@@ -44,8 +44,8 @@ from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.types import Receipt, Spans, Task
 from stoker._runtime.worker import collation, context, trim
-from stoker._runtime.worker.batch_maker import Maker, Watch
-from stoker._runtime.worker.cpu_meter import Meter
+from stoker._runtime.worker.batch_maker import BatchMaker, StatusView
+from stoker._runtime.worker.cpu_meter import CpuMeter
 from stoker.errors import coded
 
 CLOSE_S = 1.5
@@ -90,7 +90,7 @@ class ThreadExecutor:
         self._own: dict[int, SimpleQueue[tuple[Task, int] | None]] = {}
         self._arrivals: SimpleQueue[Arrival] = SimpleQueue()
         self._handles: dict[int, ThreadHandle] = {}
-        self._start = Start(0, 0)
+        self._start = IterationStart(0, 0)
         self._epoch = [0] * WORDS
         self._status = _page() if spec.metered else None
         self._pages: dict[int, Any] = {}
@@ -102,7 +102,7 @@ class ThreadExecutor:
     def workers(self) -> Sequence[Any]:
         return [self._handles[worker] for worker in sorted(self._handles)]
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: IterationStart) -> None:
         self._start = start
         self._epoch[EPOCH] = start.epoch
         if self._status is not None:
@@ -164,13 +164,13 @@ class ThreadExecutor:
                 self._shared.put(None)
         return back
 
-    def sightings(self) -> list[Sighting]:
+    def sightings(self) -> list[WorkerActivity]:
         now_ns = time.monotonic_ns()
         seen = []
         for worker, (task, since_ns) in list(self._at_work.items()):
             ticket, page = task.ticket, self._pages[worker]
             place = (ticket.epoch, ticket.seq, task.part.number, page[ROW], now_ns - since_ns)
-            seen.append(Sighting(worker, 0, *place, page[PHASE] == COLLATING))
+            seen.append(WorkerActivity(worker, 0, *place, page[PHASE] == COLLATING))
         return seen
 
     def stack(self, worker: int) -> list[str]:
@@ -202,7 +202,7 @@ class ThreadExecutor:
             trim.let_go(self._spec.dataset)
         return self.wait(0)
 
-    def weights(self, *, sizes: bool = True) -> list[Weight]:
+    def weights(self, *, sizes: bool = True) -> list[WorkerMemory]:
         return []
 
     def retire(self, worker: int | None) -> None:
@@ -234,13 +234,13 @@ class ThreadExecutor:
     def _run(self, worker: int, queue: SimpleQueue[tuple[Task, int] | None]) -> None:
         spec = self._spec
         failed: BaseException | None = None
-        maker: Maker | None = None
+        maker: BatchMaker | None = None
         try:
             count = max(spec.num_workers, worker + 1)  # as in a process
             context.set_thread_info(worker, count, self._start.seed + worker, spec.dataset)
             resume = self._resumes.pop(worker, None)
-            maker = Maker(spec, worker, shared=True, keeps_state=True, resume=resume)
-            maker.watch = Watch(self._pages[worker], self._epoch)
+            maker = BatchMaker(spec, worker, shared=True, keeps_state=True, resume=resume)
+            maker.watch = StatusView(self._pages[worker], self._epoch)
             if spec.worker_init_fn is not None:
                 try:
                     spec.worker_init_fn(worker)
@@ -251,7 +251,7 @@ class ThreadExecutor:
             failed = error
         page = self._pages[worker]
         page[PID] = threading.get_native_id()  # what the system's accounts know it by
-        meter = Meter(page) if spec.metered else None
+        meter = CpuMeter(page) if spec.metered else None
         while True:
             found = queue.get()
             if found is None or self._closed:
@@ -276,7 +276,7 @@ class ThreadExecutor:
             self._arrivals.put(Arrival(-1, m.WorkerLost(worker, expected=True, left=True)))
 
     def _carry_out(
-        self, maker: Maker, task: Task, worker: int, meter: Meter | None, dispatched_ns: int
+        self, maker: BatchMaker, task: Task, worker: int, meter: CpuMeter | None, dispatched_ns: int
     ) -> Arrival:
         page, ticket, now_ns = self._pages[worker], task.ticket, time.monotonic_ns()
         page[ROW], page[INDEX] = NO_ROW, NO_INDEX

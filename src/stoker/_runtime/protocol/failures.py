@@ -18,7 +18,7 @@ _OUTSIDE = ("errno", "strerror", "filename", "filename2")
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class PackedError:
     """An exception in transit. ``payload`` rebuilds it; None when its type cannot travel at all."""
 
     payload: bytes | None
@@ -28,7 +28,7 @@ class Failure:
     worker: int
 
 
-def pack(error: BaseException, worker: int) -> Failure:
+def pack(error: BaseException, worker: int) -> PackedError:
     """Describe an exception for another process. Never raises. Called in the worker, on the thread that caught it."""
     try:
         text = str(error)
@@ -46,10 +46,10 @@ def pack(error: BaseException, worker: int) -> Failure:
         trace = "".join(traceback.format_exception(error))
     except Exception as trouble:
         trace = f"<traceback of {type(error).__name__} could not be formatted: {trouble!r}>"
-    return Failure(_payload(error), type(error).__name__, text, trace, worker)
+    return PackedError(_payload(error), type(error).__name__, text, trace, worker)
 
 
-def unpack(failure: Failure) -> BaseException:
+def unpack(failure: PackedError) -> BaseException:
     """The exception to raise in the parent, with the worker's traceback as its cause."""
     error: BaseException | None = None
     if failure.payload is not None:

@@ -12,7 +12,7 @@ from stoker._runtime.protocol import wire
 
 
 @dataclass(slots=True)
-class Cargo:
+class SpecFds:
     """The descriptors of a shipment, in the numbers of the process that holds this object."""
 
     fd: int
@@ -31,9 +31,9 @@ class Cargo:
         return spec_pickle.unpack(self.fd, self.fds)
 
 
-def _arrive(passed: list[Any], parcelled: bool) -> Cargo:
+def _arrive(passed: list[Any], parcelled: bool) -> SpecFds:
     fd, *fds = [item.detach() for item in passed]
-    return Cargo(fd, _open_parcel(*fds) if parcelled else fds)
+    return SpecFds(fd, _open_parcel(*fds) if parcelled else fds)
 
 
 def _open_parcel(fd: int) -> list[int]:

@@ -93,7 +93,7 @@ class Resume(NamedTuple):
     ended: bool = False
 
 
-class Order(NamedTuple):
+class BatchOrder(NamedTuple):
     """A task as the worker sees it: plain values, whatever executor brought it."""
 
     epoch: int

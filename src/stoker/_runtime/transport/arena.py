@@ -73,7 +73,7 @@ class Arena:
         self.fd, self.backing = shared_pages.create(backing)
         self.stride = min(stride, FILE_STRIDE) if self.backing == "file" else stride
         self.released: deque[SlotRef] = deque()
-        self._mappings: dict[int, shared_pages.Mapping] = {}
+        self._mappings: dict[int, shared_pages.SharedMapping] = {}
         self._leases: dict[int, _LeaseEnd] = {}
         self._lease_ended = _lease_ended(self._leases, self.released)
         self._slots = 0
@@ -174,12 +174,12 @@ class Arena:
                     raise
                 self.stride >>= 1
 
-    def _mapping(self, index: int, nbytes: int) -> shared_pages.Mapping:
+    def _mapping(self, index: int, nbytes: int) -> shared_pages.SharedMapping:
         mapping = self._mappings.get(index)
         if mapping is None or nbytes > mapping.length:
             self.prepare(index)
             length = shared_pages.mapping_bytes(nbytes, self.stride)
-            mapping = self._mappings[index] = shared_pages.Mapping(self.fd, index * self.stride, length)
+            mapping = self._mappings[index] = shared_pages.SharedMapping(self.fd, index * self.stride, length)
         return mapping
 
 

@@ -4,7 +4,7 @@
     ─────────────────────────                          ───────────────────────
     put(index, task)
       ── ticket with SlotRef ──▶                       open(index) → peek → tensor … → write
-      ◀── header with the Receipt ──                   drop the batch, then held()
+      ◀── header with the WrittenBatch ──                   drop the batch, then held()
     lease(ref, nbytes) → Region.load
 
     whichever thread drops the last tensor: released.append(ref), nothing else
@@ -25,7 +25,7 @@ from stoker._runtime.scheduler.types import SlotRef
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class WrittenBatch:
     """What a worker reports about a written batch; small integers, made to travel in a fixed header.
 
     ``root_offset`` and ``root_bytes`` say where its root lies, ``nbytes`` how much of the slot to map.
@@ -83,7 +83,7 @@ class BatchWriter(Protocol):
     def tensor_at(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """The same at a place that several workers agreed on, for rows of one batch."""
 
-    def write(self, obj: object) -> Receipt:
+    def write(self, obj: object) -> WrittenBatch:
         """Once the batch is made; the slot belongs to the parent as soon as the receipt is sent."""
 
     def held(self) -> bool:

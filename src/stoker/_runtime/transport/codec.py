@@ -20,7 +20,7 @@ import torch
 
 from stoker._runtime.transport import rebuild
 from stoker._runtime.transport.dtypes import carrier
-from stoker._runtime.transport.layout import Layout, Window
+from stoker._runtime.transport.layout import BatchLayout, Window
 from stoker._runtime.transport.skeleton import skeleton
 
 _SKELETON, _ONE, _LIST, _TUPLE = 0, 1, 2, 3
@@ -35,7 +35,7 @@ class Encoded:
 
     __slots__ = ("_layout", "_leaves", "end", "root")
 
-    def __init__(self, root: bytes, layout: Layout, leaves: Sequence[Any]) -> None:
+    def __init__(self, root: bytes, layout: BatchLayout, leaves: Sequence[Any]) -> None:
         self.root = root
         self.end = layout.cursor
         self._layout = layout
@@ -55,7 +55,7 @@ def encode(obj: object, cursor: int, windows: Sequence[Window]) -> Encoded:
     Memory inside one of ``windows`` is only described, never copied. Raises UnsendableError, with the path to
     the culprit, for what neither pickle nor cloudpickle can take.
     """
-    layout = Layout(cursor, windows)
+    layout = BatchLayout(cursor, windows)
     form, items = _flat(obj)
     if items is not None:
         columns = layout.place_plain(items, checked=False)

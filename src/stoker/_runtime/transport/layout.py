@@ -50,7 +50,7 @@ Window = tuple[int, int]
 """Addresses [start, end) at which this slot is mapped: what lies inside is already where it should be."""
 
 
-class Layout:
+class BatchLayout:
     """Where a batch's leaves go, and the copies that make it true. One per encoded batch; single thread.
 
     ``cursor`` is the first free offset. Nothing is copied until the caller has made room up to it.

@@ -44,7 +44,7 @@ def _anchor_type(length: int) -> Any:
     return type("Anchor", (ctypes.c_char * length,), {"__slots__": ("mapping",)})
 
 
-class Mapping:
+class SharedMapping:
     """One shared mapping of ``length`` bytes of a file; unmapped when the last anchor over it dies.
 
     Thread: any. ``__del__`` may run inside garbage collection and only unmaps.

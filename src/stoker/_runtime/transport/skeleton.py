@@ -30,7 +30,7 @@ _MARK = pickle.PickleBuffer(bytearray())
 def skeleton(obj: object) -> tuple[bytes, list[Any]]:
     """``obj`` pickled without its leaves, and the leaves in the order the unpickler will ask for them."""
     try:
-        return _pickled(_Pickler, obj)
+        return _pickled(_SkeletonPickler, obj)
     except MemoryError:
         raise
     except Exception:
@@ -52,7 +52,7 @@ def _failure(obj: object) -> Exception | None:
     return None
 
 
-def _pickled(kind: type[_Pickler] | type[_ByValuePickler], obj: object) -> tuple[bytes, list[Any]]:
+def _pickled(kind: type[_SkeletonPickler] | type[_ByValuePickler], obj: object) -> tuple[bytes, list[Any]]:
     file = io.BytesIO()
     leaves: list[Any] = []
     buffers: list[pickle.PickleBuffer] = []
@@ -73,7 +73,7 @@ def _merged(buffers: list[pickle.PickleBuffer], leaves: Iterator[Any]) -> list[A
     return [next(leaves) if buffer is _MARK else buffer for buffer in buffers]
 
 
-class _Pickler(pickle.Pickler):
+class _SkeletonPickler(pickle.Pickler):
     """Pickles by reference."""
 
     leaves: list[Any]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from stoker._runtime.transport import rebuild, shared_pages
-from stoker._runtime.transport.base import Receipt
+from stoker._runtime.transport.base import WrittenBatch
 from stoker._runtime.transport.codec import encode
 from stoker._runtime.transport.layout import ALIGN_BYTES, Window
 
@@ -31,7 +31,7 @@ class SlotWriter:
         self._stride = stride
         self._reserved: int | None = 0 if reserve else None
         self._mapping = self._map(shared_pages.MIN_MAPPING_BYTES)
-        self._older: list[shared_pages.Mapping] = []
+        self._older: list[shared_pages.SharedMapping] = []
         self._windows: list[Window] = []
         self._anchor: Any = None
         self._anchors: list[weakref.ref[Any]] = []
@@ -71,7 +71,7 @@ class SlotWriter:
             self._grow(nbytes)
         return bytes(self._mapping.view[:nbytes])
 
-    def write(self, obj: object) -> Receipt:
+    def write(self, obj: object) -> WrittenBatch:
         """Encode a batch into the slot. Tensors that lie in the slot already are not copied.
 
         Raises UnsendableError naming what cannot be pickled, and OSError when there is no room for the pages.
@@ -83,7 +83,7 @@ class SlotWriter:
         encoded.copy_to(self._anchor, self._mapping.address)
         self._mapping.view[start:end] = root
         self._cursor = end
-        return Receipt(start, len(root), end)
+        return WrittenBatch(start, len(root), end)
 
     def held(self) -> bool:
         """Whether anything in this process still holds memory of this slot. Ends the current batch."""
@@ -109,13 +109,13 @@ class SlotWriter:
         self._take(longer)
         self._windows.insert(0, (longer.address, longer.limit))
 
-    def _map(self, nbytes: int) -> shared_pages.Mapping:
+    def _map(self, nbytes: int) -> shared_pages.SharedMapping:
         length = shared_pages.mapping_bytes(nbytes, self._stride)
         if os.fstat(self._fd).st_size < self._start + length:
             raise ValueError(f"slot at {self._start} was not prepared by the parent")
-        return shared_pages.Mapping(self._fd, self._start, length)
+        return shared_pages.SharedMapping(self._fd, self._start, length)
 
-    def _take(self, mapping: shared_pages.Mapping) -> None:
+    def _take(self, mapping: shared_pages.SharedMapping) -> None:
         if len(self._anchors) > _PRUNE_ABOVE:
             self._anchors = [anchor for anchor in self._anchors if anchor() is not None]
         self._anchor = mapping.anchor()

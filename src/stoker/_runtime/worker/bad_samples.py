@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from stoker._runtime.protocol.status_page import NO_ROW
-from stoker._runtime.protocol.worker_spec import BadSampleMode, Order, Resume
+from stoker._runtime.protocol.worker_spec import BadSampleMode, BatchOrder, Resume
 from stoker.errors import NoGoodSample, coded
 
 _log = logging.getLogger("stoker")
@@ -71,7 +71,7 @@ class Envelope:
     resume: Resume | None = None
 
 
-class Sifter:
+class BadSampleFilter:
     """Fetches rows and sorts out the bad ones. Owner: a maker; called on its thread.
 
     ``before(order, row, at, index)`` is called before row ``row`` is fetched; ``at`` and ``index`` are what the status page shows.
@@ -84,8 +84,8 @@ class Sifter:
         mode: BadSampleMode,
         bind: Callable[[], Callable[[Any], Any]],
         getitems: Callable[[Any], Any] | None,
-        before: Callable[[Order, int, int, Any], None],
-        reseed: Callable[[Order], None],
+        before: Callable[[BatchOrder, int, int, Any], None],
+        reseed: Callable[[BatchOrder], None],
     ) -> None:
         self._mode = mode
         self._bind = bind
@@ -96,7 +96,7 @@ class Sifter:
         self.bad: list[BadSample] = []
 
     def rows(
-        self, order: Order, indices: Sequence[Any], first: int, fetched: Sequence[Any] | None = None
+        self, order: BatchOrder, indices: Sequence[Any], first: int, fetched: Sequence[Any] | None = None
     ) -> Any:
         """The usable samples of one range, which begins at row ``first``. In mode "replace" there are as many as indices.
 
@@ -123,7 +123,7 @@ class Sifter:
                 found[place] = self._replacement(order, indices, first, place, good)
         return found
 
-    def _one(self, order: Order, index: Any, row: int) -> Any:
+    def _one(self, order: BatchOrder, index: Any, row: int) -> Any:
         if row in order.excluded:
             self.bad.append(killer(index, row))
             return _BAD
@@ -147,7 +147,7 @@ class Sifter:
             return _BAD
         return sample
 
-    def _together(self, order: Order, indices: Sequence[Any], first: int) -> Any:
+    def _together(self, order: BatchOrder, indices: Sequence[Any], first: int) -> Any:
         """With ``__getitems__``: all at once, and one by one only when that fails."""
         assert self._getitems is not None
         found: Any = []
@@ -168,7 +168,7 @@ class Sifter:
         return found
 
     def _replacement(
-        self, order: Order, indices: Sequence[Any], first: int, place: int, good: Sequence[int]
+        self, order: BatchOrder, indices: Sequence[Any], first: int, place: int, good: Sequence[int]
     ) -> Any:
         """A sample for the row at ``place``: those after it come first, then those before, then the spares."""
         inside = sorted(good, key=lambda other: (other < place, other))

@@ -19,23 +19,23 @@ from stoker._runtime.protocol.status_page import (
     WORDS,
     told_index,
 )
-from stoker._runtime.protocol.worker_spec import Order, Resume, WorkerSpec
+from stoker._runtime.protocol.worker_spec import BatchOrder, Resume, WorkerSpec
 from stoker._runtime.scheduler.row_ranges import row_ranges
-from stoker._runtime.worker.bad_samples import TOGETHER, BadSample, Empty, Envelope, Raised, Sifter
+from stoker._runtime.worker.bad_samples import TOGETHER, BadSample, BadSampleFilter, Empty, Envelope, Raised
 from stoker._runtime.worker.collate_errors import explain_collation
 from stoker._runtime.worker.context import SlotMemory, current
 from stoker._runtime.worker.fetch import Fetcher
-from stoker._runtime.worker.fetch_threads import Hands
-from stoker._runtime.worker.rng.per_sample import Keyring
-from stoker._runtime.worker.rng.rng_use import Drawn
+from stoker._runtime.worker.fetch_threads import FetchThreads
+from stoker._runtime.worker.rng.per_sample import SampleRng
+from stoker._runtime.worker.rng.rng_use import RngUse
 from stoker._runtime.worker.rng.seeder import Seeder
 from stoker._runtime.worker.split_batches import PartRows, collate_part
-from stoker._runtime.worker.stream import Abandoned, Stream
+from stoker._runtime.worker.stream import Abandoned, SampleStream
 from stoker.errors import SampleStopIteration
 
 
 @dataclass(slots=True)
-class Watch:
+class StatusView:
     """Where a maker says which row it is on, and learns that nobody waits any more. Words of a status page, or plain lists.
 
     ``here[ROW]`` is written before every row and ``here[PHASE]`` before collation; when ``there[EPOCH]`` is no longer the order's
@@ -52,7 +52,7 @@ _SLOW_ROW_NS = 20_000
 _clock = time.monotonic_ns
 
 
-class Maker:
+class BatchMaker:
     """Turns orders into batches for one worker.
 
     Used by one thread. ``shared`` tells that others draw from the generators as well (threads); ``inline`` asks that they be left
@@ -73,25 +73,25 @@ class Maker:
     ) -> None:
         self.spec = spec
         self.worker = worker
-        self._watch = Watch([0] * WORDS)
-        self._keyring = Keyring(spec, worker, self._watch.here)
+        self._watch = StatusView([0] * WORDS)
+        self._keyring = SampleRng(spec, worker, self._watch.here)
         self.seeder = Seeder(spec, worker, shared=shared, inline=inline)
         self._by_sample = self.seeder.by_sample
         self._singly = True
         self._fetcher = Fetcher(spec.dataset) if fetcher is None else fetcher
         self._getitems = None if spec.iterable else self._fetcher.bind_batched()
         self._bad: list[BadSample] = []
-        self._sifter: Sifter | None = None
+        self._sifter: BadSampleFilter | None = None
         if spec.on_bad_sample != "raise":
             together = self._getitems if spec.auto_collation else None
-            self._sifter = Sifter(
+            self._sifter = BadSampleFilter(
                 spec.on_bad_sample, self._fetcher.bind, together, self._before_row, self._reseed
             )
             self._bad = self._sifter.bad
-        self._stream: Stream | None = None
+        self._stream: SampleStream | None = None
         if spec.iterable:
             bad = None if self._sifter is None else self._bad
-            self._stream = Stream(
+            self._stream = SampleStream(
                 spec, worker, self._before_pull, bad, keeps_state=keeps_state, resume=resume
             )
         self._tells = self._stream is not None or self._sifter is not None
@@ -101,20 +101,20 @@ class Maker:
         self._slow_ns = 0
         self._row_began = (NO_ROW, 0)
         """Of rows that are sifted: the one in the making, and since when."""
-        self.hands: Hands | None = None
+        self.hands: FetchThreads | None = None
         """The threads that fetch rows, where there are any."""
         batched = spec.auto_collation and not spec.iterable and self._getitems is None
         if spec.threads > 1 and batched and not (shared or inline):
-            self.hands = Hands(spec, worker, self.seeder, self._watch)
+            self.hands = FetchThreads(spec, worker, self.seeder, self._watch)
         self._looks = spec.tells_draws and worker == 0
 
     @property
-    def watch(self) -> Watch:
+    def watch(self) -> StatusView:
         """Where this maker is watched; a page that nobody reads unless its executor has given it another."""
         return self._watch
 
     @watch.setter
-    def watch(self, watch: Watch) -> None:
+    def watch(self, watch: StatusView) -> None:
         self._watch = watch
         self._keyring.here = watch.here
         if self.hands is not None:
@@ -136,7 +136,7 @@ class Maker:
             return 0, -1, 0
         return self._fetched_ns, self._slow_row, self._slow_ns
 
-    def make(self, order: Order, slot: SlotMemory | None) -> Any:
+    def make(self, order: BatchOrder, slot: SlotMemory | None) -> Any:
         """The batch of a whole ticket, in an envelope if there is something to tell. Tensors are stacked in ``slot`` if given."""
         if not self._tells:
             return self._make(order, slot)
@@ -148,7 +148,7 @@ class Maker:
         resume = self._stream.state() if self._stream is not None else None
         return Envelope(batch, tuple(self._bad), resume=resume) if self._bad or resume else batch
 
-    def _make(self, order: Order, slot: SlotMemory | None) -> Any:
+    def _make(self, order: BatchOrder, slot: SlotMemory | None) -> Any:
         with self.seeder.kept():
             outer = current.slot, current.keyring  # a dataset may iterate a loader of its own
             current.slot, current.keyring = slot, self._keyring
@@ -167,7 +167,7 @@ class Maker:
                 self._keyring.end()
                 current.slot, current.keyring = outer
 
-    def make_part(self, order: Order, slot: Any, agreed: int) -> PartRows:
+    def make_part(self, order: BatchOrder, slot: Any, agreed: int) -> PartRows:
         """The rows ``start`` to ``stop`` of a ticket, in the shared slot if their layout is the agreed one."""
         indices = _listed(order.indices)
         self._bad.clear()
@@ -186,7 +186,7 @@ class Maker:
 
     # Map-style datasets
 
-    def _rows(self, order: Order, indices: Sequence[Any], start: int, stop: int) -> list[Any]:
+    def _rows(self, order: BatchOrder, indices: Sequence[Any], start: int, stop: int) -> list[Any]:
         """Fetch rows of the batch. ``indices`` holds those of ``start`` to ``stop`` only."""
         rows = order.rows or len(indices)
         self._slow_row, self._slow_ns = -1, 0
@@ -229,13 +229,19 @@ class Maker:
         return samples
 
     def _at_once(
-        self, hands: Hands, order: Order, indices: Sequence[Any], start: int, *, sandbox: bool = False
+        self,
+        hands: FetchThreads,
+        order: BatchOrder,
+        indices: Sequence[Any],
+        start: int,
+        *,
+        collect_errors: bool = False,
     ) -> list[Any] | None:
-        """Rows by several threads; None when there are none to be had. ``sandbox``: what rows raise is among the outcomes."""
+        """Fetch rows on several threads; None if there are none. ``collect_errors``: the errors of rows are among the outcomes."""
         ranges = row_ranges(order.rows or len(indices))
         self.seeder.rows(order, start, next(n for n, (_, last) in enumerate(ranges) if last > start))
-        drawn = Drawn() if self._looks else None
-        job = hands.fetch(order, self._fetcher.bind(), indices, start, sandbox=sandbox)
+        drawn = RngUse() if self._looks else None
+        job = hands.fetch(order, self._fetcher.bind(), indices, start, collect_errors=collect_errors)
         if job is None:
             return None
         if drawn is not None:
@@ -243,7 +249,7 @@ class Maker:
             drawn.tell()
         self._slow_row, self._slow_ns = job.slow_row, job.slow_ns
         if job.stopped:
-            place = next(place for place, found in enumerate(job.outcomes) if _ends(found, sandbox))
+            place = next(place for place, found in enumerate(job.outcomes) if _ends(found, collect_errors))
             error, job.outcomes = job.outcomes[place].error, []
             try:
                 if isinstance(error, StopIteration):
@@ -255,7 +261,7 @@ class Maker:
                 del error  # this frame is among those that it holds
         return job.outcomes
 
-    def _fetch_quickly(self, order: Order, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
+    def _fetch_quickly(self, order: BatchOrder, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
         """Rows of a few microseconds: the status page names each, whether anybody waits is looked up once."""
         self._at_row(order, row)
         fetch, here = self._fetcher.bind(), self._watch.here
@@ -264,7 +270,7 @@ class Maker:
             samples.append(fetch(index))
             row += 1
 
-    def _fetch_singly(self, order: Order, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
+    def _fetch_singly(self, order: BatchOrder, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
         """Slow rows: work for nobody ends after one of them."""
         fetch, here, metered = self._fetcher.bind(), self._watch.here, self._metered
         before_ns = _clock() if metered else 0
@@ -282,7 +288,7 @@ class Maker:
             row += 1
 
     def _sifted(
-        self, order: Order, sifter: Sifter, indices: Sequence[Any], start: int, stop: int
+        self, order: BatchOrder, sifter: BadSampleFilter, indices: Sequence[Any], start: int, stop: int
     ) -> list[Any]:
         """Fetch rows one at a time without the bad ones. What is left of a batch is returned; nothing left raises Empty."""
         self._row_began = NO_ROW, 0
@@ -294,7 +300,7 @@ class Maker:
             return found  # type: ignore[no-any-return]  # as the dataset gave it, like without sifting
         fetched: list[Any] | None = None
         if self.hands is not None and _can_share(order, indices):
-            fetched = self._at_once(self.hands, order, indices, start, sandbox=True)
+            fetched = self._at_once(self.hands, order, indices, start, collect_errors=True)
         samples: list[Any] = []
         for number, (first, last) in enumerate(row_ranges(order.rows or len(indices))):
             if last > start and first < stop:
@@ -308,7 +314,7 @@ class Maker:
             raise Empty
         return samples
 
-    def _before_row(self, order: Order, row: int, at: int, index: Any) -> None:
+    def _before_row(self, order: BatchOrder, row: int, at: int, index: Any) -> None:
         self._at_row(order, at)
         if self._metered:
             self._time_row(at if at == row else NO_ROW)
@@ -324,23 +330,23 @@ class Maker:
         if before != NO_ROW and now_ns - began_ns > max(self._slow_ns, _SLOW_ROW_NS):
             self._slow_row, self._slow_ns = before, now_ns - began_ns
 
-    def _reseed(self, order: Order) -> None:
+    def _reseed(self, order: BatchOrder) -> None:
         self.seeder.range(order, 0)
 
-    def _before_pull(self, order: Order, pulled: int) -> None:
+    def _before_pull(self, order: BatchOrder, pulled: int) -> None:
         if pulled:
             self._at_row(order, NO_ROW)
         self._keyring.at_pull(pulled)
         self.seeder.pull(order, pulled)
 
-    def _at_row(self, order: Order, row: int) -> None:
+    def _at_row(self, order: BatchOrder, row: int) -> None:
         watch = self._watch
         watch.here[ROW] = row
         there = watch.there
         if there is not None and there[EPOCH] != order.epoch:
             raise Abandoned
 
-    def _one(self, order: Order) -> Any:
+    def _one(self, order: BatchOrder) -> Any:
         self._slow_row, self._slow_ns, self._row_began = NO_ROW, 0, (0, _clock())
         if self._sifter is not None:
             self.seeder.range(order, 0)
@@ -376,13 +382,13 @@ class Maker:
         return collate_samples(self.spec.collate_fn, samples, indices, own=self.spec.own_collate)
 
 
-def _can_share(order: Order, indices: Sequence[Any]) -> bool:
+def _can_share(order: BatchOrder, indices: Sequence[Any]) -> bool:
     """Whether several threads may fetch these rows. Not after a worker died over them: one at a time shows which of them kills."""
     return len(indices) > 1 and not order.attempt and not order.excluded
 
 
-def _ends(outcome: Any, sandbox: bool) -> bool:
-    return type(outcome) is Raised and not (sandbox and isinstance(outcome.error, Exception))
+def _ends(outcome: Any, collect_errors: bool) -> bool:
+    return type(outcome) is Raised and not (collect_errors and isinstance(outcome.error, Exception))
 
 
 def collate_samples(

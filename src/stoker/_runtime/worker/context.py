@@ -15,7 +15,7 @@ import torch
 from torch.utils.data._utils import worker as torch_worker
 
 if TYPE_CHECKING:
-    from stoker._runtime.worker.rng.per_sample import Keyring
+    from stoker._runtime.worker.rng.per_sample import SampleRng
 
 
 class SlotMemory(Protocol):
@@ -27,7 +27,7 @@ class SlotMemory(Protocol):
 class _PerThread(threading.local):
     slot: SlotMemory | None = None
     info: Any = None
-    keyring: Keyring | None = None
+    keyring: SampleRng | None = None
 
 
 current = _PerThread()

@@ -18,7 +18,7 @@ READING_NS = 2_000_000
 _NEVER = 1 << 62
 
 
-class Reading(NamedTuple):
+class CpuReading(NamedTuple):
     """Since the reading before: on a CPU, in the run queue, and how long the worker was at work meanwhile. Zeros: not read."""
 
     cpu_ns: int = 0
@@ -26,10 +26,10 @@ class Reading(NamedTuple):
     metered_ns: int = 0
 
 
-NO_READING = Reading()
+NO_READING = CpuReading()
 
 
-class Meter:
+class CpuMeter:
     """Of the thread that makes it, and used on that thread only. ``row`` is its worker's on the status page, for sums.
 
     ``always``: every task has a reading of its own; for a thread that does other things between them. ``helpers`` tells the CPU
@@ -58,7 +58,7 @@ class Meter:
         if self._fd >= 0:
             self.due_ns = now_ns + self._gap_ns
 
-    def ended(self, began_ns: int, now_ns: int) -> Reading:
+    def ended(self, began_ns: int, now_ns: int) -> CpuReading:
         """A task ended; the reading, if it is time for one."""
         self.busy_ns += now_ns - began_ns
         self.tasks += 1
@@ -67,7 +67,7 @@ class Meter:
             return NO_READING
         return self.read(began_ns, now_ns)
 
-    def read(self, began_ns: int, now_ns: int) -> Reading:
+    def read(self, began_ns: int, now_ns: int) -> CpuReading:
         """Of all tasks since the last reading; the last of them began then and ends now."""
         self.slow = now_ns - began_ns >= self._gap_ns
         cpu_ns, runq_ns = self._account()
@@ -106,13 +106,13 @@ class Meter:
         return cpu_ns, runq_ns
 
 
-def _within(cpu_ns: int, runq_ns: int, busy_ns: int) -> Reading:
+def _within(cpu_ns: int, runq_ns: int, busy_ns: int) -> CpuReading:
     """A reading of quick tasks has the pauses between them too, when a worker wakes up: no more than the tasks took is theirs."""
     spent_ns = cpu_ns + runq_ns
     if spent_ns > busy_ns:
         cpu_ns = cpu_ns * busy_ns // spent_ns
         runq_ns = busy_ns - cpu_ns
-    return Reading(cpu_ns, runq_ns, busy_ns)
+    return CpuReading(cpu_ns, runq_ns, busy_ns)
 
 
 def read_account(fd: int) -> tuple[int, int]:

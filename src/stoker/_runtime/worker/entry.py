@@ -17,6 +17,6 @@ if _collecting:
     gc.enable()
 
 
-def run(boot: main.Boot) -> None:
+def run(boot: main.WorkerBoot) -> None:
     """Entry point of the process."""
     main.run(boot)

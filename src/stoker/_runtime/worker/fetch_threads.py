@@ -1,4 +1,4 @@
-"""Hands: threads of a worker process that fetch rows of a batch at once (``threads_per_worker``), for data that is waited for.
+"""Threads of a worker process that fetch rows of a batch at once (``threads_per_worker``), for data that is waited for.
 
     maker's thread: fetch ─► a job for each hand ─► waits ─► samples, or what they raised, in row order
     a hand: take the next row ─► fetch(index) ─► ... until none is left, one raised, or nobody waits any more
@@ -17,11 +17,11 @@ from queue import SimpleQueue
 from typing import Any
 
 from stoker._runtime.protocol.status_page import AT_ONCE, EPOCH, INDEX, ROW, WORDS, told_index
-from stoker._runtime.protocol.worker_spec import Order, WorkerSpec
+from stoker._runtime.protocol.worker_spec import BatchOrder, WorkerSpec
 from stoker._runtime.worker import cpu_meter
 from stoker._runtime.worker.bad_samples import Raised
 from stoker._runtime.worker.context import current
-from stoker._runtime.worker.rng.per_sample import Keyring
+from stoker._runtime.worker.rng.per_sample import SampleRng
 from stoker._runtime.worker.rng.seeder import Seeder
 from stoker._runtime.worker.stream import Abandoned
 
@@ -32,14 +32,14 @@ _clock = time.monotonic_ns
 class Job:
     """Rows of one order. Shared by the hands; all but the first five fields under their lock.
 
-    ``rows`` are of the batch, ``places`` count from 0 in ``indices``. ``sandbox`` tells that a row that raises does not end it.
+    ``rows`` are of the batch, ``places`` count from 0 in ``indices``. With ``collect_errors``, a failing row does not end the job.
     """
 
-    order: Order
+    order: BatchOrder
     fetch: Callable[[Any], Any]
     indices: Sequence[Any]
     first: int
-    sandbox: bool
+    collect_errors: bool
     outcomes: list[Any]
     taken: int = 0
     stopped: bool = False
@@ -50,7 +50,7 @@ class Job:
     slow_ns: int = 0
 
 
-class Hands:
+class FetchThreads:
     """Owner: a maker, which calls ``fetch`` and ``close`` on its own thread. Threads are started with the first rows to fetch.
 
     ``watch`` is where the oldest row in the making, its index and the number of such rows are shown.
@@ -68,7 +68,13 @@ class Hands:
         self._spent = [0, 0]
 
     def fetch(
-        self, order: Order, fetch: Callable[[Any], Any], indices: Sequence[Any], first: int, *, sandbox: bool
+        self,
+        order: BatchOrder,
+        fetch: Callable[[Any], Any],
+        indices: Sequence[Any],
+        first: int,
+        *,
+        collect_errors: bool,
     ) -> Job | None:
         """Fetch these rows, of which ``first`` is the first; all of them unless one raised or nobody waits any more.
 
@@ -81,7 +87,7 @@ class Hands:
         count = min(wanted, len(self._threads))
         if not count:
             return None
-        job = Job(order, fetch, indices, first, sandbox, [None] * len(indices))
+        job = Job(order, fetch, indices, first, collect_errors, [None] * len(indices))
         for _ in range(count):
             self._jobs.put(job)
         for _ in range(count):
@@ -116,7 +122,7 @@ class Hands:
 
     def _run(self) -> None:
         here = [0] * WORDS
-        current.keyring = keyring = Keyring(self._spec, self._worker, here)
+        current.keyring = keyring = SampleRng(self._spec, self._worker, here)
         account = cpu_meter.open_account() if self._spec.metered else -1
         before = cpu_meter.read_account(account)
         while (job := self._jobs.get()) is not None:
@@ -147,7 +153,7 @@ class Hands:
         ns = _clock() - began_ns
         with self._lock:
             job.outcomes[place] = outcome
-            if type(outcome) is Raised and not (job.sandbox and isinstance(outcome.error, Exception)):
+            if type(outcome) is Raised and not (job.collect_errors and isinstance(outcome.error, Exception)):
                 job.stopped = True
             if ns > job.slow_ns:
                 job.slow_row, job.slow_ns = job.first + place, ns

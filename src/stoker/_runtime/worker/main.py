@@ -20,17 +20,17 @@ from dataclasses import dataclass
 from multiprocessing import reduction
 from typing import Any, NoReturn
 
-from stoker._runtime.dataset_sync.receiver import Reviser
+from stoker._runtime.dataset_sync.receiver import RevisionReceiver
 from stoker._runtime.protocol import failures, log_forwarding, stacks, status_page, wire
-from stoker._runtime.protocol.spec_fds import Cargo
-from stoker._runtime.protocol.worker_spec import Order, Resume, WorkerSpec
+from stoker._runtime.protocol.spec_fds import SpecFds
+from stoker._runtime.protocol.worker_spec import BatchOrder, Resume, WorkerSpec
 from stoker._runtime.scheduler.types import Spans
-from stoker._runtime.transport.base import Receipt
+from stoker._runtime.transport.base import WrittenBatch
 from stoker._runtime.transport.writer import ArenaWriter, SlotWriter
 from stoker._runtime.worker import collation, context, process_setup, trim
-from stoker._runtime.worker.batch_maker import Maker, Watch, collate_samples, note_indices
-from stoker._runtime.worker.cpu_meter import NO_READING, Meter
-from stoker._runtime.worker.memory_probe import Scales
+from stoker._runtime.worker.batch_maker import BatchMaker, StatusView, collate_samples, note_indices
+from stoker._runtime.worker.cpu_meter import NO_READING, CpuMeter
+from stoker._runtime.worker.memory_probe import MemoryProbe
 from stoker._runtime.worker.rng import seeding
 from stoker._runtime.worker.stream import Abandoned, StreamEnded
 from stoker.errors import UnsendableError, coded
@@ -43,7 +43,7 @@ _NO_SPANS = tuple(Spans())
 
 
 @dataclass(slots=True)
-class Boot:
+class WorkerBoot:
     """All that a worker process starts with. Inherited as it is under fork; otherwise its descriptors travel beside it."""
 
     worker: int
@@ -59,7 +59,7 @@ class Boot:
     levels: dict[str, int]
     spec: WorkerSpec | None
     resume: Resume | None = None
-    cargo: Cargo | None = None
+    cargo: SpecFds | None = None
     """The spec as it was shipped. Without it and without ``spec`` this process was forked from a template that has it."""
     revision: int = 0
     """The announcement (``revision.word_of``) that the dataset includes as it comes; 0 for one from the shipment."""
@@ -74,10 +74,10 @@ class Boot:
         return _arrive, (self.worker, passed, rest)
 
 
-def _arrive(worker: int, passed: list[Any], rest: tuple[Any, ...]) -> Boot:
+def _arrive(worker: int, passed: list[Any], rest: tuple[Any, ...]) -> WorkerBoot:
     stride, reserve, base_seed, levels, resume, cargo = rest
     task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd = (item.detach() for item in passed)
-    return Boot(
+    return WorkerBoot(
         worker, task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd, stride, reserve, base_seed, levels,
         None, resume, cargo,
     )  # fmt: skip
@@ -87,7 +87,7 @@ inherited: WorkerSpec | None = None
 """What the template has unpacked that this process was forked from."""
 
 
-def run(boot: Boot) -> None:
+def run(boot: WorkerBoot) -> None:
     """Entry point of the process."""
     process_setup.reset_signals()
     process_setup.hold_lifeline(boot.lifeline_fd)
@@ -133,18 +133,18 @@ def _leave(code: int) -> NoReturn:
 class _Loop:
     """State of the worker's one thread."""
 
-    def __init__(self, boot: Boot, page: status_page.StatusPage, channel: socket.socket) -> None:
+    def __init__(self, boot: WorkerBoot, page: status_page.StatusPage, channel: socket.socket) -> None:
         self._boot = boot
         self._control = page.control
         self._row = page.row(boot.worker)
         self._recv = channel.recv
         self._arena = ArenaWriter(boot.arena_fd, boot.stride, reserve=boot.reserve)
-        self._reviser = Reviser(boot.arena_fd, boot.stride, self._control, boot.revision)
-        self._maker: Maker | None = None
+        self._reviser = RevisionReceiver(boot.arena_fd, boot.stride, self._control, boot.revision)
+        self._maker: BatchMaker | None = None
         self._start_error: BaseException | None = None
         self._held: list[tuple[int, SlotWriter]] = []
-        self._scales = Scales(self._row, channel)
-        self._meter: Meter | None = None
+        self._scales = MemoryProbe(self._row, channel)
+        self._meter: CpuMeter | None = None
         self._trimmed = 0
 
     def prepare(self) -> None:
@@ -165,7 +165,7 @@ class _Loop:
                 spec.num_workers, boot.worker + 1
             )  # workers that are added later: ids stay below the number
             context.set_process_info(boot.worker, count, seed, spec.dataset)
-            maker = Maker(spec, boot.worker, resume=boot.resume, keeps_state=True)
+            maker = BatchMaker(spec, boot.worker, resume=boot.resume, keeps_state=True)
             if self._reviser.word:
                 maker.seeder.revised()
             if spec.worker_init_fn is not None:
@@ -176,9 +176,9 @@ class _Loop:
                     coded(error, "STK810")
                     raise
                 maker.seeder.torch_is_ours = seeding.torch_seed() == torch_seed
-            maker.watch = Watch(self._row, self._control)
+            maker.watch = StatusView(self._row, self._control)
             if spec.metered:
-                self._meter = Meter(self._row, helpers=None if maker.hands is None else maker.hands.spent)
+                self._meter = CpuMeter(self._row, helpers=None if maker.hands is None else maker.hands.spent)
             self._maker = maker
         except Exception as error:
             self._start_error = error
@@ -234,8 +234,8 @@ class _Loop:
         target = scratch or slot
         kind = wire.ResultKind.READY
         collated_ns = shared_bytes = 0
-        order: Order | None = None
-        receipt: Receipt | None
+        order: BatchOrder | None = None
+        receipt: WrittenBatch | None
         meter = self._meter
         if meter is not None and meter.slow:
             meter.began(received_ns)
@@ -291,7 +291,7 @@ class _Loop:
         spans = (task.sent_ns, received_ns, fetched_ns, collated_ns, sent_ns, *reading, slow_row, slow_ns)
         self._send(kind, task, flags=flags, receipt=receipt, shared_bytes=shared_bytes, spans=spans)
 
-    def _order(self, task: wire.TaskHeader, message: bytes, target: SlotWriter) -> Order:
+    def _order(self, task: wire.TaskHeader, message: bytes, target: SlotWriter) -> BatchOrder:
         if task.flags & wire.INLINE:
             indices = pickle.loads(memoryview(message)[wire.TASK.size :])
         else:
@@ -299,7 +299,7 @@ class _Loop:
         excluded, spares = (), ()
         if task.flags & wire.SIFTED:
             indices, excluded, spares = indices
-        return Order(
+        return BatchOrder(
             task.epoch, task.seq, task.position, task.attempt, task.part, task.parts, task.start, task.stop,
             task.rows, task.seed, task.pipe_seed, task.pull, indices, excluded, spares,
         )  # fmt: skip

@@ -20,7 +20,7 @@ _SETTLED_TASKS = 4
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class Scales:
+class MemoryProbe:
     """Owner: the worker's loop; one thread. ``row`` is the worker's own on the status page."""
 
     def __init__(self, row: Any, channel: socket.socket) -> None:

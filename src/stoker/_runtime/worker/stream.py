@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import IterDataPipe
 from torch.utils.data.graph_settings import apply_random_seed
 
-from stoker._runtime.protocol.worker_spec import Order, Resume, WorkerSpec
+from stoker._runtime.protocol.worker_spec import BatchOrder, Resume, WorkerSpec
 from stoker._runtime.worker.bad_samples import BadSample, StreamPlace, good_samples
 
 
@@ -32,7 +32,7 @@ class Abandoned(Exception):
     """Nobody waits for this batch any more; noticed between two samples."""
 
 
-class Stream:
+class SampleStream:
     """Owner: a maker; called on its thread. ``before(order, pulled)`` seeds, and gives up on orders nobody waits for.
 
     ``bad`` is where bad samples are noted, None to raise instead. ``keeps_state`` asks for ``state`` after every batch.
@@ -42,7 +42,7 @@ class Stream:
         self,
         spec: WorkerSpec,
         worker: int,
-        before: Callable[[Order, int], None],
+        before: Callable[[BatchOrder, int], None],
         bad: list[BadSample] | None,
         *,
         keeps_state: bool,
@@ -62,7 +62,7 @@ class Stream:
         self._pulled = 0
         self._sampled = 0
 
-    def batch(self, order: Order) -> Any:
+    def batch(self, order: BatchOrder) -> Any:
         """The samples of this order's batch (one sample without automatic batching). Raises StreamEnded after the last."""
         if self._iterator is None or self._epoch != order.epoch:
             self._open(order)
@@ -100,7 +100,7 @@ class Stream:
             )
             return None
 
-    def _open(self, order: Order) -> None:
+    def _open(self, order: BatchOrder) -> None:
         """A new stream for this epoch; where a lost predecessor's dataset said it stood, if it did."""
         self._before(order, 0)
         self._seed_pipe(order)
@@ -134,14 +134,14 @@ class Stream:
                 iterator.load_state_dict(pickle.loads(resume.iterator))
             self._pulled = resume.pulled
 
-    def _seed_pipe(self, order: Order) -> None:
+    def _seed_pipe(self, order: BatchOrder) -> None:
         """DataPipes carry generators of their own, seeded alike in all workers so that shards of one shuffle fit together."""
         if isinstance(self._dataset, IterDataPipe):
             generator = torch.Generator()
             generator.manual_seed(order.pipe_seed)
             self._dataset = apply_random_seed(self._dataset, generator)
 
-    def _pass_over(self, order: Order) -> None:
+    def _pass_over(self, order: BatchOrder) -> None:
         """Pull a batch that a predecessor has delivered, and its error if it was one."""
         try:
             self._pull(order)
@@ -153,7 +153,7 @@ class Stream:
             if self._bad:
                 self._bad.clear()  # they were counted then
 
-    def _pull(self, order: Order) -> Any:
+    def _pull(self, order: BatchOrder) -> Any:
         assert self._iterator is not None
         self._pulled += 1
         self._before(order, self._pulled)

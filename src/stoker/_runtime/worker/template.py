@@ -23,7 +23,7 @@ from multiprocessing import forkserver, reduction, resource_tracker, util
 from typing import Any, NamedTuple
 
 from stoker._runtime.protocol import log_forwarding, status_page
-from stoker._runtime.protocol.spec_fds import Cargo
+from stoker._runtime.protocol.spec_fds import SpecFds
 from stoker._runtime.worker import collation, main, process_setup
 
 READY = b"ready"
@@ -41,14 +41,14 @@ class TemplateBoot:
     note_fd: int
     status_fd: int
     levels: dict[str, int]
-    cargo: Cargo
+    cargo: SpecFds
 
     def __reduce__(self) -> Any:
         fds = (self.control_fd, self.lifeline_fd, self.note_fd, self.status_fd)
         return _arrive, ([reduction.DupFd(fd) for fd in fds], self.levels, self.cargo)
 
 
-def _arrive(passed: list[Any], levels: dict[str, int], cargo: Cargo) -> TemplateBoot:
+def _arrive(passed: list[Any], levels: dict[str, int], cargo: SpecFds) -> TemplateBoot:
     control_fd, lifeline_fd, note_fd, status_fd = (item.detach() for item in passed)
     return TemplateBoot(control_fd, lifeline_fd, note_fd, status_fd, levels, cargo)
 
@@ -81,7 +81,7 @@ def run(boot: TemplateBoot) -> None:
     os._exit(0)  # the regular end would wait for threads that the dataset has started
 
 
-def _unpack(cargo: Cargo) -> str:
+def _unpack(cargo: SpecFds) -> str:
     """Unpack the dataset for all workers to come. Why no worker may be forked from the result; empty when it may."""
     try:
         os.close(os.pidfd_open(os.getpid()))

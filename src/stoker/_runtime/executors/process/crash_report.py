@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from stoker._host import cgroup_memory
-from stoker._runtime.executors.process.worker_handle import Member
+from stoker._runtime.executors.process.worker_handle import WorkerHandle
 from stoker._runtime.protocol import stacks, status_page
 from stoker._runtime.worker.bad_samples import TOGETHER
 
@@ -36,7 +36,7 @@ _CAUSES = {
 }
 
 
-class OomJudge:
+class OomDetector:
     """Tells an OOM kill from other kills, by the kernel's counters. Owner: one executor, on the thread that iterates."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class OomJudge:
 
 
 def inquire(
-    worker: int, member: Member, judge: OomJudge, page: status_page.StatusPage
+    worker: int, member: WorkerHandle, judge: OomDetector, page: status_page.StatusPage
 ) -> tuple[str, bool, int, str, bool]:
     """What is known of a worker's end: (epitaph, whether it had started, the row it was fetching, details, collating)."""
     process = member.process
@@ -84,7 +84,7 @@ def inquire(
     return epitaph(process), member.started, at, details(cause, last_words), collating
 
 
-def cause_of(process: Any, judge: OomJudge, last_bytes: int, peak_bytes: int) -> str:
+def cause_of(process: Any, judge: OomDetector, last_bytes: int, peak_bytes: int) -> str:
     """The likely cause of a process's end, for people."""
     code = process.exitcode
     if code is None:

@@ -20,13 +20,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from stoker._pickling.spec_pickle import Shipment
-from stoker._runtime.executors.base import HEAP, Arrival, Sighting, Start, Weight
+from stoker._pickling.spec_pickle import SpecPickle
+from stoker._runtime.executors.base import HEAP, Arrival, IterationStart, WorkerActivity, WorkerMemory
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.executors.process import crash_report, launcher, worker_memory
 from stoker._runtime.executors.process.channels import ResultPipe, TaskChannel, lifeline, note_sockets
-from stoker._runtime.executors.process.spawner import Nursery
-from stoker._runtime.executors.process.worker_handle import Member
+from stoker._runtime.executors.process.spawner import Spawner
+from stoker._runtime.executors.process.worker_handle import WorkerHandle
 from stoker._runtime.protocol import log_forwarding, parent_descriptors, stacks, status_page, wire
 from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
 from stoker._runtime.scheduler import messages as m
@@ -51,13 +51,13 @@ class ProcessExecutor:
     eager = True
 
     def __init__(
-        self, spec: WorkerSpec, context: Any, arena: Arena, *, bound: bool, shipment: Shipment | None = None
+        self, spec: WorkerSpec, context: Any, arena: Arena, *, bound: bool, shipment: SpecPickle | None = None
     ) -> None:
         if not hasattr(select, "epoll"):
             raise RuntimeError(
                 f"worker processes of stoker need Linux, and this is {sys.platform}: use executor='thread' or num_workers=0"
             )
-        self._judge = crash_report.OomJudge()
+        self._judge = crash_report.OomDetector()
         self._spec = spec
         self._context = context
         self._arena = arena
@@ -83,17 +83,17 @@ class ProcessExecutor:
         self._control = self._status.control
         self._poll.register(self._results.read_fd, select.EPOLLIN)
         self._poll.register(self._note_socket.fileno(), select.EPOLLIN)
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, WorkerHandle] = {}
         self._by_pidfd: dict[int, int] = {}
         self._all: dict[int, Any] = {}
         self._known: set[int] = set()
         self._lost_at_start: list[int] = []
         self._refused: list[Arrival] = []
-        self._nursery = Nursery(context, spec, shipment)
-        self._start = Start(0, 0)
+        self._nursery = Spawner(context, spec, shipment)
+        self._start = IterationStart(0, 0)
         self._resumes: dict[int, Resume] = {}
         self._trims = 0
-        self._weighing = worker_memory.Weighing()
+        self._weighing = worker_memory.MemoryReader()
         self.guard = InterruptGuard()
         self._closed = False
 
@@ -101,7 +101,7 @@ class ProcessExecutor:
     def workers(self) -> Sequence[Any]:
         return [self._all[worker] for worker in sorted(self._all)]
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: IterationStart) -> None:
         self._start = start
         self._resumes.clear()
         if start.revision:
@@ -124,7 +124,7 @@ class ProcessExecutor:
         stacks.forget(self._status.fd, worker)
         channel = self._channel(worker)
         ours, theirs = lifeline()
-        boot = main.Boot(
+        boot = main.WorkerBoot(
             worker=worker,
             task_fd=channel.worker_fd,
             result_fd=self._results.write_fd,
@@ -151,7 +151,7 @@ class ProcessExecutor:
         self._all[worker] = process
         self._known.add(worker)
         try:
-            member = Member(process, ours, launcher.watch(process))
+            member = WorkerHandle(process, ours, launcher.watch(process))
         except BaseException:
             parent_descriptors.close_private(ours)  # ends the process: nobody could tell when it dies
             process.join(_JOIN_S)
@@ -245,7 +245,7 @@ class ProcessExecutor:
                     channel.send(message)
         return back
 
-    def sightings(self) -> list[Sighting]:
+    def sightings(self) -> list[WorkerActivity]:
         seen = []
         for worker in self._members:
             row = self._status.row(worker)
@@ -254,7 +254,7 @@ class ProcessExecutor:
                 pid, epoch, seq, _, part, place = row[status_page.PID : status_page.ROW + 1].tolist()
                 collating = phase == status_page.COLLATING
                 since_ns = _clock() - row[status_page.SINCE_NS]
-                seen.append(Sighting(worker, pid, epoch, seq, part, place, since_ns, collating))
+                seen.append(WorkerActivity(worker, pid, epoch, seq, part, place, since_ns, collating))
         return seen
 
     def stack(self, worker: int) -> list[str]:
@@ -300,7 +300,7 @@ class ProcessExecutor:
         )
         return self._arrivals(self._results.read())
 
-    def weights(self, *, sizes: bool = True) -> list[Weight]:
+    def weights(self, *, sizes: bool = True) -> list[WorkerMemory]:
         return self._weighing.weigh(self._status, dict(self._members), sizes=sizes)
 
     def retire(self, worker: int | None) -> None:
@@ -452,7 +452,7 @@ class ProcessExecutor:
             self._status.clear(worker)  # tools that look on see who is there
         return arrivals
 
-    def _forget(self, member: Member) -> None:
+    def _forget(self, member: WorkerHandle) -> None:
         if member.pidfd >= 0:
             self._poll.unregister(member.pidfd)
             del self._by_pidfd[member.pidfd]

@@ -20,10 +20,10 @@ from multiprocessing import forkserver, popen_forkserver, reduction, spawn, util
 from types import FunctionType, ModuleType
 from typing import Any
 
-from stoker._pickling.spec_pickle import Shipment
+from stoker._pickling.spec_pickle import SpecPickle
 from stoker._runtime.executors.process import channels, launcher
 from stoker._runtime.protocol import parent_descriptors, wire
-from stoker._runtime.protocol.spec_fds import Cargo
+from stoker._runtime.protocol.spec_fds import SpecFds
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker._runtime.worker import entry, main, template
 
@@ -60,10 +60,10 @@ _KILLED_S = 10.0
 """For the end of one whose lifeline was cut: the kernel's time, not its own."""
 
 
-class Nursery:
+class Spawner:
     """Starts workers and owns what they start from. Used on the thread that iterates."""
 
-    def __init__(self, context: Any, spec: WorkerSpec, shipment: Shipment | None) -> None:
+    def __init__(self, context: Any, spec: WorkerSpec, shipment: SpecPickle | None) -> None:
         self._context = context
         self._spec = spec
         self._shipment = shipment
@@ -72,7 +72,7 @@ class Nursery:
         self._spawns = context.get_start_method() == "spawn"
         self._wanted = spec.num_workers > 1 and hasattr(os, "pidfd_open")
 
-    def start(self, boot: main.Boot) -> Any:
+    def start(self, boot: main.WorkerBoot) -> Any:
         """A started process that runs this boot. Raises StartRefused when the system has no room for it."""
         if boot.spec is not None:
             return launcher.start(self._context, entry.run, boot)
@@ -103,7 +103,7 @@ class Nursery:
             if self._shipment is not None:
                 self._shipment.close()
 
-    def _build(self, boot: main.Boot) -> None:
+    def _build(self, boot: main.WorkerBoot) -> None:
         with self._cargo() as cargo:
             self._template = _Template(self._context)
             self._template.launch(boot, cargo)
@@ -123,26 +123,26 @@ class Nursery:
         self._template = None
         _log.log(level, "each worker unpickles the dataset for itself, not one process for all: %s", why)
 
-    def _packed(self) -> Shipment:
+    def _packed(self) -> SpecPickle:
         if self._shipment is None:
             with parent_descriptors.may_run_out("the packed dataset"):
-                self._shipment = Shipment(self._spec, later=True)
+                self._shipment = SpecPickle(self._spec, later=True)
         return self._shipment
 
     @contextmanager
-    def _cargo(self) -> Iterator[Cargo]:
+    def _cargo(self) -> Iterator[SpecFds]:
         """The shipment, for one process to be started now."""
         shipment = self._packed()
         fds = shipment.fds
         parcel_fd = channels.parcel(fds) if len(fds) > wire.PARCEL_FDS else -1
         try:
-            yield Cargo(shipment.fd, fds, parcel_fd)
+            yield SpecFds(shipment.fd, fds, parcel_fd)
         finally:
             if parcel_fd >= 0:
                 os.close(parcel_fd)
 
 
-def _is_worthwhile(shipment: Shipment) -> bool:
+def _is_worthwhile(shipment: SpecPickle) -> bool:
     """Whether unpacking once for all workers saves more than a template costs."""
     return shipment.root_bytes >= WORTHWHILE_BYTES or _imports(shipment.modules) >= WORTHWHILE_IMPORTS
 
@@ -179,7 +179,7 @@ class _Template:
         self._process: Any = None
         self._control_fd = self._lifeline_fd = -1
 
-    def launch(self, boot: main.Boot, cargo: Cargo) -> None:
+    def launch(self, boot: main.WorkerBoot, cargo: SpecFds) -> None:
         """Start it, with the channels for notes of this worker's pool."""
         self._control_fd, control_fd = channels.control()
         lifeline_fd = -1
@@ -203,7 +203,7 @@ class _Template:
             raise _Gone(f"the process that did so ended, exit code {self._process.exitcode}")
         return "" if message == template.READY else message.decode(errors="replace")
 
-    def start(self, boot: main.Boot) -> Any:
+    def start(self, boot: main.WorkerBoot) -> Any:
         """A worker forked from it."""
         popen = functools.partial(_Popen, origin=self)
         return launcher.start(self._context, entry.run, boot, popen=popen)

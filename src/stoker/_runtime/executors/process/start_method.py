@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 from stoker._host import memory_available
-from stoker._pickling.spec_pickle import Shipment
+from stoker._pickling.spec_pickle import SpecPickle
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker.errors import UnsendableError
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("stoker")
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ForkEvidence:
     """How threads of a pool are recognised: by how the kernel's name for them begins (15 characters at most), or by Python's."""
 
     native: tuple[str, ...] = ()
@@ -42,24 +42,24 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Hazard:
+class ForkHazard:
     """A module with a pool that does not survive a fork. ``pool`` says in messages what the pool is."""
 
     module: str
     pool: str
-    evidence: Evidence
+    evidence: ForkEvidence
 
 
-HAZARDS: tuple[Hazard, ...] = (
-    Hazard("polars", "compute pool", Evidence(native=("polars-",))),
+HAZARDS: tuple[ForkHazard, ...] = (
+    ForkHazard("polars", "compute pool", ForkEvidence(native=("polars-",))),
     # s3fs, gcsfs and every other asynchronous file system run on this one thread.
-    Hazard("fsspec", "event loop of s3fs, gcsfs and the like", Evidence(python=("fsspecIO",))),
+    ForkHazard("fsspec", "event loop of s3fs, gcsfs and the like", ForkEvidence(python=("fsspecIO",))),
     # The codec's own threads have no name. zarr's loop tells that arrays have been read or written here.
-    Hazard("zarrs", "codec pool", Evidence(python=("zarr_io",))),
-    Hazard("lance", "tokio runtime", Evidence(native=("lance_backgroun", "lance-cpu"))),
-    Hazard("lancedb", "event loop", Evidence(python=("LanceDBBackgroundEventLoop",))),
+    ForkHazard("zarrs", "codec pool", ForkEvidence(python=("zarr_io",))),
+    ForkHazard("lance", "tokio runtime", ForkEvidence(native=("lance_backgroun", "lance-cpu"))),
+    ForkHazard("lancedb", "event loop", ForkEvidence(python=("LanceDBBackgroundEventLoop",))),
     # Best effort: FFmpeg names the threads of a decoder that works frame by frame, not those that share out slices.
-    Hazard("av", "decoder threads of an open container", Evidence(native=("av:",))),
+    ForkHazard("av", "decoder threads of an open container", ForkEvidence(native=("av:",))),
 )
 
 
@@ -67,13 +67,13 @@ class Choice(NamedTuple):
     """A multiprocessing context, the hazards that were met, and what to tell the user about it ("" when there is nothing)."""
 
     context: Any
-    hazards: tuple[Hazard, ...] = ()
+    hazards: tuple[ForkHazard, ...] = ()
     reason: str = ""
-    shipment: Shipment | None = None
+    shipment: SpecPickle | None = None
     """What was packed to see whether it can travel: the caller's, to send or to close."""
 
 
-def live_hazards() -> tuple[Hazard, ...]:
+def live_hazards() -> tuple[ForkHazard, ...]:
     """The listed hazards whose threads live in this process now. About free when none of the modules is loaded."""
     loaded = [hazard for hazard in HAZARDS if hazard.module in sys.modules]
     if not loaded:
@@ -99,7 +99,7 @@ def choose(context: Any, spec: WorkerSpec, *, name: str) -> Choice:
         return Choice(context)
     try:
         # Under fork the dataset costs nothing more; a copy that nobody asked for must not be what ends the run.
-        shipment = Shipment(spec, limit_bytes=(memory_available.room_bytes() or 0) // 2)
+        shipment = SpecPickle(spec, limit_bytes=(memory_available.room_bytes() or 0) // 2)
     except (UnsendableError, OSError, MemoryError) as error:
         return Choice(context, hazards, _stays(name, hazards, error))
     server = torch.multiprocessing.get_context("forkserver")
@@ -134,11 +134,11 @@ def _native_threads() -> set[str]:
     return names
 
 
-def _described(hazards: tuple[Hazard, ...]) -> str:
+def _described(hazards: tuple[ForkHazard, ...]) -> str:
     return " and ".join(f"{hazard.module} ({hazard.pool})" for hazard in hazards)
 
 
-def _moves(name: str, hazards: tuple[Hazard, ...]) -> str:
+def _moves(name: str, hazards: tuple[ForkHazard, ...]) -> str:
     return (
         f"{name}: workers are started by a clean fork server, not by fork. Threads of {_described(hazards)} live in this "
         "process; they do not survive a fork, and a forked worker that needs them would wait for ever. What workers will not "
@@ -148,7 +148,7 @@ def _moves(name: str, hazards: tuple[Hazard, ...]) -> str:
     )
 
 
-def _stays(name: str, hazards: tuple[Hazard, ...], error: BaseException) -> str:
+def _stays(name: str, hazards: tuple[ForkHazard, ...], error: BaseException) -> str:
     return (
         f"{name}: threads of {_described(hazards)} live in this process and do not survive the fork that starts the workers: "
         f"a worker that needs them waits for ever. They cannot be started by a clean fork server instead: {error} "

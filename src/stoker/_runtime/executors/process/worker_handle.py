@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 
-class Member:
+class WorkerHandle:
     """A worker process and the descriptors that go with it."""
 
     __slots__ = ("leaving", "left", "lifeline_fd", "pidfd", "process", "started")

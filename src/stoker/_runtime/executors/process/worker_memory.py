@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 
 from stoker._host.process_memory import footprint
-from stoker._runtime.executors.base import Weight
+from stoker._runtime.executors.base import WorkerMemory
 from stoker._runtime.executors.process.channels import TaskChannel
-from stoker._runtime.executors.process.worker_handle import Member
+from stoker._runtime.executors.process.worker_handle import WorkerHandle
 from stoker._runtime.protocol import wire
 from stoker._runtime.protocol.status_page import PRIVATE_BYTES, PROCESS_CPU_NS, THREADS, TRIM, StatusPage
 
@@ -31,7 +31,7 @@ def order_trim(page: StatusPage, number: int, channels: Iterable[TaskChannel]) -
             channel.send(_WAKE_UP)
 
 
-class Weighing:
+class MemoryReader:
     """What each worker process occupies. Any thread.
 
     A reading takes 5 to 15 ms per worker, so one is given out again for a second, or longer where there are many workers: then it
@@ -42,13 +42,15 @@ class Weighing:
         self._clock = clock
         self._due = 0.0
         self._pids: list[tuple[int, int]] = []
-        self._weights: list[Weight] = []
+        self._weights: list[WorkerMemory] = []
 
-    def weigh(self, page: StatusPage, members: Mapping[int, Member], *, sizes: bool = True) -> list[Weight]:
+    def weigh(
+        self, page: StatusPage, members: Mapping[int, WorkerHandle], *, sizes: bool = True
+    ) -> list[WorkerMemory]:
         """Of these workers, now or a moment ago; what the status page has is as of now."""
         pids = [(worker, member.process.pid) for worker, member in sorted(members.items())]
         if not sizes:
-            return [_tallied(page, Weight(worker, pid, None, None, None)) for worker, pid in pids]
+            return [_tallied(page, WorkerMemory(worker, pid, None, None, None)) for worker, pid in pids]
         began = self._clock()
         if began >= self._due or pids != self._pids:
             self._weights = [_weight(worker, pid) for worker, pid in pids]
@@ -62,13 +64,13 @@ class Weighing:
         self._due = 0.0
 
 
-def _weight(worker: int, pid: int) -> Weight:
+def _weight(worker: int, pid: int) -> WorkerMemory:
     size = footprint(pid)
     pss, private = (None, None) if size is None else size
-    return Weight(worker, pid, pss, private, None)
+    return WorkerMemory(worker, pid, pss, private, None)
 
 
-def _tallied(page: StatusPage, weight: Weight) -> Weight:
+def _tallied(page: StatusPage, weight: WorkerMemory) -> WorkerMemory:
     row = page.row(weight.worker)
     baseline = row[PRIVATE_BYTES]
     return weight._replace(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from stoker._runtime.protocol.status_page import ROW
-from stoker._runtime.protocol.worker_spec import Order, WorkerSpec
+from stoker._runtime.protocol.worker_spec import BatchOrder, WorkerSpec
 from stoker._runtime.scheduler.row_ranges import mix
 from stoker._runtime.worker.context import current
 from stoker._runtime.worker.rng import generators
@@ -29,7 +29,7 @@ _OF_BATCH = 0xA3
 _OF_STREAM = 0xA4
 
 
-class Keyring:
+class SampleRng:
     """What a maker is at work on, for whoever asks on its thread. Owner: the maker, which writes the attributes.
 
     ``here`` is the page that the maker writes its row to. ``row`` is set where that page shows something else, as for a sample in
@@ -44,12 +44,12 @@ class Keyring:
         self._at: int | None = None
         self._made: dict[str, Any] = {}
         self.here = here
-        self.order: Order | None = None
+        self.order: BatchOrder | None = None
         self.row: int | None = None
         self.pulled = 0
         self.collating = False
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: BatchOrder) -> None:
         """An order is carried out, perhaps not for the first time."""
         self.order = order
         self.row = None

@@ -12,7 +12,7 @@ import torch
 _log = logging.getLogger("stoker")
 
 
-class Drawn:
+class RngUse:
     """The global generators as they are when it is made. About 50 µs."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from stoker._runtime.protocol.worker_spec import Order, Stored, WorkerSpec
+from stoker._runtime.protocol.worker_spec import BatchOrder, Stored, WorkerSpec
 from stoker._runtime.worker.rng.dataset_generators import AS_GLOBAL, StoredGenerators, find
 from stoker._runtime.worker.rng.seeding import (
     batch_key,
@@ -54,7 +54,7 @@ class Seeder:
             ]
             self._stored = StoredGenerators(self._spec.dataset, found) if found else None
 
-    def range(self, order: Order, number: int) -> None:
+    def range(self, order: BatchOrder, number: int) -> None:
         """A range begins. By sample that is nothing: its rows are seeded one by one."""
         if self._seeds and not self.by_sample:
             if self._batch != (order.epoch, order.seq):
@@ -62,25 +62,25 @@ class Seeder:
                 self._batch_key = batch_key(order.seed, self._spec.rank, order.position)
             self._seed(range_key(self._batch_key, number))
 
-    def row(self, order: Order, row: int) -> None:
+    def row(self, order: BatchOrder, row: int) -> None:
         """A row is about to be fetched, by sample."""
         self._seed(sample_key(order.seed, order.position + row * self._spec.stride))
 
-    def whole(self, order: Order) -> None:
+    def whole(self, order: BatchOrder) -> None:
         """A batch is about to be fetched at once: one range, or by sample the key of its first row."""
         if self.by_sample:
             self.row(order, 0)
         else:
             self.range(order, 0)
 
-    def rows(self, order: Order, first: int, number: int) -> None:
+    def rows(self, order: BatchOrder, first: int, number: int) -> None:
         """Rows are about to be fetched at once, from row ``first`` of range ``number`` on: all of them draw from one stream."""
         if self.by_sample:
             self.row(order, first)
         else:
             self.range(order, number)
 
-    def hand(self, order: Order, row: int) -> None:
+    def hand(self, order: BatchOrder, row: int) -> None:
         """A row is about to be fetched on a thread that has OpenCV's generator for itself and shares all others."""
         if not self._seeds:
             return
@@ -89,7 +89,7 @@ class Seeder:
         else:
             seed_opencv(range_key(batch_key(order.seed, self._spec.rank, order.position), _ROWS + row))
 
-    def pull(self, order: Order, pulled: int) -> None:
+    def pull(self, order: BatchOrder, pulled: int) -> None:
         """A batch is about to be pulled from a stream."""
         if self._seeds:
             self._seed(range_key(batch_key(order.seed, self._spec.rank, self._worker), pulled))

@@ -10,7 +10,7 @@ from stoker._record.attribution import PARENT
 from stoker._record.run_page.page import ASKED_NS, GIVEN_NS, STEPS
 from stoker._record.schema import Slow
 from stoker._runtime.device.idle_meter import IdleMeter, idle_meter
-from stoker._runtime.worker.cpu_meter import NO_READING, Meter
+from stoker._runtime.worker.cpu_meter import NO_READING, CpuMeter
 from stoker._tools.profile.torch_loader.recorders import Account
 from stoker._tools.profile.torch_loader.task_clock import TaskClock
 
@@ -125,7 +125,7 @@ class InlineWatch(Watch):
         self.clock = TaskClock(
             iterator._dataset, self.collate_fn, batched=getattr(self.fetcher, "auto_collation", True)
         )
-        self._meter = Meter(always=True)
+        self._meter = CpuMeter(always=True)
         self._metered = False
         self._due_ns = 0
         self._thread = threading.get_ident()
@@ -133,7 +133,7 @@ class InlineWatch(Watch):
     def asked(self) -> None:
         if self._thread != threading.get_ident():  # the account is that of the thread that opened it
             self._meter.close()
-            self._meter, self._thread = Meter(always=True), threading.get_ident()
+            self._meter, self._thread = CpuMeter(always=True), threading.get_ident()
         self._asked_ns = now_ns = _clock()
         self.clock.begin(now_ns)
         self._metered = now_ns >= self._due_ns

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stoker._record.instruments import is_ours
-from stoker._runtime.worker.cpu_meter import Meter
+from stoker._runtime.worker.cpu_meter import CpuMeter
 from stoker._runtime.worker.memory_probe import threads
 from stoker._tools.profile.torch_loader.task_clock import TaskClock
 from stoker._tools.profile.torch_loader.task_ring import Ring, TaskRow
@@ -89,7 +89,7 @@ class Desk:
         self._ring = ring
         self._worker = worker
         self._clock = clock
-        self._meter = Meter()
+        self._meter = CpuMeter()
         self._told_ns = 0
         self._began_cpu_ns = -1
         self._feeder_cpu_ns = 0
