@@ -31,9 +31,10 @@ from stoker._tools.doctor.facts.randomness import Randomness, Source
 from stoker._tools.doctor.facts.sampler import Sampler as Sampled
 from stoker._tools.doctor.facts.stream import Reading, Stream
 from stoker._tools.doctor.instruments import trial
-from stoker._tools.doctor.instruments.fork_workers import Enough, Lost, answers, become_worker, soft_limit
+from stoker._tools.doctor.instruments.fork_workers import Enough, answers, become_worker, soft_limit
 from stoker._tools.doctor.probes import pinning, randomness, sampler, stream
 from stoker._tools.probes.digest import digest
+from stoker._tools.sandbox.child import NoAnswer
 from stoker._tools.sandbox.subject import Subject
 from tests.unit.doctor.test_checks_order import LOADER, TARGET
 
@@ -331,9 +332,9 @@ def test_forks_that_hang_die_or_are_enough():
 
     died, told = answers([die, interrupted], 60.0)
     (hung,) = answers([hang], 0.1)
-    assert isinstance(hung, Lost)
+    assert isinstance(hung, NoAnswer)
     assert "no answer within" in hung.reason
-    assert died == Lost("its process died")
+    assert died == NoAnswer("its process died")
     assert told == "enough"
 
 

@@ -8,27 +8,15 @@ pending there as well, it went to many.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import time
 from pathlib import Path
 
+from stoker._tools.sandbox.child import forked
+
 _GRACE_S = 0.02
 """How long somebody who signals processes one by one may take from the supervisor to the probe."""
-
-_PR_SET_PDEATHSIG = 1
-
-
-def forked() -> int:
-    """``os.fork``, with a child that is killed when its parent ends, also after an exec."""
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it has ended in between
-            os._exit(127)
-    return pid
 
 
 class SignalProbe:

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from stoker._tools.profile import bootstrap, site
-from stoker._tools.profile.signal_probe import SignalProbe, forked
+from stoker._tools.profile.signal_probe import SignalProbe
+from stoker._tools.sandbox.child import forked
 
 _SI_KERNEL = 0x80
 

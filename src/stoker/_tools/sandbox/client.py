@@ -24,6 +24,7 @@ from typing import Any
 import stoker
 from stoker._record.finding import size
 from stoker._tools.sandbox import progress_page, server, user_stacks
+from stoker._tools.sandbox.child import LENGTH, complete
 from stoker._tools.sandbox.outcome import ProbeFailure
 from stoker._tools.sandbox.process_tree import ProcessTree
 from stoker._tools.sandbox.subject import Subject
@@ -179,7 +180,7 @@ class SandboxClient:
         while status is None:
             now = time.monotonic()
             if now >= min(deadline, last):
-                if _complete(told):  # it has answered, and then hangs at its own end
+                if complete(told):  # it has answered, and then hangs at its own end
                     break
                 waited_s = now - (deadline - limit_s)
                 if waited_s >= min(limit_s, _HANG_S):
@@ -213,11 +214,11 @@ class SandboxClient:
         while part := _read(answer):
             told += part
         self._drain()
-        if not _complete(told):
+        if not complete(told):
             return self._died(pid, status)
         if pid != self.pid:
             self._processes.kill(pid)
-        kind, *rest = server.unpacked(told[server.LENGTH.size :])
+        kind, *rest = server.unpacked(told[LENGTH.size :])
         return Answer(rest[0]) if kind == "fact" else Answer(failure=rest[0], stack=rest[1])
 
     def _hung(self, pid: int, limit_s: float) -> Answer:
@@ -316,11 +317,6 @@ def _environment() -> dict[str, str]:
     if f"-packages{os.sep}" in __file__ or home in known:
         return dict(os.environ)
     return {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, known), home])}
-
-
-def _complete(told: bytes) -> bool:
-    size = server.LENGTH.size
-    return len(told) >= size and len(told) - size >= server.LENGTH.unpack_from(told)[0]
 
 
 def _read(answer: socket.socket) -> bytes:

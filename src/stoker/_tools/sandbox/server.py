@@ -21,7 +21,6 @@ import os
 import pickle
 import signal
 import socket
-import struct
 import sys
 import warnings
 from contextlib import suppress
@@ -29,13 +28,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from stoker._runtime.protocol import stacks
+from stoker._tools.sandbox.child import LENGTH
 from stoker._tools.sandbox.outcome import NotTold
 from stoker._tools.sandbox.progress_page import Page
 from stoker._tools.sandbox.subject import Subject
 from stoker.errors import TargetError
 
 REQUEST_BYTES = 1 << 16
-LENGTH = struct.Struct("<Q")
 _SUBREAPER = 36
 _TIDY_S = 2
 _PLAIN = (
@@ -135,12 +134,11 @@ def _load(request: dict[str, Any], answer: socket.socket) -> Subject | None:
             request["load"], batch_size=request["batch_size"], num_workers=request["num_workers"]
         )
     except TargetError as error:
-        send(answer, ("refused", str(error), error.stack))
+        _send(answer, packed(("refused", str(error), error.stack)))
         return None
     except BaseException as error:
-        send(
-            answer, ("refused", f"{type(error).__name__}: {target.text_of(error)}", target.user_stack(error))
-        )
+        said = f"{type(error).__name__}: {target.text_of(error)}"
+        _send(answer, packed(("refused", said, target.user_stack(error))))
         return None
     _answer_with_fact(answer, request["first"], subject)  # here and not in a fork: threads do not survive one
     return subject
@@ -233,12 +231,11 @@ def _answer_with_fact(answer: socket.socket, module: str, subject: Subject) -> N
         told = packed(
             ("failed", f"the probe failed: {type(error).__name__}: {text_of(error)}", user_stack(error))
         )
-    answer.sendall(LENGTH.pack(len(told)) + told)
+    _send(answer, told)
 
 
-def send(answer: socket.socket, what: Any) -> None:
+def _send(answer: socket.socket, told: bytes) -> None:
     """One message, its length before it."""
-    told = packed(what)
     answer.sendall(LENGTH.pack(len(told)) + told)
 
 

@@ -7,25 +7,16 @@ probe.
 from __future__ import annotations
 
 import gc
-import os
-import pickle
 import random
-import select
-import socket
-import struct
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
 from stoker._tools.doctor.probes import NotTold
+from stoker._tools.sandbox.child import NoAnswer, run
 from stoker._tools.sandbox.subject import Subject
 
 T = TypeVar("T")
-_FAILED = b"!"
-_MADE = b"="
-_LENGTH = struct.Struct("<Q")
-_CHUNK_BYTES = 1 << 16
 
 
 class TrialFailed(NotTold):
@@ -103,65 +94,19 @@ def _number(index: Any) -> int:
 
 def in_worker(subject: Subject, function: Callable[[], T]) -> T:
     """What ``function`` returns in a forked worker, after ``worker_init_fn``. Raises TrialFailed when there is no answer."""
-    lifeline, its_lifeline = socket.socketpair()
-    reading, writing = os.pipe()
-    with lifeline, open(reading, "rb"):
-        pid = os.fork()
-        if pid == 0:
-            lifeline.close()
-            _live(subject, function, its_lifeline, writing)
-        its_lifeline.close()
-        os.close(writing)
-        answer = _whole(reading, pid)
-        ending = _ending(pid)
-    if answer[:1] == _MADE:
-        made: T = pickle.loads(answer[1:])
-        return made
-    told = answer[1:].decode(errors="replace")
-    raise TrialFailed(f"in a worker: {told}" if told else f"a worker on trial {ending}")
 
-
-def _whole(reading: int, pid: int) -> bytes:
-    """What it answered, b"" for none. The pipe's end is no sign: a process that the dataset started there holds it open."""
-    told = b""
-    events = select.poll()
-    worker = os.pidfd_open(pid)
-    try:
-        events.register(reading, select.POLLIN)
-        events.register(worker, select.POLLIN)
-        while len(told) < _LENGTH.size or len(told) < _LENGTH.size + _LENGTH.unpack_from(told)[0]:
-            ready = {fd for fd, _ in events.poll()}
-            part = os.read(reading, _CHUNK_BYTES) if reading in ready else b""
-            if not part:  # it has died
-                return b""
-            told += part
-    finally:
-        os.close(worker)
-    return told[_LENGTH.size :]
-
-
-def _ending(pid: int) -> str:
-    try:
-        return f"ended with code {os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}"
-    except ChildProcessError:  # the target has SIGCHLD ignored: nobody learns how children end
-        return "ended"
-
-
-def _live(subject: Subject, function: Callable[[], Any], lifeline: socket.socket, writing: int) -> None:
-    """The whole life of the forked process. Never returns."""
-    try:
-        from stoker._runtime.worker.process_setup import hold_lifeline
-
-        hold_lifeline(lifeline.fileno())
+    def work() -> T:
         _as_torch_does(subject)
-        answer = _MADE + pickle.dumps(function())
-    except BaseException as error:
-        answer = _FAILED + "".join(traceback.format_exception_only(error)).strip().encode()
-    try:
-        with open(writing, "wb") as answers:
-            answers.write(_LENGTH.pack(len(answer)) + answer)
-    finally:
-        os._exit(0)
+        return function()
+
+    [answer] = run([work])
+    if not isinstance(answer, NoAnswer):
+        made: T = answer
+        return made
+    if answer.raised:
+        raise TrialFailed(f"in a worker: {answer.reason}")
+    code = "" if answer.exit_code is None else f" with code {answer.exit_code}"
+    raise TrialFailed(f"a worker on trial ended{code}")
 
 
 def _as_torch_does(subject: Subject) -> None:

@@ -20,9 +20,10 @@ from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
 from stoker._tools.doctor.facts import Missing
 from stoker._tools.doctor.facts.randomness import Randomness, Source
-from stoker._tools.doctor.instruments.fork_workers import Lost, answers, become_worker
+from stoker._tools.doctor.instruments.fork_workers import answers, become_worker
 from stoker._tools.doctor.instruments.generators import Watch
 from stoker._tools.probes.digest import digest
+from stoker._tools.sandbox.child import NoAnswer
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.target import text_of
 
@@ -83,7 +84,7 @@ def probe(subject: Subject) -> Randomness | Missing:
     if not plan.indices:
         return Missing("the dataset is empty")
     (scouted,) = answers([lambda: _scout(plan)], _LIMIT_S)
-    if isinstance(scouted, Lost):
+    if isinstance(scouted, NoAnswer):
         return Missing(f"samples could not be made in a worker: {scouted.reason}")
     if not scouted.good:
         return Missing(f"samples could not be made in a worker: {scouted.problem}")
@@ -117,7 +118,7 @@ def _scout(plan: _Plan) -> _Scouted:
 def _judged(plan: _Plan, sources: tuple[Source, ...]) -> Randomness | Missing:
     persistent = bool(plan.subject.arguments.get("persistent_workers"))
     found = _made(plan, persistent)
-    if isinstance(found, Lost):
+    if isinstance(found, NoAnswer):
         return Missing(f"samples could not be made in workers: {found.reason}")
     by_worker, again = found
     first = by_worker[0, 0]
@@ -144,7 +145,7 @@ def _judged(plan: _Plan, sources: tuple[Source, ...]) -> Randomness | Missing:
     )
 
 
-def _made(plan: _Plan, persistent: bool) -> tuple[dict[tuple[int, int], Series], Series] | Lost:
+def _made(plan: _Plan, persistent: bool) -> tuple[dict[tuple[int, int], Series], Series] | NoAnswer:
     """By worker and epoch, and the first of them once more. Workers that persist go on with what their first epoch left."""
 
     def work(worker: int, epochs: tuple[int, ...]) -> list[Series]:
@@ -154,7 +155,7 @@ def _made(plan: _Plan, persistent: bool) -> tuple[dict[tuple[int, int], Series],
     turns = [(0, (0, 1)), (1, (0, 1))] if persistent else [(0, (0,)), (1, (0,)), (0, (1,)), (1, (1,))]
     found = answers([partial(work, *turn) for turn in [*turns, (0, (0,))]], _LIMIT_S)
     for each in found:
-        if isinstance(each, Lost):
+        if isinstance(each, NoAnswer):
             return each
     *workers, again = found
     made = {
@@ -177,7 +178,7 @@ def _is_opencv(plan: _Plan, first: Series) -> bool:
         return plan.series(dataset)
 
     (found,) = answers([work], _LIMIT_S)
-    return not isinstance(found, Lost) and found != first
+    return not isinstance(found, NoAnswer) and found != first
 
 
 def _first_items(dataset: Any, index: Any) -> Any:

@@ -20,7 +20,8 @@ from torch.utils.data import (
 from stoker._tools.doctor.facts import Missing
 from stoker._tools.doctor.facts.sampler import Outside, Sampler
 from stoker._tools.doctor.instruments import ranks
-from stoker._tools.doctor.instruments.fork_workers import Lost, answers
+from stoker._tools.doctor.instruments.fork_workers import answers
+from stoker._tools.sandbox.child import NoAnswer
 from stoker._tools.sandbox.subject import Subject
 
 _SOFT_S = 0.4
@@ -54,7 +55,7 @@ def probe(subject: Subject) -> Sampler | Missing:
     if _is_plain(own, subject.dataset):
         return Sampler(type(own).__name__, 0, length, empty=not length, repeats=_is_shuffled(own))
     (found,) = answers([lambda: _look(subject, own, length)], _HARD_S)
-    if isinstance(found, Lost):
+    if isinstance(found, NoAnswer):
         return Missing(f"the sampler could not be read: {found.reason}")
     assert isinstance(found, Sampler)
     return found

@@ -18,8 +18,9 @@ from torch.utils.data import IterableDataset
 from stoker._tools.doctor.facts import Missing
 from stoker._tools.doctor.facts.stream import Broken, Reading, Stream
 from stoker._tools.doctor.instruments import ranks
-from stoker._tools.doctor.instruments.fork_workers import Enough, Lost, answers, become_worker, soft_limit
+from stoker._tools.doctor.instruments.fork_workers import Enough, answers, become_worker, soft_limit
 from stoker._tools.probes.digest import digest
+from stoker._tools.sandbox.child import NoAnswer
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.target import text_of
 
@@ -53,7 +54,7 @@ def probe(subject: Subject) -> Stream | Missing:
     jobs = [partial(_read, subject.dataset)]
     jobs += [partial(_work, subject, number, workers) for number in range(workers)]
     found = answers(jobs, _HARD_S)
-    lost = next((each for each in found if isinstance(each, Lost)), None)
+    lost = next((each for each in found if isinstance(each, NoAnswer)), None)
     if lost is not None:
         return Missing(f"the stream could not be read: {lost.reason}")
     alone, *by_worker = found
@@ -153,7 +154,7 @@ def _with_ranks(stream: Stream, subject: Subject) -> Stream:
 
     turns = [(rank, worker) for rank in (0, world - 1) for worker in range(workers)]
     found = answers([partial(work, *turn) for turn in turns], _HARD_S)
-    if any(isinstance(each, Lost) for each in found):
+    if any(isinstance(each, NoAnswer) for each in found):
         return stream
     first, last = found[:workers], found[workers:]
     return replace(

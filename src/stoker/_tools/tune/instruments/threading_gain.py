@@ -9,7 +9,7 @@ from typing import Any
 
 from stoker._runtime.executors.process.start_method import live_hazards
 from stoker._runtime.worker.process_setup import single_thread
-from stoker._tools.sandbox.forked_call import in_sibling
+from stoker._tools.sandbox.child import run
 from stoker._tools.sandbox.subject import Subject
 
 _ROUNDS = 3
@@ -32,8 +32,8 @@ def threads_gain(subject: Subject, indices: Sequence[Any], sample_s: float, seco
     if count * sample_s * 2 * _ROUNDS > 2 * seconds:
         return None
     some = [indices[at % len(indices)] for at in range(count)]
-    found = in_sibling(lambda: _gain(subject, some), _PATIENCE * seconds + 1.0)
-    return float(found) if found is not None else None
+    [found] = run([lambda: _gain(subject, some)], _PATIENCE * seconds + 1.0)
+    return found if isinstance(found, float) else None
 
 
 def _gain(subject: Subject, indices: Sequence[Any]) -> float | None:
