@@ -33,7 +33,7 @@ from tests.compat.samples import (
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
-_OUR_FRAME = re.compile(r'  File "[^"]*/stoker/measure/[^"]*", line \d+, in .*\n(?:    .*\n)*')
+_OUR_FRAME = re.compile(r'  File "[^"]*/stoker/_tools/profile/[^"]*", line \d+, in .*\n(?:    .*\n)*')
 
 
 class Curious(Dataset[Any]):

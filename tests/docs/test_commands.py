@@ -34,8 +34,8 @@ PAGES = [page for page in pages() if commands_of(page)]
 ALL = [command for page in PAGES for command in commands_of(page)]
 STOKER = """
 from stoker.cli.main import main
-from stoker._tools.report.page import library
-library.script = lambda: ""  # it takes seconds to bundle, and the browser's tests have it
+from stoker._tools.render import chart_library
+chart_library.script = lambda: ""  # it takes seconds to bundle, and the browser's tests have it
 main(prog_name="stoker")
 """
 BOUND_S = 60

@@ -103,7 +103,7 @@ def test_watching_needs_no_torch(tmp_path: Path) -> None:
     modules = packages_of(
         ask(IMPORTED.replace("import stoker\n", "import stoker.cli.top\n"), folder=tmp_path)
     )
-    assert "stoker._tools.report" in modules
+    assert "stoker._tools.top" in modules
     assert not modules & (HEAVY | {"rich"})
 
 

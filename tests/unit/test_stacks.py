@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from stoker._host.code_location import PACKAGE
 from stoker._runtime.protocol import stacks
 from stoker._runtime.protocol.status_page import StatusPage
 
-OURS = "/site-packages/stoker/_worker/"
+OURS = os.path.join(PACKAGE, "_runtime", "worker", "")
 HUNG = f"""Thread 0x00007f01 (most recent call first):
   File "/usr/lib/threading.py", line 320 in wait
   File "/home/me/pool.py", line 9 in idle
@@ -19,8 +20,8 @@ HUNG = f"""Thread 0x00007f01 (most recent call first):
 Current thread 0x00007f02 (most recent call first):
   File "/home/me/data.py", line 12 in decode
   File "/home/me/data.py", line 30 in __getitem__
-  File "{OURS}maker.py", line 182 in _fetch_singly
-  File "{OURS}maker.py", line 95 in make
+  File "{OURS}batch_maker.py", line 182 in _fetch_singly
+  File "{OURS}batch_maker.py", line 95 in make
   File "{OURS}main.py", line 207 in _work
   File "{OURS}main.py", line 96 in run
   File "/usr/lib/multiprocessing/process.py", line 108 in run
@@ -53,7 +54,7 @@ def test_our_own_frames_between_the_users_stay() -> None:
         "Current thread 0x1 (most recent call first):\n"
         f'  File "{OURS}collate.py", line 7 in stack\n'
         '  File "/home/me/data.py", line 3 in collate\n'
-        f'  File "{OURS}maker.py", line 265 in collate_samples\n'
+        f'  File "{OURS}batch_maker.py", line 265 in collate_samples\n'
         f'  File "{OURS}main.py", line 96 in run\n'
     )
     assert [line.rpartition(" ")[2] for line in stacks.shortened(dump)] == ["stack", "collate"]
@@ -190,13 +191,13 @@ def _leave(page: StatusPage, worker: int, text: str) -> None:
 def test_who_waits_for_hands_concerns_those_that_fetch_rows() -> None:
     reading = f"""  File "/home/me/data.py", line 12 in read
   File "/home/me/data.py", line 30 in __getitem__
-  File "{OURS}hands.py", line 150 in _make
-  File "{OURS}hands.py", line 140 in _run
+  File "{OURS}fetch_threads.py", line 150 in _make
+  File "{OURS}fetch_threads.py", line 140 in _run
   File "/usr/lib/threading.py", line 982 in run
 """
-    idle = f'  File "{OURS}hands.py", line 138 in _run\n  File "/usr/lib/threading.py", line 982 in run\n'
+    idle = f'  File "{OURS}fetch_threads.py", line 138 in _run\n  File "/usr/lib/threading.py", line 982 in run\n'
     other = '  File "/home/me/pool.py", line 9 in idle\n'
-    main = f'  File "{OURS}hands.py", line 90 in fetch\n  File "{OURS}main.py", line 207 in _work\n'
+    main = f'  File "{OURS}fetch_threads.py", line 90 in fetch\n  File "{OURS}main.py", line 207 in _work\n'
     heads = [f"Thread 0x{number} (most recent call first):\n" for number in range(5)]
     dump = "".join(map("".join, zip(heads, [idle, reading, other, reading, idle], strict=True)))
     dump += "\nCurrent thread 0x9 (most recent call first):\n" + main

@@ -53,8 +53,11 @@ def codes(context: click.Context, parameter: click.Parameter, incomplete: str) -
     from stoker._tools.doctor import checks
 
     done, comma, last = incomplete.rpartition(",")
-    # The files are called as their checks are, "stk201_small_shm": importing them all would take longer than a shell may.
-    known = sorted(each.name.partition("_") for each in pkgutil.iter_modules(checks.__path__))
+    # Files are named after their checks ("host/stk201_small_shm.py"). Importing all of them would take too long for a shell.
+    groups = [
+        f"{checks.__path__[0]}/{each.name}" for each in pkgutil.iter_modules(checks.__path__) if each.ispkg
+    ]
+    known = sorted(each.name.partition("_") for each in pkgutil.iter_modules(groups))
     return [
         CompletionItem(f"{done}{comma}{code.upper()}", help=name.replace("_", "-"))
         for code, _, name in known
