@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 
-from stoker import options as opts
+from stoker import arguments
 from stoker._host.cpus import cpus
 from stoker._record.call_site import site
 from stoker._record.live_objects import LiveObjects
@@ -126,10 +126,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        executor: opts.Executor | None = None,
-        rng: opts.RngMode = "batch",
+        executor: arguments.Executor | None = None,
+        rng: arguments.RngMode = "batch",
         restarts: int = 2,
-        on_bad_sample: opts.BadSampleMode = "raise",
+        on_bad_sample: arguments.BadSampleMode = "raise",
         memory_budget: int | str | None = None,
         split_batches: bool | None = None,
         threads_per_worker: int = 1,
@@ -138,15 +138,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         name: str | None = None,
         record: bool | str | os.PathLike[str] | None = None,
     ) -> None:
-        prefetch_open = prefetch_factor is None or isinstance(prefetch_factor, opts.LeftOpen)
+        prefetch_open = prefetch_factor is None or isinstance(prefetch_factor, arguments.LeftOpen)
         chosen: InitialWorkers | None = None
-        if opts.is_auto(num_workers):
+        if arguments.is_auto(num_workers):
             by_size = batch_size if batch_sampler is None else None
             chosen = choose_initial_workers(dataset, by_size, executor=executor, threads=threads_per_worker)
             # What torch refuses without workers is no contradiction here: there may be some tomorrow.
-            num_workers = opts.Auto(max(1, chosen.workers))
+            num_workers = arguments.Auto(max(1, chosen.workers))
         assert not isinstance(num_workers, str)
-        self.executor: opts.Executor | None = executor  # before torch counts processes that there will not be
+        # Set before torch's constructor counts the processes, because threads are none.
+        self.executor: arguments.Executor | None = executor
         super().__init__(
             dataset,
             batch_size,
@@ -168,8 +169,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         )
         if chosen is not None:
             self._initial_workers = chosen
-            num_workers = self.num_workers = opts.Auto(chosen.workers)
-        opts.check(
+            num_workers = self.num_workers = arguments.Auto(chosen.workers)
+        arguments.check(
             executor=executor,
             rng=rng,
             restarts=restarts,
@@ -199,7 +200,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._site = site()
         if prefetch_open and self.prefetch_factor is not None:
             profiled = chosen.prefetch if chosen is not None else None
-            self.prefetch_factor = opts.LeftOpen(profiled or self.prefetch_factor) if num_workers else None
+            self.prefetch_factor = (
+                arguments.LeftOpen(profiled or self.prefetch_factor) if num_workers else None
+            )
         self._known = True
 
     def _get_iterator(self) -> Any:
@@ -262,7 +265,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def _autoscale_controller(self) -> AutoscaleController | None:
         """Who chooses the number of workers; None where the user did."""
-        if not isinstance(self.num_workers, opts.Auto) or self.executor == "inline":
+        if not isinstance(self.num_workers, arguments.Auto) or self.executor == "inline":
             return None
         if self._autoscaler is None:
             first = self._initial_workers or InitialWorkers(self.num_workers, "as it was set")
@@ -274,15 +277,15 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """The next epoch is to have so many workers, and those there are cannot become as many."""
         if workers is not None and workers != self.num_workers:
             self.refresh()
-            self.num_workers = opts.Auto(workers)
+            self.num_workers = arguments.Auto(workers)
 
     def __setattr__(self, attr: str, value: Any) -> None:
-        if attr == "num_workers" and isinstance(value, str) and opts.is_auto(value):
+        if attr == "num_workers" and isinstance(value, str) and arguments.is_auto(value):
             threads = self.threads_per_worker
             self._initial_workers = choose_initial_workers(
                 self.dataset, self.batch_size, executor=self.executor, threads=threads
             )
-            value = opts.Auto(self._initial_workers.workers)
+            value = arguments.Auto(self._initial_workers.workers)
         if attr == "num_workers" and self._known:
             self._renumber(value)
         super().__setattr__(attr, value)
@@ -290,11 +293,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _renumber(self, workers: int) -> None:
         """Somebody sets how many there are to be: persistent workers that "auto" chose, or is to choose, begin anew with these."""
         before = self.num_workers
-        if isinstance(before, opts.Auto) != isinstance(workers, opts.Auto) and workers != before:
+        if isinstance(before, arguments.Auto) != isinstance(workers, arguments.Auto) and workers != before:
             self.refresh()
         if workers and self.prefetch_factor is None:
-            self.prefetch_factor = opts.LeftOpen(_PREFETCH)
-        elif not workers and isinstance(self.prefetch_factor, opts.LeftOpen):
+            self.prefetch_factor = arguments.LeftOpen(_PREFETCH)
+        elif not workers and isinstance(self.prefetch_factor, arguments.LeftOpen):
             self.prefetch_factor = None  # as torch has it, whose loader may be built from our attributes
 
     def __iter__(self) -> StokerIter:
@@ -324,7 +327,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return {**self._accounts().stats(), "memory": memory, "record": record, "tuning": self._tuning()}
 
     def _tuning(self) -> dict[str, Any] | None:
-        if not isinstance(self.num_workers, opts.Auto):
+        if not isinstance(self.num_workers, arguments.Auto):
             return None
         workers = int(self.num_workers)
         return (
@@ -348,7 +351,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         Raises ValueError, and changes nothing, when the state is damaged or of another loader: the message says what differs.
         """
         try:
-            if isinstance(self.num_workers, opts.Auto):
+            if isinstance(self.num_workers, arguments.Auto):
                 self._adopt(state_dict)
             self._place().load(self, state_dict)
         except ValueError as error:
@@ -399,7 +402,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def check_worker_number_rationality(self) -> None:
         """Warn, in torch's words, about more workers than this process has CPUs for: quota and other local ranks count here."""
-        if not self.num_workers or self.num_workers <= 1 or isinstance(self.num_workers, opts.Auto):
+        if not self.num_workers or self.num_workers <= 1 or isinstance(self.num_workers, arguments.Auto):
             return
         if self.executor == "thread":  # no process is made, and threads that wait are cheap
             return
@@ -481,9 +484,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _keep(self, pool: Pool) -> None:
         self._iterator = pool  # type: ignore[assignment]
 
-    def _resolved(self) -> opts.Options:
-        chosen = self._initial_workers if isinstance(self.num_workers, opts.Auto) else None
-        return opts.resolve(
+    def _resolved(self) -> arguments.Options:
+        chosen = self._initial_workers if isinstance(self.num_workers, arguments.Auto) else None
+        return arguments.resolve(
             executor=self.executor,
             rng=self.rng,
             restarts=self.restarts,
@@ -493,6 +496,6 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             threads_per_worker=self.threads_per_worker,
             name=self.name,
             num_workers=self.num_workers,
-            prefetch_given=not isinstance(self.prefetch_factor, opts.LeftOpen),
+            prefetch_given=not isinstance(self.prefetch_factor, arguments.LeftOpen),
             chosen_because=chosen.reason if chosen else None,
         )

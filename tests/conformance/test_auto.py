@@ -18,8 +18,8 @@ from stoker._record import journal
 from stoker._runtime.autoscale.rank_consensus import AgreedWorkers
 from stoker._runtime.autoscale.types import AutoscaleAction, AutoscaleBounds, Observation, ObservationPeriod
 from stoker._runtime.executors.process.start_method import HAZARDS
+from stoker.arguments import Auto
 from stoker.cli.main import main
-from stoker.options import Auto
 from tests.compat.compare import assert_same, seed_everything
 from tests.conformance.datasets import Mixture
 

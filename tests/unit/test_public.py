@@ -17,7 +17,7 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 
 import stoker
 from stoker._runtime.engine import step_writer
-from stoker.options import LeftOpen
+from stoker.arguments import LeftOpen
 
 OURS = [
     "executor",

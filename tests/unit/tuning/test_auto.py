@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import stoker
-from stoker import options
+from stoker import arguments
 from stoker._host.cpus import Cpus
 from stoker._runtime.autoscale import initial_workers as initial_workers
 from stoker._runtime.autoscale.initial_workers import choose_initial_workers
 from stoker._runtime.autoscale.profile import Profile
 from stoker._runtime.simulation.setting import Setting
-from stoker.options import Auto, LeftOpen
+from stoker.arguments import Auto, LeftOpen
 
 
 class Numbers(torch.utils.data.Dataset[int]):
@@ -204,6 +204,6 @@ def test_many_workers_of_a_profile_are_no_matter_for_a_warning(profiled: Any) ->
 
 
 def test_is_auto() -> None:
-    assert options.is_auto("auto")
-    assert options.is_auto(Auto(2))
-    assert not options.is_auto(2)
+    assert arguments.is_auto("auto")
+    assert arguments.is_auto(Auto(2))
+    assert not arguments.is_auto(2)

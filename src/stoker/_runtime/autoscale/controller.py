@@ -31,7 +31,7 @@ from stoker._runtime.autoscale.rank_consensus import RankConsensus
 from stoker._runtime.autoscale.types import AutoscaleAction, AutoscaleBounds, Observation
 from stoker._runtime.executors.process import start_method
 from stoker._runtime.protocol.status_page import MAX_WORKERS
-from stoker.options import Auto, LeftOpen
+from stoker.arguments import Auto, LeftOpen
 
 if TYPE_CHECKING:
     from stoker._runtime.engine.iteration import Iteration

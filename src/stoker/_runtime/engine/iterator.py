@@ -32,7 +32,7 @@ from stoker._runtime.protocol.worker_spec import WorkerSpec, batch_getter
 from stoker._runtime.scheduler.policy import DEEPEN_LIMIT, Policy
 from stoker._runtime.worker import collation
 from stoker._runtime.worker.rng import dataset_generators
-from stoker.options import Options
+from stoker.arguments import Options
 
 _clock = time.monotonic_ns
 _Base: Any = torch_loader._BaseDataLoaderIter

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
-from stoker import options as opts
+from stoker import arguments
 from stoker._record.journal import sink_from_environment
 from stoker._record.recorder import Recorder
 from stoker._record.run_page import page
@@ -43,7 +43,7 @@ _DEFAULTS: dict[str, Any] = {
 _OURS = ("rng", "restarts", "on_bad_sample", "split_batches", "memory_budget", "threads_per_worker")
 
 
-def recorder_of(loader: Any, options: opts.Options, site: str | None) -> Recorder:
+def recorder_of(loader: Any, options: arguments.Options, site: str | None) -> Recorder:
     """For a loader that is iterated for the first time; ``attach`` makes it the loader's."""
     given = isinstance(loader.record, str | os.PathLike)
     return Recorder(
@@ -91,10 +91,10 @@ def _size(weight: Any) -> Size:
     return Size(weight.worker, weight.pid, *sizes, weight.threads, weight.cpu_ns, weight.baseline_bytes)
 
 
-def _options(loader: Any, options: opts.Options) -> dict[str, Option]:
+def _options(loader: Any, options: arguments.Options) -> dict[str, Option]:
     """Every option that matters for speed, and why it is what it is."""
     found = {name: _option(loader, name) for name in (*_TORCHS, *_OURS)}
-    open_factor = isinstance(loader.prefetch_factor, opts.LeftOpen)
+    open_factor = isinstance(loader.prefetch_factor, arguments.LeftOpen)
     why = "left open: the window deepens where that helps" if open_factor else "given"
     factor = loader.prefetch_factor
     found["prefetch_factor"] = Option(None if factor is None else int(factor), why)

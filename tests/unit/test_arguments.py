@@ -1,17 +1,26 @@
-"""Arguments of our own: what is refused, in torch's exception types, and what is filled in and why."""
+"""The table of arguments: it agrees with the signature, with torch and with the docs. Checks refuse, and options say why."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.utils.data
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.options import LeftOpen, Options, check, parse_bytes, resolve
+import stoker
+from stoker.arguments import ARGUMENTS, BY_NAME, OWN, LeftOpen, Options, check, parse_bytes, resolve
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 GOOD: dict[str, Any] = {
     "executor": None,
@@ -27,6 +36,69 @@ GOOD: dict[str, Any] = {
 
 def resolved(**changed: Any) -> Options:
     return resolve(**{**GOOD, "prefetch_given": False, **changed})
+
+
+def test_the_signature_is_the_table() -> None:
+    parameters = inspect.signature(stoker.DataLoader.__init__).parameters
+    signature = [
+        (
+            each.name,
+            each.annotation.replace("arguments.", "").replace("'", '"'),
+            each.default,
+            each.kind is each.KEYWORD_ONLY,
+        )
+        for each in list(parameters.values())[1:]
+    ]
+    assert signature == [(each.name, each.type, each.default, not each.positional) for each in ARGUMENTS]
+
+
+def test_owners_are_who_has_the_argument() -> None:
+    theirs = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
+    torchs = {each.name for each in ARGUMENTS if each.owner == "torch"}
+    assert not {each.name for each in OWN} & set(theirs)
+    assert torchs >= set(theirs) - {"self"}  # an older torch has fewer
+
+
+def test_the_docstring_explains_every_argument_in_order() -> None:
+    text = inspect.getdoc(stoker.DataLoader) or ""
+    explained = re.findall(r"^    (\w+): ", text.partition("Args:")[2], re.MULTILINE)
+    assert explained == [each.name for each in ARGUMENTS]
+
+
+def test_the_docs_table_is_that_of_our_own() -> None:
+    rows = [f"| `{each.name}` | `{each.default!r}` | {each.description} |" for each in OWN]
+    assert "\n".join(rows) + "\n\n" in (DOCS / "moving-from-torch.md").read_text(encoding="utf-8")
+
+
+def test_the_list_of_differences_names_our_own() -> None:
+    listed = ", ".join(f"`{each.name}`" for each in OWN)
+    assert f"More keyword-only arguments: {listed}." in (DOCS / "differences.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [each.name for each in OWN])
+def test_every_argument_of_our_own_is_checked_by_the_constructor(name: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=name):
+        stoker.DataLoader(range(4), **{name: object()})  # type: ignore[arg-type]
+
+
+def test_an_unknown_argument_has_no_check() -> None:
+    with pytest.raises(KeyError):
+        check(num_workers=0, colour="red")
+
+
+def test_flags_that_only_make_sense_for_our_own_are_on_no_other() -> None:
+    for each in ARGUMENTS:
+        own = each.owner == "stoker"
+        assert own or not (each.check or each.bisected or each.benched)
+        assert not (own and each.positional)
+        assert not (each.benched and each.tunable)  # the tuner's setting says it already
+        assert each.description.endswith(".")
+    assert list(BY_NAME) == [each.name for each in ARGUMENTS]
+
+
+def test_importing_the_table_imports_no_torch() -> None:
+    code = "import sys, stoker.arguments; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
