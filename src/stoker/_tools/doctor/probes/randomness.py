@@ -23,6 +23,7 @@ from stoker._tools.doctor.facts.randomness import Randomness, Source
 from stoker._tools.doctor.instruments.fork_workers import answers, become_worker
 from stoker._tools.doctor.instruments.generators import Watch
 from stoker._tools.probes.digest import digest
+from stoker._tools.probes.target import length_of
 from stoker._tools.sandbox.child import NoAnswer
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.target import text_of
@@ -193,7 +194,7 @@ def _sample(dataset: Any, index: Any) -> Any:
 
 def _chosen(subject: Subject) -> tuple[Any, ...]:
     """Some indices from all over the dataset; the first ones of a sampler that is the user's, whatever they are."""
-    sampler, length = subject.arguments.get("sampler"), _length(subject.dataset)
+    sampler, length = subject.arguments.get("sampler"), length_of(subject.dataset)
     if length is not None and (sampler is None or type(sampler) in (RandomSampler, SequentialSampler)):
         chosen = {length * part // _INDICES for part in range(_INDICES)} if length else set()
         return tuple(sorted(chosen - subject.avoid))
@@ -202,10 +203,3 @@ def _chosen(subject: Subject) -> tuple[Any, ...]:
 
 def _plain(index: Any) -> int | str:
     return index if type(index) in (int, str) else repr(index)
-
-
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except Exception:  # a dataset of keys may have none
-        return None

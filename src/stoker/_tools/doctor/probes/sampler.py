@@ -21,6 +21,7 @@ from stoker._tools.doctor.facts import Missing
 from stoker._tools.doctor.facts.sampler import Outside, Sampler
 from stoker._tools.doctor.instruments import ranks
 from stoker._tools.doctor.instruments.fork_workers import answers
+from stoker._tools.probes.target import length_of
 from stoker._tools.sandbox.child import NoAnswer
 from stoker._tools.sandbox.subject import Subject
 
@@ -41,7 +42,7 @@ def probe(subject: Subject) -> Sampler | Missing:
         length = (
             len(subject.dataset)
             if own is None or _is_plain(own, subject.dataset)
-            else _length(subject.dataset)
+            else length_of(subject.dataset)
         )
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
@@ -185,10 +186,3 @@ def _batches(subject: Subject, own: Any, count: int) -> int:
     if size is None or own is subject.arguments.get("batch_sampler"):
         return count
     return count // size if subject.arguments.get("drop_last") else -(-count // size)
-
-
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except Exception:  # a dataset of keys may have none
-        return None

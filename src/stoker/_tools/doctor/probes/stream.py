@@ -20,6 +20,7 @@ from stoker._tools.doctor.facts.stream import Broken, Reading, Stream
 from stoker._tools.doctor.instruments import ranks
 from stoker._tools.doctor.instruments.fork_workers import Enough, answers, become_worker, soft_limit
 from stoker._tools.probes.digest import digest
+from stoker._tools.probes.target import length_of
 from stoker._tools.sandbox.child import NoAnswer
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.target import text_of
@@ -65,7 +66,7 @@ def probe(subject: Subject) -> Stream | Missing:
         repeated=repeated,
         alike=_alike([each.digests for each in by_worker]),
         example=example,
-        declared=_length(subject.dataset),
+        declared=length_of(subject.dataset),
         broken=alone.broken,
     )
     return _with_ranks(read, subject)
@@ -169,10 +170,3 @@ def _with_ranks(stream: Stream, subject: Subject) -> Stream:
         if all(each.ended for each in found)
         else (),
     )
-
-
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except Exception:  # many have none, and some have one that fails
-        return None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import os
 from typing import Any
 
 from stoker._tools.doctor.facts.target import Loader, Target
 from stoker._tools.doctor.probes.process import start_method
+from stoker._tools.probes.target import engine, has_own_collate, length_of, site, whole
 from stoker._tools.sandbox.subject import Subject
 
 _MOST_SOURCE_BYTES = 1 << 20
@@ -26,7 +26,7 @@ def probe(subject: Subject) -> Target:
         dataset_file=file,
         dataset_line=line,
         stream=subject.is_stream,
-        length=_length(dataset),
+        length=length_of(dataset),
         has_getitems=callable(getattr(dataset, "__getitems__", None)),
         loader=_assumed(subject) if subject.loader is None else told(subject.loader, subject.arguments),
         assumed=subject.loader is None,
@@ -40,20 +40,18 @@ def probe(subject: Subject) -> Target:
 def told(loader: Any, given: dict[str, Any]) -> Loader:
     """A loader's arguments; ``given`` stands for what was asked to be assumed instead of its own."""
     from torch.utils.data import RandomSampler
-    from torch.utils.data._utils.collate import default_collate, default_convert
 
     def own(name: str) -> Any:
         return given[name] if name in given else getattr(loader, name, None)
 
     sampler, batch_sampler = loader.sampler, own("batch_sampler")
     context = loader.multiprocessing_context
-    place = _place(loader)
-    collates = (default_collate, default_convert)
+    made = site(loader)
     return Loader(
-        engine="stoker" if _is_stokers(loader) else "torch",
-        batch_size=_plain(own("batch_size")),
-        num_workers=_plain(own("num_workers")) or 0,
-        prefetch_factor=_plain(loader.prefetch_factor),
+        engine=engine(loader),
+        batch_size=whole(own("batch_size")),
+        num_workers=whole(own("num_workers")) or 0,
+        prefetch_factor=whole(loader.prefetch_factor),
         persistent_workers=bool(loader.persistent_workers),
         pin_memory=bool(loader.pin_memory),
         drop_last=bool(loader.drop_last),
@@ -69,21 +67,21 @@ def told(loader: Any, given: dict[str, Any]) -> Loader:
             for each in (sampler, batch_sampler, getattr(batch_sampler, "sampler", None))
         ),
         replicas=_replicas(sampler, batch_sampler),
-        own_collate=loader.collate_fn not in collates,
+        own_collate=has_own_collate(loader),
         own_init=loader.worker_init_fn is not None,
-        batches=_length(loader)
+        batches=length_of(loader)
         if given.get("batch_size") in (None, loader.batch_size)
         else _batches(loader, given["batch_size"]),
-        samples=None if _is_stream(loader) else _length(sampler),
-        site=getattr(loader, "_site", None) or (f"{_short(place[0])}:{place[1]}" if place else None),
-        file=os.path.abspath(place[0]) if place else None,
-        line=place[1] if place else None,
+        samples=None if _is_stream(loader) else length_of(sampler),
+        site=getattr(loader, "_site", None) or (str(made) if made else None),
+        file=made.path if made else None,
+        line=made.line if made else None,
         on_bad_sample=str(getattr(loader, "on_bad_sample", "raise")),
     )
 
 
 def _assumed(subject: Subject) -> Loader:
-    size, count = subject.arguments["batch_size"], _length(subject.dataset)
+    size, count = subject.arguments["batch_size"], length_of(subject.dataset)
     return Loader(
         engine="torch",
         batch_size=size,
@@ -108,28 +106,12 @@ def _assumed(subject: Subject) -> Loader:
     )
 
 
-def _place(loader: Any) -> tuple[str, int] | None:
-    """The file and line that made it: noted by the doctor, or by stoker's loader itself."""
-    noted: tuple[str, int] | None = getattr(loader, "_doctor_place", None)
-    path, _, line = (getattr(loader, "_site", None) or "").rpartition(":")
-    return noted or ((path, int(line)) if os.path.isfile(path) and line.isdigit() else None)
-
-
-def _plain(number: Any) -> int | None:
-    """An argument as the number it is: stoker's remember by their type that they were left open."""
-    return None if number is None else int(number)
-
-
 def _batches(loader: Any, size: int) -> int | None:
     """How many there would be with another size."""
-    samples = None if _is_stream(loader) else _length(loader.sampler)
+    samples = None if _is_stream(loader) else length_of(loader.sampler)
     if samples is None:
         return None
     return samples // size if loader.drop_last else -(-samples // size)
-
-
-def _is_stokers(loader: Any) -> bool:
-    return any(base.__module__ == "stoker.loader" for base in type(loader).__mro__)
 
 
 def _is_stream(loader: Any) -> bool:
@@ -144,13 +126,6 @@ def _replicas(*samplers: Any) -> int | None:
         if isinstance(found, int):
             return found
     return None
-
-
-def _length(thing: Any) -> int | None:
-    try:
-        return len(thing)
-    except Exception:  # it has none, or the user's raises
-        return None
 
 
 def _defined(kind: type) -> tuple[str | None, int | None]:
@@ -171,8 +146,3 @@ def _source(file: str | None) -> str:
 def _attributes(dataset: Any) -> dict[str, str]:
     values = list(getattr(dataset, "__dict__", {}).items())[:_MOST_ATTRIBUTES]
     return {str(name): type(value).__qualname__ for name, value in values}
-
-
-def _short(path: str) -> str:
-    near = os.path.relpath(path)
-    return os.path.basename(path) if near.startswith("..") else near

@@ -13,6 +13,7 @@ import torch.utils.data
 
 from stoker._tools.doctor.facts.trial import Own, TrialOutcome
 from stoker._tools.doctor.probes.process import start_method
+from stoker._tools.probes import target
 from stoker._tools.sandbox.subject import Subject
 
 _TRANSFORMS = ("transform", "transforms", "target_transform")
@@ -46,13 +47,7 @@ def _own(subject: Subject) -> Own:
     methods = tuple(
         each for each in multiprocessing.get_all_start_methods() if each in ("fork", "forkserver", "spawn")
     )
-    return Own(workers, method, methods, tuple(parts), _engine(subject))
-
-
-def _engine(subject: Subject) -> str:
-    from stoker.loader import DataLoader
-
-    return "stoker" if isinstance(subject.loader, DataLoader) else "torch"
+    return Own(workers, method, methods, tuple(parts), target.engine(subject.loader))
 
 
 def _tried(
@@ -72,7 +67,7 @@ def _tried(
             from stoker._runtime.worker.process_setup import single_thread
 
             single_thread()
-        loader = _loader(subject, workers, method, set(without), engine or _engine(subject))
+        loader = _loader(subject, workers, method, set(without), engine or target.engine(subject.loader))
         iterator = iter(loader)
         _kept.append((loader, iterator))
         for _ in iterator:

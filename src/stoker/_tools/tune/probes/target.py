@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import multiprocessing
-import os
 import types
 from typing import Any
 
 from stoker._host.code_location import is_library
 from stoker._record.dataset_identity import dataset_key
 from stoker._runtime.simulation.setting import Setting
+from stoker._tools.probes.target import engine, has_own_collate, site, whole
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.tune.facts.target import Target
 
@@ -25,24 +25,24 @@ def probe(subject: Subject) -> Target:
     from stoker._runtime.executors.process.start_method import live_hazards
 
     loader, dataset = subject.loader, subject.dataset
-    place = _place(loader)
+    made = site(loader)
     return Target(
         name=subject.name,
         loader=loader is not None,
         setting=Setting() if loader is None else _setting(loader),
-        batch_size=_plain(subject.arguments.get("batch_size")),
+        batch_size=whole(subject.arguments.get("batch_size")),
         batches=_batches(subject),
         stream=subject.is_stream,
         asks_worker=not subject.is_stream or _asks_worker(subject),
         in_order=bool(getattr(loader, "in_order", True)),
-        own_collate=loader is not None and not _torchs(loader),
+        own_collate=loader is not None and has_own_collate(loader),
         own_seeds=getattr(loader, "rng", "batch") == "torch",
         hazards=tuple(each.module for each in live_hazards()),
         daemonic=bool(multiprocessing.current_process().daemon),
-        site=f"{_short(place[0])}:{place[1]}" if place else None,
-        file=os.path.abspath(place[0]) if place else subject.file,
+        site=str(made) if made else None,
+        file=made.path if made else subject.file,
         others=len(subject.others),
-        line=place[1] if place else None,
+        line=made.line if made else None,
         key=dataset_key(dataset),
         dataset_class=type(dataset).__qualname__,
         written=() if loader is None else _written(loader),
@@ -51,7 +51,6 @@ def probe(subject: Subject) -> Target:
 
 def _setting(loader: Any) -> Setting:
     """As the loader has it. What was left open, and that torch's own loader does not have, stays None."""
-    ours = is_stokers(loader)
     workers = int(loader.num_workers)
     context = loader.multiprocessing_context if workers else None
     return Setting(
@@ -62,13 +61,8 @@ def _setting(loader: Any) -> Setting:
         split=getattr(loader, "split_batches", None) if workers else None,
         threads=int(getattr(loader, "threads_per_worker", 1) or 1) if workers else 1,
         pin=bool(loader.pin_memory),
-        engine="stoker" if ours else "torch",
+        engine=engine(loader),
     )
-
-
-def is_stokers(loader: Any) -> bool:
-    """Whether a loader runs on our engine; a subclass counts as what it is derived from."""
-    return any(base.__module__ == "stoker.loader" for base in type(loader).__mro__)
 
 
 def _given(number: Any) -> int | None:
@@ -76,16 +70,6 @@ def _given(number: Any) -> int | None:
     if number is None or type(number).__name__ == "LeftOpen":
         return None
     return int(number)
-
-
-def _plain(number: Any) -> int | None:
-    return None if number is None else int(number)
-
-
-def _torchs(loader: Any) -> bool:
-    from torch.utils.data._utils.collate import default_collate, default_convert
-
-    return loader.collate_fn in (default_collate, default_convert)
 
 
 def _batches(subject: Subject) -> int | None:
@@ -140,13 +124,6 @@ def _names(code: types.CodeType) -> set[str]:
     return {*code.co_names, *(name for each in inner for name in _names(each))}
 
 
-def _place(loader: Any) -> tuple[str, int] | None:
-    """The file and line that made it: noted when it was loaded, or by stoker's loader itself."""
-    noted: tuple[str, int] | None = getattr(loader, "_doctor_place", None)
-    path, _, line = (getattr(loader, "_site", None) or "").rpartition(":")
-    return noted or ((path, int(line)) if os.path.isfile(path) and line.isdigit() else None)
-
-
 def _written(loader: Any) -> tuple[tuple[str, str], ...]:
     found = []
     for key in _KEYS:
@@ -159,8 +136,3 @@ def _written(loader: Any) -> tuple[tuple[str, str], ...]:
             value = "auto" if type(value).__name__ == "Auto" else _given(value)
         found.append((key, repr(value)))
     return tuple(found)
-
-
-def _short(path: str) -> str:
-    near = os.path.relpath(path)
-    return os.path.basename(path) if near.startswith("..") else near

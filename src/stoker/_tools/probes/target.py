@@ -1,0 +1,57 @@
+"""Facts that every tool tells of a target in the same way: its engine, its length, where its loader was made."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+
+class Site(NamedTuple):
+    """The place in the user's code that made a loader."""
+
+    file: str
+    line: int
+
+    @property
+    def path(self) -> str:
+        """The file as a path that can be opened from any folder."""
+        return os.path.abspath(self.file)
+
+    def __str__(self) -> str:
+        """ "train.py:31", relative to the working folder where the file lies below it."""
+        near = os.path.relpath(self.file)
+        return f"{os.path.basename(self.file) if near.startswith('..') else near}:{self.line}"
+
+
+def site(loader: Any) -> Site | None:
+    """Where a loader was made: noted when the target was loaded, or by stoker's loader itself. None when nobody noted it."""
+    noted = getattr(loader, "_doctor_place", None)
+    if noted:
+        return Site(*noted)
+    path, _, line = (getattr(loader, "_site", None) or "").rpartition(":")
+    return Site(path, int(line)) if os.path.isfile(path) and line.isdigit() else None
+
+
+def engine(loader: Any) -> str:
+    """ "stoker" or "torch"; a subclass counts as what it is derived from, and no loader as torch's."""
+    return "stoker" if any(base.__module__ == "stoker.loader" for base in type(loader).__mro__) else "torch"
+
+
+def length_of(thing: Any) -> int | None:
+    """``len(thing)``; None when it has none, or the user's raises."""
+    try:
+        return len(thing)
+    except Exception:
+        return None
+
+
+def whole(number: Any) -> int | None:
+    """An argument as the plain number it is: stoker's remember by their type that they were left open."""
+    return None if number is None else int(number)
+
+
+def has_own_collate(loader: Any) -> bool:
+    """Whether ``collate_fn`` is the user's."""
+    from torch.utils.data._utils.collate import default_collate, default_convert
+
+    return loader.collate_fn not in (default_collate, default_convert)
