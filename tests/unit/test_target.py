@@ -147,3 +147,5 @@ def test_facts_about_stokers_loader_are_plain_enough_to_travel() -> None:
     assert told.loader.site.startswith("tests/unit/test_target.py:")
     with pytest.raises(UnpicklingError, match=r"pathlib\.\w+, which is no plain value"):
         unpacked(packed({"path": Path("here")}))
+    with pytest.raises(UnpicklingError, match="DataLoader, which is no plain value"):
+        unpacked(packed({"class": stoker.DataLoader}))

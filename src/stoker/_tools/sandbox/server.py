@@ -24,7 +24,7 @@ import socket
 import sys
 import warnings
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any, NamedTuple
 
 from stoker._runtime.protocol import stacks
@@ -37,15 +37,6 @@ from stoker.errors import TargetError
 REQUEST_BYTES = 1 << 16
 _SUBREAPER = 36
 _TIDY_S = 2
-_PLAIN = (
-    "stoker._tools.doctor.facts",
-    "stoker._tools.sandbox.outcome",
-    "stoker._host",
-    "stoker._runtime.simulation",
-    "stoker._tools.tune.model",
-    "stoker._tools.tune.facts",
-)
-"""Where classes of plain values are, which facts are made of."""
 
 
 class Wires(NamedTuple):
@@ -250,9 +241,15 @@ def unpacked(told: bytes) -> Any:
 
 
 class _Facts(pickle.Unpickler):
+    """Takes builtin values, and the package's own dataclasses and named tuples, which facts are made of."""
+
     def find_class(self, module: str, name: str) -> Any:
-        if module.startswith(_PLAIN) or (module == "builtins" and name in ("set", "frozenset", "complex")):
+        if module == "builtins" and name in ("set", "frozenset", "complex"):
             return super().find_class(module, name)
+        if module.startswith("stoker."):
+            found = super().find_class(module, name)
+            if is_dataclass(found) or (isinstance(found, type) and issubclass(found, tuple)):
+                return found
         raise pickle.UnpicklingError(f"a fact holds a {module}.{name}, which is no plain value")
 
 

@@ -19,7 +19,7 @@ from stoker._tools.sandbox.subject import ARGUMENTS, ASSUMED_BATCH, ASSUMED_WORK
 from stoker.errors import TargetError
 
 _FRAMES = 6
-_TOOLS = tuple(os.path.join(PACKAGE, "_tools", each, "") for each in ("doctor", "sandbox", "tune", "probes"))
+_TOOLS = os.path.join(PACKAGE, "_tools", "")
 
 
 def load(text: str, *, batch_size: int | None = None, num_workers: int | None = None) -> Subject:
