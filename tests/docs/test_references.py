@@ -153,9 +153,9 @@ def test_every_cause_and_stage_is_explained() -> None:
     """Words that a screen shows are in the glossary, and what to do about a cause is in the guide."""
     glossary, guide = prose_of("docs/glossary.md"), prose_of("docs/starving.md")
     causes = {each.replace("_", "-") for each in (*CAUSES, RECORDING)}
-    (told,) = re.findall(r"^- \*\*cause\*\*: .*", glossary, re.MULTILINE)
+    (told,) = re.findall(r"^- \*\*cause\*\*: .*\n(?:  .*\n)*", glossary, re.MULTILINE)
     assert causes - set(SPAN.findall(told)) == set()
-    (told,) = re.findall(r"^- \*\*stage\*\*: .*", glossary, re.MULTILINE)
+    (told,) = re.findall(r"^- \*\*stage\*\*: .*\n(?:  .*\n)*", glossary, re.MULTILINE)
     assert set(STAGES) - set(SPAN.findall(told)) == set()
     assert causes - set(re.findall(r"^\| `([a-z-]+)`", guide, re.MULTILINE)) == set()
 
