@@ -104,7 +104,7 @@ class RemoteExecutor:
             queue.clear()
         return back
 
-    def sightings(self) -> list[WorkerActivity]:
+    def activities(self) -> list[WorkerActivity]:
         return []
 
     def stack(self, worker: int) -> list[str]:
@@ -122,7 +122,7 @@ class RemoteExecutor:
     def trim(self) -> list[Arrival]:
         return []
 
-    def weights(self, *, sizes: bool = True) -> list[WorkerMemory]:
+    def memory(self, *, sizes: bool = True) -> list[WorkerMemory]:
         return []
 
     def retire(self, worker: int | None) -> None:

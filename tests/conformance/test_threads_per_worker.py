@@ -21,7 +21,7 @@ ANOTHER = threading.Event()
 
 
 def in_a_hand() -> bool:
-    return threading.current_thread().name.startswith("stoker-hand")
+    return threading.current_thread().name.startswith("stoker-fetch")
 
 
 class Noise(Dataset[Any]):

@@ -20,7 +20,7 @@ import stoker.errors
 from tests.fault.rows import METHODS, run, said, told
 
 BY_VALUE = ("spawn", "forkserver")
-"""Both get the same shipment; where only its contents matter, the fork server, whose workers start quickly, stands for both."""
+"""Both get the same packed spec; where only its contents matter, the fork server, whose workers start quickly, stands for both."""
 
 
 class Carrying(Dataset[float]):

@@ -138,13 +138,13 @@ def test_a_dataset_that_cannot_be_unpacked_fails_as_without_a_template(tmp_path:
 
 def test_an_interrupt_ends_the_wait_for_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spawner, "_FAREWELL_S", 0.1)
-    wait = spawner._Template.await_ready
+    wait = spawner._TemplateHandle.await_ready
 
     def interrupted(template: Any, patience_s: float) -> str:
         signal.setitimer(signal.ITIMER_REAL, 0.01)
         return wait(template, patience_s)
 
-    monkeypatch.setattr(spawner._Template, "await_ready", interrupted)
+    monkeypatch.setattr(spawner._TemplateHandle, "await_ready", interrupted)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         with loader(Unpacked(tmp_path, "hang once")) as loading, pytest.raises(KeyboardInterrupt):

@@ -11,7 +11,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 from torch.utils.data.datapipes.map import SequenceWrapper
 
 from stoker._pickling.attributes import MISSING, follow, spell
-from stoker._runtime.dataset_sync.snapshot import LOOK_DATASETS, LOOK_ITEMS, Snapshot, leads_on
+from stoker._runtime.dataset_sync.snapshot import LOOK_DATASETS, LOOK_ITEMS, Snapshot, holds_datasets
 
 
 class Rows(Dataset[int]):
@@ -39,7 +39,7 @@ def changed(snapshot: Snapshot) -> dict[str, Any]:
 
 def tell(snapshot: Snapshot) -> dict[str, Any]:
     found = changed(snapshot)
-    snapshot.move_on(snapshot.changes(), [])
+    snapshot.mark_sent(snapshot.changes(), [])
     assert snapshot.changes() == []
     return found
 
@@ -144,8 +144,8 @@ def test_a_new_nested_dataset_is_followed_and_the_old_one_let_go() -> None:
     dataset.inner = new
     new.epoch = 5  # part of what travels whole
     (change,) = snapshot.changes()
-    assert (change.name, change.value, leads_on(change)) == ("inner", new, True)
-    snapshot.move_on([change], [])
+    assert (change.name, change.value, holds_datasets(change)) == ("inner", new, True)
+    snapshot.mark_sent([change], [])
     gone = weakref.ref(old)
     del old, change
     gc.collect()
@@ -161,7 +161,7 @@ def test_datasets_that_workers_were_not_told_of_are_not_followed() -> None:
     dataset, inner = Rows(inner=None), Rows(epoch=0)
     snapshot = Snapshot(dataset)
     dataset.inner = inner
-    snapshot.move_on([], snapshot.changes())
+    snapshot.mark_sent([], snapshot.changes())
     inner.epoch = 1
     assert changed(snapshot) == {}
     assert snapshot.path_of(inner) is None

@@ -98,7 +98,7 @@ def test_rows_are_fetched_at_once_and_stay_in_order() -> None:
     with made(Meeting(4)) as one:
         batch = one.make(order(list(range(8))), None)
     assert [index for index, _ in batch] == list(range(8))
-    assert {name for _, name in batch} == {f"stoker-hand-{number}" for number in range(4)}
+    assert {name for _, name in batch} == {f"stoker-fetch-{number}" for number in range(4)}
 
 
 def test_no_more_threads_than_rows_and_none_before_the_first() -> None:
@@ -202,8 +202,8 @@ def test_work_for_nobody_ends() -> None:
 def test_their_cpu_time_counts() -> None:
     with made(Keyed()) as one:
         one.make(order(list(range(64))), None)
-        assert one.hands is not None
-        assert one.hands.spent()[0] > 0
+        assert one.fetch_threads is not None
+        assert one.fetch_threads.spent()[0] > 0
 
 
 def test_the_slowest_row_is_measured() -> None:
@@ -220,7 +220,7 @@ def test_what_threads_share_is_told_once(caplog: pytest.LogCaptureFixture) -> No
         def __getitem__(self, index: int) -> float:
             return random.random()
 
-    with caplog.at_level(logging.WARNING, "stoker"), made(Drawing(), tells_draws=True) as one:
+    with caplog.at_level(logging.WARNING, "stoker"), made(Drawing(), warns_of_shared_rng=True) as one:
         one.make(order([1, 2, 3]), None)
         one.make(order([4, 5, 6]), None)
     (line,) = caplog.messages
@@ -228,7 +228,7 @@ def test_what_threads_share_is_told_once(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_nothing_is_told_of_rows_that_draw_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "stoker"), made(Keyed(), tells_draws=True) as one:
+    with caplog.at_level(logging.WARNING, "stoker"), made(Keyed(), warns_of_shared_rng=True) as one:
         one.make(order([1, 2, 3]), None)
     assert not caplog.messages
 

@@ -18,7 +18,12 @@ import pytest
 import torch
 
 from stoker._runtime.executors.process import start_method
-from stoker._runtime.executors.process.start_method import HAZARDS, Choice, ForkEvidence, ForkHazard
+from stoker._runtime.executors.process.start_method import (
+    HAZARDS,
+    ForkEvidence,
+    ForkHazard,
+    StartMethodChoice,
+)
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 
 
@@ -85,7 +90,7 @@ def spec_of(dataset: Any) -> WorkerSpec:
     )
 
 
-def method(choice: Choice) -> Any:
+def method(choice: StartMethodChoice) -> Any:
     return choice.context.get_start_method()
 
 
@@ -146,11 +151,11 @@ def test_evidence_needs_the_beginning_of_a_native_name_and_all_of_a_python_name(
     assert not ForkEvidence().seen({""}, {""})
 
 
-def chosen(dataset: Any) -> Choice:
+def chosen(dataset: Any) -> StartMethodChoice:
     """What is chosen for a dataset by default; what was packed on the way is closed."""
     choice = start_method.choose(None, spec_of(dataset), name="train")
-    if choice.shipment is not None:
-        choice.shipment.close()
+    if choice.packed_spec is not None:
+        choice.packed_spec.close()
     return choice
 
 
@@ -164,14 +169,14 @@ def test_no_hazard_no_change() -> None:
 @pytest.mark.parametrize("given", ["fork", "spawn", "forkserver"])
 def test_what_the_user_gave_stays(given: str) -> None:
     context = torch.multiprocessing.get_context(given)
-    assert start_method.choose(context, spec_of([1]), name="train") == Choice(context)
+    assert start_method.choose(context, spec_of([1]), name="train") == StartMethodChoice(context)
 
 
 @pytest.mark.usefixtures("polars_lives")
 def test_a_default_that_is_not_fork_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     spawn = torch.multiprocessing.get_context("spawn")
     monkeypatch.setattr(torch.multiprocessing, "get_context", lambda: spawn)
-    assert start_method.choose(None, spec_of([1]), name="train") == Choice(spawn)
+    assert start_method.choose(None, spec_of([1]), name="train") == StartMethodChoice(spawn)
 
 
 @pytest.mark.usefixtures("polars_lives")
@@ -205,17 +210,17 @@ def test_a_loader_is_told_once_about_the_same_modules(
 ) -> None:
     loader, other = SimpleNamespace(), SimpleNamespace()
     for told in (loader, loader, other):
-        start_method.tell_once(chosen([1]), told)
+        start_method.warn_once(chosen([1]), told)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     monkeypatch.setitem(sys.modules, "fsspec", ModuleType("fsspec"))
     with thread_named(python="fsspecIO"):
-        start_method.tell_once(chosen([1]), loader)
+        start_method.warn_once(chosen([1]), loader)
     assert "fsspec" in caplog.records[-1].getMessage()
     assert len(caplog.records) == 3
 
 
 def test_nothing_to_tell_leaves_the_loader_alone(caplog: pytest.LogCaptureFixture) -> None:
     loader = SimpleNamespace()
-    start_method.tell_once(start_method.choose(None, spec_of([1]), name="train"), loader)
+    start_method.warn_once(start_method.choose(None, spec_of([1]), name="train"), loader)
     assert vars(loader) == {}
     assert not caplog.records

@@ -41,7 +41,7 @@ def test_an_oom_kill_in_the_cgroup_is_told_with_limit_use_and_size(monkeypatch: 
     counters = Counters(monkeypatch, cgroup=4, machine=10)
     judge = OomDetector()
     counters.kills = OomKills(5, 11)
-    told = judge.verdict(0, 300 << 20)
+    told = judge.kill_cause(0, 300 << 20)
     assert told.startswith(
         "out of memory: the kernel's OOM killer struck in this cgroup (limit 2.0 GiB, 1.5 GiB in use now)"
     )
@@ -54,15 +54,15 @@ def test_each_oom_kill_explains_one_death(monkeypatch: pytest.MonkeyPatch) -> No
     counters = Counters(monkeypatch)
     judge = OomDetector()
     counters.kills = OomKills(2, 2)
-    told = [judge.verdict(0, 0) for _ in range(3)]
+    told = [judge.kill_cause(0, 0) for _ in range(3)]
     assert [text.startswith("out of memory") for text in told] == [True, True, False]
     counters.kills = OomKills(3, 3)
-    assert judge.verdict(0, 0).startswith("out of memory")
+    assert judge.kill_cause(0, 0).startswith("out of memory")
 
 
 def test_kills_from_before_the_workers_started_explain_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     Counters(monkeypatch, cgroup=9, machine=40)
-    told = OomDetector().verdict(GIB, 0)
+    told = OomDetector().kill_cause(GIB, 0)
     assert told.startswith("somebody sent it SIGKILL")
     assert "the kernel counts no OOM kill; the worker last had 1.0 GiB" in told
 
@@ -72,7 +72,7 @@ def test_an_oom_kill_of_a_stranger_is_not_ours(monkeypatch: pytest.MonkeyPatch) 
     counters = Counters(monkeypatch, cgroup=0, machine=0)
     judge = OomDetector()
     counters.kills = OomKills(0, 3)
-    told = judge.verdict(0, 0)
+    told = judge.kill_cause(0, 0)
     assert told.startswith("somebody sent it SIGKILL")
     assert "no OOM kill in this cgroup, though elsewhere on this machine" in told
 
@@ -80,9 +80,9 @@ def test_an_oom_kill_of_a_stranger_is_not_ours(monkeypatch: pytest.MonkeyPatch) 
 def test_where_the_cgroup_tells_nothing_the_machine_does(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = Counters(monkeypatch, cgroup=None, machine=7)
     judge = OomDetector()
-    assert judge.verdict(0, 0).startswith("somebody sent it SIGKILL")
+    assert judge.kill_cause(0, 0).startswith("somebody sent it SIGKILL")
     counters.kills = OomKills(None, 8)
-    told = judge.verdict(0, 0)
+    told = judge.kill_cause(0, 0)
     assert told.startswith(
         "out of memory: the kernel's OOM killer struck (the machine has 5.0 GiB available now)"
     )
@@ -92,7 +92,7 @@ def test_a_cgroup_without_a_limit_is_told_without_one(monkeypatch: pytest.Monkey
     counters = Counters(monkeypatch)
     judge = OomDetector()
     counters.kills, counters.facts = OomKills(1, 1), CgroupMemory(None, None, 1)
-    assert "struck in this cgroup. Use fewer" in judge.verdict(0, 0)
+    assert "struck in this cgroup. Use fewer" in judge.kill_cause(0, 0)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_waiting_worker_tells_its_stack_again_and_again(page: StatusPage) -> N
             found = crash_report.stack_of(worker.pidfd, page.fd, 2)
             assert "_armed_and_waiting" in found[0]
             assert sum("_armed_and_waiting" in line for line in found) == 1
-    assert stacks.last_words(stacks.read(page.fd, 2)) == []
+    assert stacks.crash_stack(stacks.read(page.fd, 2)) == []
 
 
 def test_a_stopped_worker_answers_nothing_and_is_told_as_stopped(

@@ -26,7 +26,7 @@ from tests.unit.makers import maker, order
 def _put_back() -> Iterator[None]:
     with seeding.generators_kept():
         yield
-    assert current.keyring is None
+    assert current.sample_rng is None
 
 
 class Keyed:
@@ -215,8 +215,8 @@ def test_a_process_that_a_dataset_forks_has_no_keys() -> None:
         def __getitem__(self, index: int) -> bool:
             child = os.fork()
             if child == 0:
-                os._exit(0 if current.keyring is None else 1)
-            return current.keyring is not None and os.waitpid(child, 0)[1] == 0
+                os._exit(0 if current.sample_rng is None else 1)
+            return current.sample_rng is not None and os.waitpid(child, 0)[1] == 0
 
     assert maker(Forking()).make(order([0]), None) == [True]
 
@@ -241,7 +241,7 @@ def test_after_an_error_nobody_has_a_key() -> None:
         whole(maker(Failing()))
     with pytest.raises(KeyError):
         maker(Failing()).make_part(order([3], stop=1, rows=1), None, 0)
-    assert current.keyring is None
+    assert current.sample_rng is None
 
 
 def test_outside_of_any_sample_torch_gives_the_seed() -> None:

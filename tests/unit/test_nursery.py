@@ -33,9 +33,9 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_size(obj: Any, worthwhile: bool) -> None:
-    shipment = SpecPickle(obj)
-    assert spawner._is_worthwhile(shipment) is worthwhile
-    shipment.close()
+    packed_spec = SpecPickle(obj)
+    assert spawner._is_worthwhile(packed_spec) is worthwhile
+    packed_spec.close()
 
 
 @pytest.mark.usefixtures("packages")
@@ -54,6 +54,6 @@ def test_modules(names: list[str], count: int) -> None:
 
 
 def test_a_shipment_knows_the_modules_it_names() -> None:
-    shipment = SpecPickle({"class": collections.OrderedDict, "function": pytest.raises, "module": sys})
-    assert {"collections", "sys", pytest.raises.__module__} <= shipment.modules
-    shipment.close()
+    packed_spec = SpecPickle({"class": collections.OrderedDict, "function": pytest.raises, "module": sys})
+    assert {"collections", "sys", pytest.raises.__module__} <= packed_spec.modules
+    packed_spec.close()

@@ -44,7 +44,7 @@ ShmemPmdMapped:        0 kB
 VmFlags: rd wr sh mr mw me ms
 """
 PRIVATE_FILE = b"""\
-7f0020000000-7f0030000000 rw-p 00000000 00:01 78                         /memfd:stoker-shipment (deleted)
+7f0020000000-7f0030000000 rw-p 00000000 00:01 78                         /memfd:stoker-spec (deleted)
 Size:             262144 kB
 Rss:              100000 kB
 Pss:              100000 kB

@@ -143,12 +143,12 @@ def test_a_shipment_carries_the_segment_not_the_bytes() -> None:
         "list": shared([str(number) for number in range(50_000)]),
         "view": shared(np.arange(1 << 18))[10:],
     }
-    shipment = SpecPickle(big)
+    packed_spec = SpecPickle(big)
     try:
-        assert os.fstat(shipment.fd).st_size < 16384
-        back = unpack(shipment.fd, [os.dup(fd) for fd in shipment.fds])
+        assert os.fstat(packed_spec.fd).st_size < 16384
+        back = unpack(packed_spec.fd, [os.dup(fd) for fd in packed_spec.fds])
     finally:
-        shipment.close()
+        packed_spec.close()
     assert isinstance(back["array"], SharedArray)
     assert in_segment(back["array"])
     assert in_segment(back["view"])
@@ -197,12 +197,12 @@ def test_a_writer_given_up_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: str(array.dtype))
 def test_every_array_travels_in_its_segment(array: np.ndarray[Any, Any]) -> None:
-    shipment = SpecPickle([shared(array)])
+    packed_spec = SpecPickle([shared(array)])
     try:
-        (back,) = unpack(shipment.fd, shipment.fds)
-        shipment.fds = []  # the reader's now
+        (back,) = unpack(packed_spec.fd, packed_spec.fds)
+        packed_spec.fds = []  # the reader's now
     finally:
-        shipment.close()
+        packed_spec.close()
     assert np.array_equal(back, array)
     assert back.dtype == array.dtype
     assert array.size == 0 or in_segment(back)

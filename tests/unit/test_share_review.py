@@ -226,11 +226,11 @@ def test_tensors_of_dtypes_that_torch_does_not_unpickle() -> None:
     mixed = [(number, *tensors) if number % 2 else "text" for number in range(9)]
     assert torch.equal(shared(mixed)[1][1].int(), tensors[0].int())
     assert shared(mixed)[1][2].shape == (0,)
-    shipment = SpecPickle(tensors)
+    packed_spec = SpecPickle(tensors)
     try:
-        back = unpack(shipment.fd, [])
+        back = unpack(packed_spec.fd, [])
     finally:
-        shipment.close()
+        packed_spec.close()
     assert torch.equal(back[0].int(), tensors[0].int())
     assert back[0].stride() == tensors[0].stride()
     assert back[1].dtype is torch.uint32

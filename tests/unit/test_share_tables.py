@@ -12,7 +12,7 @@ import pytest
 
 import stoker
 from stoker._pickling.segment import find
-from stoker._pickling.spec_pickle import Pickler
+from stoker._pickling.spec_pickle import SpecPickler
 from stoker._sharing.containers import frames
 from tests.unit.test_share_walk import Files
 
@@ -23,7 +23,7 @@ def lies_in_a_segment(table: Any) -> bool:
     """Whether all memory that would travel beside the pickle lies in a segment, and none of it within the pickle."""
     buffers: list[Any] = []
     file = io.BytesIO()
-    Pickler(file, protocol=5, buffer_callback=buffers.append).dump(table)
+    SpecPickler(file, protocol=5, buffer_callback=buffers.append).dump(table)
     arrays = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers if buffer.raw().nbytes]
     return bool(arrays) and file.tell() < 8192 and all(find(each.ctypes.data, each.nbytes) for each in arrays)
 

@@ -29,16 +29,16 @@ Ship = Callable[[Any], Any]
 
 @pytest.fixture
 def ship() -> Iterator[Ship]:
-    """Through a shipment and back; what multiprocessing does not close itself is closed with the test."""
-    shipments: list[SpecPickle] = []
+    """Through a packed spec and back; what multiprocessing does not close itself is closed with the test."""
+    packed_specs: list[SpecPickle] = []
 
     def there_and_back(obj: Any) -> Any:
-        shipments.append(SpecPickle(obj))
-        return unpack(shipments[-1].fd, shipments[-1].fds)
+        packed_specs.append(SpecPickle(obj))
+        return unpack(packed_specs[-1].fd, packed_specs[-1].fds)
 
     yield there_and_back
-    for shipment in shipments:
-        shipment.close()
+    for packed_spec in packed_specs:
+        packed_spec.close()
 
 
 @pytest.fixture(scope="module")
@@ -117,18 +117,18 @@ def test_arrays_arrive_equal_and_writable(ship: Ship, array: Any) -> None:
 
 def test_large_arrays_lie_out_of_band_and_once() -> None:
     array = np.ones(1 << 16)
-    shipment = SpecPickle([array, array])
-    assert array.nbytes <= os.fstat(shipment.fd).st_size < array.nbytes + 16_384
-    shipment.close()
+    packed_spec = SpecPickle([array, array])
+    assert array.nbytes <= os.fstat(packed_spec.fd).st_size < array.nbytes + 16_384
+    packed_spec.close()
 
 
 def test_what_a_reader_writes_stays_its_own() -> None:
-    shipment = SpecPickle({"array": np.zeros(5000), "tensor": torch.zeros(5000)})
-    first, second = (unpack(shipment.fd, shipment.fds) for _ in range(2))
+    packed_spec = SpecPickle({"array": np.zeros(5000), "tensor": torch.zeros(5000)})
+    first, second = (unpack(packed_spec.fd, packed_spec.fds) for _ in range(2))
     first["array"][:] = 7
     first["tensor"].fill_(7)
-    third = unpack(shipment.fd, shipment.fds)
-    shipment.close()
+    third = unpack(packed_spec.fd, packed_spec.fds)
+    packed_spec.close()
     for other in (second, third):
         assert not other["array"].any()
         assert not other["tensor"].any()
@@ -136,10 +136,10 @@ def test_what_a_reader_writes_stays_its_own() -> None:
 
 
 def test_readers_outlive_the_shipment() -> None:
-    shipment = SpecPickle(torch.arange(5000))
-    got = unpack(shipment.fd, shipment.fds)
-    shipment.close()
-    shipment.close()
+    packed_spec = SpecPickle(torch.arange(5000))
+    got = unpack(packed_spec.fd, packed_spec.fds)
+    packed_spec.close()
+    packed_spec.close()
     assert torch.equal(got, torch.arange(5000))
 
 
@@ -194,16 +194,16 @@ def test_datasets_over_one_storage_stay_over_one_storage(ship: Ship) -> None:
 
 def test_a_storage_is_shipped_once() -> None:
     base = torch.zeros(1 << 16)
-    shipment = SpecPickle([base[start:] for start in range(10)])
-    assert os.fstat(shipment.fd).st_size < base.nbytes + 16_384
-    shipment.close()
+    packed_spec = SpecPickle([base[start:] for start in range(10)])
+    assert os.fstat(packed_spec.fd).st_size < base.nbytes + 16_384
+    packed_spec.close()
 
 
 def test_shared_tensors_stay_shared() -> None:
     tensor = torch.zeros(100).share_memory_()
-    shipment = SpecPickle({"counts": tensor})
-    got = unpack(shipment.fd, [os.dup(fd) for fd in shipment.fds])["counts"]
-    shipment.close()
+    packed_spec = SpecPickle({"counts": tensor})
+    got = unpack(packed_spec.fd, [os.dup(fd) for fd in packed_spec.fds])["counts"]
+    packed_spec.close()
     got[3] = 5
     assert tensor[3] == 5
     tensor[4] = 6
@@ -230,9 +230,9 @@ def test_a_lock_stays_the_same_lock(ship: Ship) -> None:
 
 def test_a_queue_stays_the_same_queue() -> None:
     queue = SPAWN.SimpleQueue()
-    shipment = SpecPickle(queue)
-    got = unpack(shipment.fd, [os.dup(fd) for fd in shipment.fds])
-    shipment.close()
+    packed_spec = SpecPickle(queue)
+    got = unpack(packed_spec.fd, [os.dup(fd) for fd in packed_spec.fds])
+    packed_spec.close()
     queue.put("hello")
     assert got.get() == "hello"
     got.close()
@@ -283,22 +283,22 @@ def test_a_culprit_in_a_circle_is_found() -> None:
 
 def test_without_memfd_a_shipment_is_a_file_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    shipment = SpecPickle({"array": np.arange(100)})
-    assert os.fstat(shipment.fd).st_nlink == 0
-    assert unpack(shipment.fd, [])["array"].sum() == 4950
-    shipment.close()
+    packed_spec = SpecPickle({"array": np.arange(100)})
+    assert os.fstat(packed_spec.fd).st_nlink == 0
+    assert unpack(packed_spec.fd, [])["array"].sum() == 4950
+    packed_spec.close()
 
 
 def test_the_mapping_goes_with_the_object() -> None:
-    shipment = SpecPickle(np.zeros(5000))
-    got = unpack(shipment.fd, [])
-    shipment.close()
+    packed_spec = SpecPickle(np.zeros(5000))
+    got = unpack(packed_spec.fd, [])
+    packed_spec.close()
     with open("/proc/self/maps") as maps:
-        assert "stoker-shipment" in maps.read()
+        assert "stoker-spec" in maps.read()
     del got
     gc.collect()
     with open("/proc/self/maps") as maps:
-        assert "stoker-shipment" not in maps.read()
+        assert "stoker-spec" not in maps.read()
 
 
 SCRIPT = """
@@ -320,51 +320,51 @@ def test_what_a_spawned_process_calls_its_script_travels_by_value(monkeypatch: p
     monkeypatch.setitem(sys.modules, "__mp_main__", module)
     with pytest.raises(pickled._Foreign):
         list(pickled._dumped([module.Point()]))
-    shipment = SpecPickle(module.Point())
+    packed_spec = SpecPickle(module.Point())
     cloudpickle.unregister_pickle_by_value(module)
     monkeypatch.delitem(sys.modules, "__mp_main__")
     try:
-        assert unpack(shipment.fd, shipment.fds).twice() == 6
+        assert unpack(packed_spec.fd, packed_spec.fds).twice() == 6
     finally:
-        shipment.close()
+        packed_spec.close()
 
 
 def test_large_buffers_may_be_written_while_readers_start() -> None:
     array = np.arange(3 << 20)
-    shipment = SpecPickle([array, "rest"], later=True)
+    packed_spec = SpecPickle([array, "rest"], later=True)
     try:
         read_fd, write_fd = os.pipe()
         child = os.fork()
         if child == 0:  # waits for the lock, which it did not inherit
             code = 1
             try:
-                back, rest = unpack(shipment.fd, [])
+                back, rest = unpack(packed_spec.fd, [])
                 os.write(write_fd, f"{rest} {int(back[-1])}".encode())
                 code = 0
             finally:
                 os._exit(code)
         os.close(write_fd)
-        shipment.load()
-        shipment.load()
+        packed_spec.load()
+        packed_spec.load()
         with open(read_fd, "rb") as answer:
             assert answer.read() == f"rest {array[-1]}".encode()
         os.waitpid(child, 0)
     finally:
-        shipment.close()
+        packed_spec.close()
 
 
 def test_a_reader_whose_sender_is_gone_says_so() -> None:
-    shipment = SpecPickle(np.arange(3 << 20), later=True)
+    packed_spec = SpecPickle(np.arange(3 << 20), later=True)
     try:
         with pytest.raises(UnsendableError, match="did not arrive"):
-            unpack(shipment.fd, [])
+            unpack(packed_spec.fd, [])
     finally:
-        shipment.close()
+        packed_spec.close()
 
 
 def test_small_shipments_are_whole_at_once() -> None:
-    shipment = SpecPickle(np.arange(5000), later=True)
+    packed_spec = SpecPickle(np.arange(5000), later=True)
     try:
-        assert unpack(shipment.fd, [])[-1] == 4999
+        assert unpack(packed_spec.fd, [])[-1] == 4999
     finally:
-        shipment.close()
+        packed_spec.close()

@@ -74,7 +74,7 @@ def test_a_users_project_may_be_called_stoker() -> None:
 
 def test_a_thread_that_python_does_not_know_leaves_the_main_threads_stack() -> None:
     dump = HUNG.replace("Current thread", "Thread")
-    assert stacks.last_words(CRASH + dump) == stacks.shortened(HUNG)
+    assert stacks.crash_stack(CRASH + dump) == stacks.shortened(HUNG)
 
 
 def test_a_deep_stack_keeps_both_ends() -> None:
@@ -87,7 +87,7 @@ def test_a_deep_stack_keeps_both_ends() -> None:
 
 def test_names_of_extension_modules_are_left_out() -> None:
     dump = CRASH + HUNG + "\nExtension modules: numpy.core._multiarray_umath, torch._C (total: 2)\n"
-    assert stacks.last_words(dump) == stacks.shortened(HUNG)
+    assert stacks.crash_stack(dump) == stacks.shortened(HUNG)
 
 
 def test_the_c_stack_comes_after_the_python_stack() -> None:
@@ -97,7 +97,7 @@ def test_the_c_stack_comes_after_the_python_stack() -> None:
         '  File "a.py", line 1 in f\n\nCurrent thread\'s C stack trace (most recent call first):\n'
         "  Binary file libjpeg.so, at decode+0x1f [0x7f]\n"
     )
-    assert stacks.last_words(dump) == [
+    assert stacks.crash_stack(dump) == [
         'File "a.py", line 1 in f',
         "Binary file libjpeg.so, at decode+0x1f [0x7f]",
     ]
@@ -105,26 +105,26 @@ def test_the_c_stack_comes_after_the_python_stack() -> None:
 
 @pytest.mark.parametrize("text", ["", HUNG, "noise", "Current thread 0x"])
 def test_who_was_only_asked_for_its_stack_left_no_last_words(text: str) -> None:
-    assert stacks.last_words(text) == []
+    assert stacks.crash_stack(text) == []
 
 
 def test_the_crash_is_told_and_not_what_was_asked_before() -> None:
     asked = HUNG.replace("decode", "earlier")
-    assert stacks.last_words(asked + CRASH + HUNG) == stacks.shortened(HUNG)
+    assert stacks.crash_stack(asked + CRASH + HUNG) == stacks.shortened(HUNG)
 
 
 @pytest.mark.parametrize(
     "text", ["Fatal Python error", CRASH, CRASH + "Current thr", CRASH + "Current thread 0x00"]
 )
 def test_a_crash_that_was_cut_off_is_no_error(text: str) -> None:
-    assert stacks.last_words(text) == []
+    assert stacks.crash_stack(text) == []
 
 
 def test_what_is_left_is_read_in_its_own_region_only(page: StatusPage) -> None:
     for worker in (0, 1, 4094):
         _leave(page, worker, f"Traceback of {worker}")
-    assert stacks.last_words(stacks.read(page.fd, 1)) == ["Traceback of 1"]
-    assert stacks.last_words(stacks.read(page.fd, 4094)) == ["Traceback of 4094"]
+    assert stacks.crash_stack(stacks.read(page.fd, 1)) == ["Traceback of 1"]
+    assert stacks.crash_stack(stacks.read(page.fd, 4094)) == ["Traceback of 4094"]
     assert stacks.read(page.fd, 2) == ""
     assert page.claim(0) is None
 
@@ -135,8 +135,8 @@ def test_a_successor_starts_with_an_empty_region(page: StatusPage) -> None:
     stacks.forget(page.fd, 1)
     assert stacks.read(page.fd, 1) == ""
     _leave(page, 1, "short")
-    assert stacks.last_words(stacks.read(page.fd, 1)) == ["short"]
-    assert stacks.last_words(stacks.read(page.fd, 2)) == ["of a neighbour"]
+    assert stacks.crash_stack(stacks.read(page.fd, 1)) == ["short"]
+    assert stacks.crash_stack(stacks.read(page.fd, 2)) == ["of a neighbour"]
 
 
 def test_forgetting_where_nothing_was_left_writes_nothing(page: StatusPage) -> None:
@@ -148,21 +148,21 @@ def test_forgetting_where_nothing_was_left_writes_nothing(page: StatusPage) -> N
 @pytest.mark.parametrize("text", ["tränen \U0001f62d", "lone surrogate \udcff", "nul \0 inside"])
 def test_any_text_can_be_left(page: StatusPage, text: str) -> None:
     _leave(page, 0, f"{text}\nEnd: of it")
-    assert stacks.last_words(stacks.read(page.fd, 0))[-1] == "End: of it"
+    assert stacks.crash_stack(stacks.read(page.fd, 0))[-1] == "End: of it"
 
 
 def test_a_text_that_is_too_long_keeps_its_end(page: StatusPage) -> None:
     _leave(page, 0, "ü" * (3 << 20) + "\nEnd: of it")
     _leave(page, 1, "neighbour")
-    assert stacks.last_words(stacks.read(page.fd, 0))[-1] == "End: of it"
-    assert stacks.last_words(stacks.read(page.fd, 1)) == ["neighbour"]
+    assert stacks.crash_stack(stacks.read(page.fd, 0))[-1] == "End: of it"
+    assert stacks.crash_stack(stacks.read(page.fd, 1)) == ["neighbour"]
     stacks.forget(page.fd, 0)
     assert stacks.read(page.fd, 0) == ""
 
 
 def test_a_long_traceback_keeps_its_head_and_its_end(page: StatusPage) -> None:
     _leave(page, 0, "Traceback (most recent call last):\n" + "  frame\n" * 500 + "SystemExit: 3")
-    found = stacks.last_words(stacks.read(page.fd, 0))
+    found = stacks.crash_stack(stacks.read(page.fd, 0))
     assert found[:2] == ["Traceback (most recent call last):", "  ..."]
     assert found[-1] == "SystemExit: 3"
     assert len(found) < 40
@@ -207,4 +207,4 @@ def test_who_waits_for_hands_concerns_those_that_fetch_rows() -> None:
         'File "/home/me/data.py", line 30 in __getitem__',
     ]
     crashed = dump.replace("Current thread", "Thread").replace("Thread 0x3", "Current thread 0x3")
-    assert stacks.last_words(CRASH + crashed) == stacks.shortened(dump)[1:]
+    assert stacks.crash_stack(CRASH + crashed) == stacks.shortened(dump)[1:]

@@ -189,8 +189,8 @@ def test_the_numbers_stay_what_they_are() -> None:
     assert found.number == 17381788267629079577
 
 
-def seeded(dataset: Any, key: int, found: Any = None) -> dataset_generators.StoredGenerators:
-    here = dataset_generators.StoredGenerators(
+def seeded(dataset: Any, key: int, found: Any = None) -> dataset_generators.DatasetGenerators:
+    here = dataset_generators.DatasetGenerators(
         dataset, dataset_generators.find(dataset) if found is None else found
     )
     here.reseed(key)
@@ -307,7 +307,7 @@ def test_a_copy_of_a_global_one_is_seeded_like_it() -> None:
 
 def test_what_was_kept_comes_back() -> None:
     dataset = Bag(numpy=np.random.default_rng(1), python=random.Random(1))
-    here = dataset_generators.StoredGenerators(dataset, dataset_generators.find(dataset))
+    here = dataset_generators.DatasetGenerators(dataset, dataset_generators.find(dataset))
     put_back = here.keep()
     expected = dataset.numpy.random(), dataset.python.random()
     here.reseed(9)
@@ -319,10 +319,10 @@ def test_threads_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     loader = SimpleNamespace()
     found = dataset_generators.find(Bag(each=[Plain(generator=random.Random())]))
     with caplog.at_level(logging.WARNING, "stoker"):
-        dataset_generators.tell_once((), loader)
+        dataset_generators.warn_once((), loader)
         assert not caplog.messages
-        dataset_generators.tell_once(found, loader)
-        dataset_generators.tell_once(found, loader)
+        dataset_generators.warn_once(found, loader)
+        dataset_generators.warn_once(found, loader)
     [message] = caplog.messages
     assert message.startswith("dataset.each[0].generator is a random generator that worker threads share")
     assert "stoker.generator()" in message

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset
 
 from stoker._runtime.transport.batch_size import batch_bytes
-from stoker._runtime.worker.trim import let_go, nested
+from stoker._runtime.worker.trim import nested, release_caches
 
 
 class Caching(Dataset[int]):
@@ -53,7 +53,7 @@ def test_every_dataset_is_asked_once_however_it_is_held() -> None:
     whole: Any = ConcatDataset(
         [Subset(inner[0], [0]), Subset(inner[0], [1]), Proxy(inner[1]), StackDataset(a=inner[2], b=inner[3])]
     )
-    let_go(whole)
+    release_caches(whole)
     assert [each.trims for each in inner] == [1, 1, 1, 1]
     assert sum(1 for _ in nested(whole)) == 9
 
@@ -61,14 +61,14 @@ def test_every_dataset_is_asked_once_however_it_is_held() -> None:
 def test_a_hook_that_raises_is_logged_and_the_others_follow(caplog: pytest.LogCaptureFixture) -> None:
     good = Caching()
     with caplog.at_level(logging.WARNING, "stoker"):
-        let_go(ConcatDataset([Raising(), good]))
+        release_caches(ConcatDataset([Raising(), good]))
     assert good.trims == 1
     assert "__stoker_trim__ of Raising raised LookupError('no cache')" in caplog.text
 
 
 def test_what_has_no_attributes_has_no_datasets() -> None:
-    let_go([1, 2, 3])
-    let_go(None)
+    release_caches([1, 2, 3])
+    release_caches(None)
 
 
 @dataclass

@@ -24,7 +24,7 @@ def page() -> Any:
     page.close()
 
 
-def member(pid: int) -> Any:
+def handle(pid: int) -> Any:
     return SimpleNamespace(process=SimpleNamespace(pid=pid))
 
 
@@ -40,23 +40,23 @@ def test_a_reading_is_given_out_again_for_a_while(page: StatusPage, monkeypatch:
     monkeypatch.setattr(worker_memory, "footprint", footprint)
     page.row(0)[PRIVATE_BYTES] = 40
     page.row(1)[PRIVATE_BYTES] = -1
-    weighing = worker_memory.MemoryReader(lambda: now[0])
-    members = {1: member(8), 0: member(7)}
-    first = weighing.weigh(page, members)
+    reader = worker_memory.MemoryReader(lambda: now[0])
+    handles = {1: handle(8), 0: handle(7)}
+    first = reader.read(page, handles)
     assert [tuple(weight) for weight in first] == [
         (0, 7, 200, 100, 40, None, None),
         (1, 8, None, None, None, None, None),
     ]
     now[0] += 9.9
-    assert weighing.weigh(page, members) == first
+    assert reader.read(page, handles) == first
     assert readings == [7, 8], "it took 0.2 s: that is enough for 10 s"
     now[0] += 0.2
-    weighing.weigh(page, members)
+    reader.read(page, handles)
     assert readings == [7, 8, 7, 8]
-    weighing.weigh(page, {0: member(7)})
+    reader.read(page, {0: handle(7)})
     assert readings[4:] == [7], "other workers are read at once"
-    weighing.forget()
-    weighing.weigh(page, {0: member(7)})
+    reader.forget()
+    reader.read(page, {0: handle(7)})
     assert readings[5:] == [7]
 
 
@@ -65,7 +65,7 @@ def test_threads_and_their_cpu_time_are_read_without_weighing(
 ) -> None:
     monkeypatch.setattr(worker_memory, "footprint", lambda pid: pytest.fail("nobody asked for sizes"))
     page.row(0)[THREADS], page.row(0)[PROCESS_CPU_NS] = 5, 700
-    found = worker_memory.MemoryReader().weigh(page, {0: member(7), 1: member(8)}, sizes=False)
+    found = worker_memory.MemoryReader().read(page, {0: handle(7), 1: handle(8)}, sizes=False)
     assert [(weight.worker, weight.pid, weight.threads, weight.cpu_ns) for weight in found] == [
         (0, 7, 5, 700),
         (1, 8, None, None),
@@ -90,26 +90,26 @@ def test_a_worker_measures_itself_when_there_is_no_work(page: StatusPage) -> Non
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         row = page.row(0)
-        scales = MemoryProbe(row, theirs)
+        memory_probe = MemoryProbe(row, theirs)
         for message in (b"1", b"2"):
             ours.send(message)
-        assert scales.recv(9) == b"1"
-        assert scales.recv(9) == b"2"
-        assert not scales.settled, "there was work"
+        assert memory_probe.recv(9) == b"1"
+        assert memory_probe.recv(9) == b"2"
+        assert not memory_probe.settled, "there was work"
         for message in (b"3", b"4", b"5"):
             ours.send(message)
-        assert [scales.recv(9) for _ in range(3)] == [b"3", b"4", b"5"]
-        assert scales.settled, "after a few tasks it is done all the same"
+        assert [memory_probe.recv(9) for _ in range(3)] == [b"3", b"4", b"5"]
+        assert memory_probe.settled, "after a few tasks it is done all the same"
         row[PRIVATE_BYTES] = 1
         ours.send(b"6")
-        assert scales.recv(9) == b"6"
+        assert memory_probe.recv(9) == b"6"
         assert row[PRIVATE_BYTES] == 1, "once"
-        scales.close()
+        memory_probe.close()
     del row
 
 
 def test_what_a_worker_has_for_itself_is_this_process(page: StatusPage) -> None:
-    [weight] = worker_memory.MemoryReader().weigh(page, {0: member(os.getpid())})
+    [weight] = worker_memory.MemoryReader().read(page, {0: handle(os.getpid())})
     assert weight.pss_bytes is not None
     assert weight.private_bytes is not None
     assert weight.baseline_bytes is None

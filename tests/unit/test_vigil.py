@@ -30,7 +30,7 @@ class Workers:
         self.asked: list[int] = []
         self.dismissed: list[int] = []
 
-    def sightings(self) -> list[WorkerActivity]:
+    def activities(self) -> list[WorkerActivity]:
         return self.seen
 
     def dismiss(self, epoch: int) -> None:

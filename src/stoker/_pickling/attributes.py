@@ -16,11 +16,11 @@ Step = tuple[Literal["attribute", "item"], Any]
 Path = tuple[Step, ...]
 
 
-class _Missing:
+class _MissingType:
     """What stands where nothing is."""
 
 
-MISSING: Final = _Missing()
+MISSING: Final = _MissingType()
 
 
 def slots_of(kind: type) -> dict[str, MemberDescriptorType]:

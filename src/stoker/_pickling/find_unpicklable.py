@@ -25,7 +25,7 @@ _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 
 
-def named(obj: object, error: Exception, make_pickler: Callable[[Any], Any]) -> UnsendableError:
+def unsendable_error(obj: object, error: Exception, make_pickler: Callable[[Any], Any]) -> UnsendableError:
     """The error to raise when ``obj`` could not be pickled. ``make_pickler`` gives the pickler that failed, for a stream.
 
     Called inside the spawning context of that attempt.
@@ -49,7 +49,7 @@ class Unpicklable(NamedTuple):
 
 def search(obj: object, root: str, make_pickler: Callable[[Any], Any]) -> Unpicklable | None:
     """The innermost part of ``obj``, which ``root`` names, that this kind of pickler refuses; None when it refuses nothing."""
-    tracer = _Tracer(make_pickler)
+    tracer = _TracingPickler(make_pickler)
     try:
         tracer.save(obj)
         return None
@@ -58,11 +58,11 @@ def search(obj: object, root: str, make_pickler: Callable[[Any], Any]) -> Unpick
     except Exception as error:
         trail = _up_to_a_known_kind(tracer.trail)
         thing = trail[-1].obj
-        text = _path(trail, root).told(type(thing).__name__)
+        text = _path(trail, root).described(type(thing).__name__)
         return Unpicklable(text, error, remedies.remedy(thing, error))
 
 
-class _Step:
+class _TrailStep:
     """An object being pickled, and the parts it is reduced to if it is no plain container."""
 
     __slots__ = ("args", "obj", "state")
@@ -76,7 +76,7 @@ class _Step:
 _Python: Any = pickle._Pickler
 
 
-class _Tracer(_Python):  # type: ignore[misc]
+class _TracingPickler(_Python):  # type: ignore[misc]
     """Pickles to nowhere. After an exception ``trail`` leads from the root to what raised it."""
 
     def __init__(self, make_pickler: Callable[[Any], Any]) -> None:
@@ -85,7 +85,7 @@ class _Tracer(_Python):  # type: ignore[misc]
         self._real = make_pickler(io.BytesIO())
         self.dispatch_table = self._real.dispatch_table
         self._opened: list[Any] = []
-        self.trail: list[_Step] = []
+        self.trail: list[_TrailStep] = []
 
     def reducer_override(self, obj: Any) -> Any:
         return self._real.reducer_override(obj)
@@ -93,7 +93,7 @@ class _Tracer(_Python):  # type: ignore[misc]
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
         if type(obj) in _ATOMS:
             return
-        self.trail.append(_Step(obj))
+        self.trail.append(_TrailStep(obj))
         if type(obj) in _CONTAINERS and len(obj) > _PIECE:
             self._save_pieces(obj)
         else:
@@ -125,7 +125,7 @@ class _Tracer(_Python):  # type: ignore[misc]
         return True
 
 
-def _up_to_a_known_kind(trail: list[_Step]) -> list[_Step]:
+def _up_to_a_known_kind(trail: list[_TrailStep]) -> list[_TrailStep]:
     """Cut at the first thing known to stay with its process: people know their thread, not the lock inside it."""
     for at, step in enumerate(trail):
         if remedies.stays(step.obj):
@@ -133,16 +133,16 @@ def _up_to_a_known_kind(trail: list[_Step]) -> list[_Step]:
     return trail
 
 
-class _Path(NamedTuple):
+class _PathText(NamedTuple):
     """A path so far. ``origin`` tells where it begins when that is no name of the user's arguments."""
 
     text: str
     origin: str = ""
 
-    def __add__(self, more: str) -> _Path:  # type: ignore[override]
+    def __add__(self, more: str) -> _PathText:  # type: ignore[override]
         return self._replace(text=(self.text + more).lstrip("."))
 
-    def told(self, kind: str) -> str:
+    def described(self, kind: str) -> str:
         if not self.origin:
             return f"{self.text} ({kind})"
         if self.text.isidentifier():
@@ -151,9 +151,9 @@ class _Path(NamedTuple):
         return f"{self.text} ({kind}), where {name!r} is the variable {self.origin},"
 
 
-def _path(trail: list[_Step], root: str) -> _Path:
-    path = _Path(root)
-    owner: _Step | None = None
+def _path(trail: list[_TrailStep], root: str) -> _PathText:
+    path = _PathText(root)
+    owner: _TrailStep | None = None
     for step, child in zip(trail, (later.obj for later in trail[1:]), strict=False):
         if owner is None and type(step.obj) not in _CONTAINERS:
             if child is step.state or (
@@ -172,7 +172,7 @@ def _path(trail: list[_Step], root: str) -> _Path:
     return path
 
 
-def _made_of(step: _Step, child: tuple[Any, ...]) -> bool:
+def _made_of(step: _TrailStep, child: tuple[Any, ...]) -> bool:
     """Whether this tuple is what the object is rebuilt from. pickle takes the class off it sometimes."""
     args = step.args or ()
     return child is args or (
@@ -180,7 +180,7 @@ def _made_of(step: _Step, child: tuple[Any, ...]) -> bool:
     )
 
 
-def _inside(path: _Path, obj: Any, child: Any) -> _Path:
+def _inside(path: _PathText, obj: Any, child: Any) -> _PathText:
     """The way from an object to something that is pickled with it, beside its state: its class, or an item."""
     if child is type(obj):
         return path._replace(text=f"type({path.text})")
@@ -189,7 +189,7 @@ def _inside(path: _Path, obj: Any, child: Any) -> _Path:
     return path + ".__reduce__()"
 
 
-def _item(path: _Path, obj: Any, child: Any) -> _Path:
+def _item(path: _PathText, obj: Any, child: Any) -> _PathText:
     if isinstance(obj, dict):
         for key, value in obj.items():
             if value is child:
@@ -200,7 +200,7 @@ def _item(path: _Path, obj: Any, child: Any) -> _Path:
     return path + next((f"[{at}]" for at, value in enumerate(obj) if value is child), "")
 
 
-def _of_owner(path: _Path, owner: _Step, part: Any, child: Any) -> _Path | None:
+def _of_owner(path: _PathText, owner: _TrailStep, part: Any, child: Any) -> _PathText | None:
     """The way from an object to ``child`` in its state or arguments ``part``; None when the way goes on inside those."""
     obj = owner.obj
     if isinstance(obj, types.CellType):
@@ -223,7 +223,7 @@ def _two_dicts(state: Any) -> bool:
     )
 
 
-def _attributes(obj: Any, part: Any, owner: _Step) -> Iterator[tuple[str, Any]]:
+def _attributes(obj: Any, part: Any, owner: _TrailStep) -> Iterator[tuple[str, Any]]:
     """Names for what is pickled of an object: those of its state first, then attributes that hold the same thing."""
     if isinstance(part, dict):
         yield from part.items()
@@ -246,20 +246,20 @@ def _attributes(obj: Any, part: Any, owner: _Step) -> Iterator[tuple[str, Any]]:
                 yield name, getattr(obj, name, None)
 
 
-def _of_function(path: _Path, function: Any, part: Any, child: Any) -> _Path | None:
+def _of_function(path: _PathText, function: Any, part: Any, child: Any) -> _PathText | None:
     """A function that travels by value brings what it closes over, the globals it uses and its defaults."""
     if child is function.__closure__ or _two_dicts(part):
         return None
     text = path.text
     if part is function.__closure__:
         at = next(at for at, cell in enumerate(part) if cell is child)
-        return _Path(function.__code__.co_freevars[at], f"that {text} closes over")
+        return _PathText(function.__code__.co_freevars[at], f"that {text} closes over")
     for name, value in part.items() if isinstance(part, dict) else ():
         if value is not child:
             continue
         if name == "__globals__":
             return None
         if "__closure__" not in part and function.__globals__.get(name) is child:
-            return _Path(name, f"of its module that {text} uses")
+            return _PathText(name, f"of its module that {text} uses")
         return path + f".{name}"
     return path

@@ -13,7 +13,7 @@ import cloudpickle
 NAMES = ("__main__", "__mp_main__")
 
 
-def travels_by_value() -> None:
+def register_by_value() -> None:
     """See to it that cloudpickle treats the script alike under both names. Idempotent."""
     module = sys.modules.get("__mp_main__")
     if module is not None and module.__name__ == "__mp_main__":

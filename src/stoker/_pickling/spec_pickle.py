@@ -51,16 +51,16 @@ _NEW_DTYPES = torch.storage._new_dtypes()
 _inherited: list[int] = []
 
 
-class _Place(NamedTuple):
-    """Where a buffer lies: in the shipment's own file (``_HERE``) or in that of its descriptors which this number names."""
+class _BufferPlace(NamedTuple):
+    """Where a buffer lies: in the packed spec's own file (``_HERE``) or in that of its descriptors which this number names."""
 
     file: int
     at: int
     nbytes: int
 
 
-class _ShippedFd:
-    """A descriptor inside a shipment, by its number in the list that accompanies it."""
+class _PassedFd:
+    """A descriptor inside a packed spec, by its number in the list that accompanies it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -69,10 +69,10 @@ class _ShippedFd:
         return _inherited[self.number]
 
 
-class Recorder:
+class FdRecorder:
     """Plays the process being spawned while objects are pickled: multiprocessing asks it to pass descriptors on."""
 
-    DupFd = _ShippedFd
+    DupFd = _PassedFd
 
     def __init__(self) -> None:
         self.fds: list[int] = []
@@ -86,12 +86,12 @@ class Recorder:
             os.close(fd)
 
 
-class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class SpecPickler(cloudpickle.Pickler):  # type: ignore[misc]
     """cloudpickle, plus multiprocessing's own reducers, plus storages out of band, one entry per storage."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        main_module.travels_by_value()
+        main_module.register_by_value()
         self.modules: set[str] = set()
 
     def reducer_override(self, obj: Any) -> Any:
@@ -116,9 +116,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
-def probing(stream: Any) -> Pickler:
+def probing(stream: Any) -> SpecPickler:
     """A pickler whose result nobody wants."""
-    return Pickler(stream, protocol=5, buffer_callback=lambda _: None)
+    return SpecPickler(stream, protocol=5, buffer_callback=lambda _: None)
 
 
 def _rebuilt_by_us(obj: Any) -> bool:
@@ -162,15 +162,15 @@ class SpecPickle:
     """
 
     def __init__(self, obj: object, *, limit_bytes: int | None = None, later: bool = False) -> None:
-        recorder = Recorder()
+        recorder = FdRecorder()
         buffers: list[pickle.PickleBuffer] = []
         stream = io.BytesIO()
         previous = _context.get_spawning_popen()
         _context.set_spawning_popen(recorder)
-        pickler = Pickler(stream, protocol=5, buffer_callback=buffers.append)
+        pickler = SpecPickler(stream, protocol=5, buffer_callback=buffers.append)
         done = False
         try:
-            with uncollected():
+            with collector_paused():
                 pickler.dump(obj)
             done = True
         except Exception as error:
@@ -178,7 +178,7 @@ class SpecPickle:
                 find_unpicklable,  # after a failure only: a worker imports what it needs
             )
 
-            raise find_unpicklable.named(obj, error, probing) from error
+            raise find_unpicklable.unsendable_error(obj, error, probing) from error
         finally:
             _context.set_spawning_popen(previous)
             if not done:
@@ -227,15 +227,15 @@ class SpecPickle:
         for view, known in zip(views, found, strict=True):
             if known is None:
                 cursor = -(-cursor // _ALIGN) * _ALIGN
-                places.append(_Place(_HERE, cursor, view.nbytes))
+                places.append(_BufferPlace(_HERE, cursor, view.nbytes))
                 cursor += view.nbytes
                 continue
             segment, at = known
             if segment.fd not in files:
                 files[segment.fd] = len(self.fds)
                 self.fds.append(os.dup(segment.fd))
-            places.append(_Place(files[segment.fd], at, view.nbytes))
-        self.fd = anonymous_file("stoker-shipment")
+            places.append(_BufferPlace(files[segment.fd], at, view.nbytes))
+        self.fd = anonymous_file("stoker-spec")
         os.ftruncate(self.fd, cursor)
         self._unwritten = [
             (view, place.at)
@@ -260,7 +260,7 @@ class SpecPickle:
 
 
 def unpack(fd: int, fds: Sequence[int]) -> Any:
-    """The object of a shipment, in a reader process. ``fds`` are this process's numbers of the shipped descriptors.
+    """The object of a packed spec, in a reader process. ``fds`` are this process's numbers of the shipped descriptors.
 
     Waits until all of it is there, or the process that packed it is gone.
     """
@@ -275,18 +275,18 @@ def unpack(fd: int, fds: Sequence[int]) -> Any:
             "the dataset did not arrive: the process that sent it stopped before all of it was written"
         )
     start = _HEADER.size + _PLACE.size * count
-    places = [_Place(*fields) for fields in _PLACE.iter_unpack(view[_HEADER.size : start])]
+    places = [_BufferPlace(*fields) for fields in _PLACE.iter_unpack(view[_HEADER.size : start])]
     _inherited[:] = fds
     files = {_HERE: view}
     for number in {place.file for place in places} - {_HERE}:
         files[number] = memoryview(segments.adopt(fds[number]))
     buffers = [files[place.file][place.at : place.at + place.nbytes] for place in places]
-    with uncollected():
+    with collector_paused():
         return pickle.loads(view[start : start + root_bytes], buffers=buffers)
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """Pickling makes millions of objects and no garbage among them: looking for it takes a fifth of the time."""
     collecting = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""Packs values for processes that run already: as a shipment would, but in one piece and with references to what they have."""
+"""Packs values for processes that run already: as a packed spec would, but in one piece and with references to what they have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stoker._pickling import segment as segments
-from stoker._pickling.spec_pickle import Pickler, Recorder
+from stoker._pickling.spec_pickle import FdRecorder, SpecPickler
 
 _context: Any = context
 
@@ -25,8 +25,8 @@ def pack(obj: object, refer: Callable[[object], Any], limit_bytes: int) -> bytes
 
     Raises UnfitInPlace for what takes more than ``limit_bytes`` or needs descriptors of its own, and whatever pickling raises.
     """
-    recorder = Recorder()
-    stream = _Bounded(limit_bytes)
+    recorder = FdRecorder()
+    stream = _BoundedBuffer(limit_bytes)
     previous = _context.get_spawning_popen()
     _context.set_spawning_popen(recorder)
     try:
@@ -41,7 +41,7 @@ def pack(obj: object, refer: Callable[[object], Any], limit_bytes: int) -> bytes
     return stream.getvalue()
 
 
-class _Bounded(io.BytesIO):
+class _BoundedBuffer(io.BytesIO):
     def __init__(self, limit_bytes: int) -> None:
         super().__init__()
         self._limit_bytes = limit_bytes
@@ -52,7 +52,7 @@ class _Bounded(io.BytesIO):
         return super().write(data)
 
 
-class _ValuePickler(Pickler):
+class _ValuePickler(SpecPickler):
     def __init__(self, stream: io.BytesIO, refer: Callable[[object], Any], limit_bytes: int) -> None:
         super().__init__(stream, protocol=5, buffer_callback=_stays_in_band)
         self._refer = refer

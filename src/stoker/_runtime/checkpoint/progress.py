@@ -134,11 +134,11 @@ class Progress:
             was = StreamState(dataset=was.dataset)
         elif self._carried is not None:
             was = StreamState(dataset=self._carried[worker].dataset)
-        total, last_words = self.ends.get(worker, (-1, None))
+        total, final_state = self.ends.get(worker, (-1, None))
         ended = was.ended or total == pulled or (said is not None and said.ended)
         begun = was.begun or pulled > 0
-        if total == pulled and last_words is not None:
-            said = last_words
+        if total == pulled and final_state is not None:
+            said = final_state
         if said is None:
             # A state is its reader's, to change as he likes.
             mine = copy.deepcopy((was.dataset, was.iterator))

@@ -3,7 +3,7 @@
     parent: changes ─► one payload in a slot of the arena ─► one word on the status page
     worker: takes a task ─► the word is another one than its own ─► reads the payload ─► writes the attributes ─► makes the batch
 
-A payload holds every revision that a worker may still lack, each with its number: one that starts from the shipment applies all,
+A payload holds every revision that a worker may still lack, each with its number: one that starts from the packed spec applies all,
 one that was idle for an epoch what it missed, one that is up to date only the newest, so that what it changed itself is kept.
 Payloads are never overwritten. The slot of an older one may be reused as soon as the word has changed, and a reader
 that finds the word changed after it has read reads again.

@@ -11,7 +11,7 @@ from stoker._pickling import main_module
 from stoker._pickling.attributes import MISSING, spell
 from stoker._pickling.value_pickle import UnfitInPlace, pack
 from stoker._runtime.dataset_sync import receiver
-from stoker._runtime.dataset_sync.snapshot import AttributeChange, Snapshot, leads_on
+from stoker._runtime.dataset_sync.snapshot import AttributeChange, Snapshot, holds_datasets
 from stoker._runtime.scheduler.slots import SlotTable
 from stoker._runtime.scheduler.types import SlotRef
 from stoker._runtime.transport.arena import Arena
@@ -30,7 +30,7 @@ Key = tuple[int, str]
 """An attribute: the serial of its dataset, and its name."""
 
 
-class _Entry(NamedTuple):
+class _SentRevision(NamedTuple):
     """A revision that a worker may lack, and those of its attributes that no newer one has.
 
     ``lasting``: paths to datasets lead through it, so it is never left out.
@@ -52,7 +52,7 @@ class RevisionSender:
         self.word = 0
         self._slots = slots
         self._arena = arena
-        self._entries: list[_Entry] = []
+        self._entries: list[_SentRevision] = []
         self._number = 0
         self._written: list[tuple[SlotRef, int]] = []
         self._main = _definitions() if forks else {}
@@ -66,16 +66,16 @@ class RevisionSender:
         if not changes:
             return True
         try:
-            told, untold, blob = self._packed(changes, ledger)
-            if told:
-                self._publish(told, blob)
+            sent, unsent, blob = self._packed(changes, ledger)
+            if sent:
+                self._publish(sent, blob)
         except UnfitInPlace as error:
             # As text: a handler may keep the record, and through the error's traceback all that was to be sent.
             _log.info(
                 "%s: workers start anew, because what changed on the dataset %s", ledger.name, str(error)
             )
             return False
-        self.snapshot.move_on(told, untold)
+        self.snapshot.mark_sent(sent, unsent)
         return True
 
     def give_back(self) -> None:
@@ -89,21 +89,21 @@ class RevisionSender:
     def _packed(
         self, changes: list[AttributeChange], ledger: Ledger
     ) -> tuple[list[AttributeChange], list[AttributeChange], bytes]:
-        """What can be told, what cannot, and the bytes of the former."""
+        """What can be sent, what cannot, and the bytes of the former."""
         try:
             return changes, [], self._pack(changes)
         except UnfitInPlace:
             raise
         except Exception:
-            told, untold = [], []
+            sent, unsent = [], []
         for change in changes:  # at least one of them is to blame
             try:
                 self._pack([change])
-                told.append(change)
+                sent.append(change)
             except UnfitInPlace:
                 raise
             except Exception as error:
-                untold.append(change)
+                unsent.append(change)
                 label = _label(change)
                 ledger.warn_once(
                     label,
@@ -111,7 +111,7 @@ class RevisionSender:
                     f"({_short(error)}): they keep theirs. loader.refresh() starts workers with it",
                 )
         try:
-            return told, untold, self._pack(told)
+            return sent, unsent, self._pack(sent)
         except UnfitInPlace:
             raise
         except Exception as error:  # each of them was fine a moment ago
@@ -142,9 +142,9 @@ class RevisionSender:
         keys = frozenset((change.holder.serial, change.name) for change in changes)
         older = [entry._replace(keys=entry.keys - keys) for entry in self._entries]
         labels = tuple(map(_label, changes))
-        lasting = any(map(leads_on, changes))
+        lasting = any(map(holds_datasets, changes))
         entries = [entry for entry in older if entry.lasting or entry.keys]
-        entries.append(_Entry(receiver.Revision(number, labels, blob), keys, lasting))
+        entries.append(_SentRevision(receiver.Revision(number, labels, blob), keys, lasting))
         payload = receiver.payload_of([entry.revision for entry in entries])
         if len(payload) > LIMIT_BYTES:
             raise UnfitInPlace(f"has come to more than {LIMIT_BYTES >> 20} MiB over the epochs")

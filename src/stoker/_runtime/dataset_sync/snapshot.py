@@ -41,17 +41,17 @@ _serials = itertools.count()
 class AttributeChange(NamedTuple):
     """An attribute that is not what it was; ``value`` is MISSING when it was deleted."""
 
-    holder: Holder
+    holder: TrackedDataset
     name: str
     value: Any
 
 
-def leads_on(change: AttributeChange) -> bool:
+def holds_datasets(change: AttributeChange) -> bool:
     """Whether paths to other datasets go through the changed attribute."""
     return next(_datasets(change.value), None) is not None
 
 
-class Holder:
+class TrackedDataset:
     """One dataset. ``serial`` names it for as long as it is part of the dataset.
 
     ``nested`` has, by attribute, the datasets found in its value when it was recorded. A container that has been changed in place
@@ -71,7 +71,7 @@ class Holder:
         self._record()
         self.nested: dict[str, list[tuple[Path, object]]] = {}
         for name, value in self.recorded().items():
-            self.look_into(name, value)
+            self.note_nested(name, value)
 
     def recorded(self) -> dict[str, Any]:
         """The attributes as they were."""
@@ -81,7 +81,7 @@ class Holder:
             if value is not MISSING and name not in self._ignored
         }
 
-    def quiet(self) -> bool:
+    def unchanged(self) -> bool:
         """Whether nothing at all has happened: no attribute is another object. Fast, and the rule."""
         attributes = own_dict(self.obj)
         if attributes is None or self._slots:
@@ -90,7 +90,7 @@ class Holder:
         return list(attributes) == self._names and all(map(is_, attributes.values(), self._values))
 
     def changes(self) -> list[AttributeChange]:
-        """What differs from the record. If nothing does, equal values that are other objects are recorded for ``quiet``."""
+        """What differs from the record. If nothing does, equal values that are other objects are recorded for ``unchanged``."""
         old, new = self.recorded(), dict(zip(*self._present(), strict=True))
         found = []
         for name, value in new.items():
@@ -101,26 +101,26 @@ class Holder:
             self._record()
         return found
 
-    def move_on(self, changes: list[AttributeChange], *, told: bool) -> None:
-        """Record these changes. Datasets in values that workers were not ``told`` of are none of theirs."""
+    def mark_sent(self, changes: list[AttributeChange], *, sent: bool) -> None:
+        """Record these changes. Datasets in values that workers were not ``sent`` of are none of theirs."""
         values = self.recorded()
         for _, name, value in changes:
             self.nested.pop(name, None)
             values.pop(name, None)
             if value is not MISSING:
                 values[name] = value
-                if told:
-                    self.look_into(name, value)
+                if sent:
+                    self.note_nested(name, value)
         self._names, self._values = list(values), list(values.values())
 
-    def look_into(self, name: str, value: Any) -> None:
+    def note_nested(self, name: str, value: Any) -> None:
         """Note the datasets in an attribute's value."""
         if type(value) not in _BY_VALUE and (found := list(_datasets(value))):
             self.nested[name] = found
 
     def restore(self) -> None:
         """Put the attributes back to what they were."""
-        if not self.quiet():
+        if not self.unchanged():
             for _, name, _ in self.changes():
                 write(self.obj, name, self.recorded().get(name, MISSING))
 
@@ -141,25 +141,28 @@ class Holder:
 class Snapshot:
     """A dataset as the workers know it. Used on the thread that iterates; ``restore`` in a forked worker.
 
-    It keeps what it has recorded alive until ``move_on``: an address that is used again would look unchanged.
+    It keeps what it has recorded alive until ``mark_sent``: an address that is used again would look unchanged.
     """
 
     def __init__(self, dataset: object) -> None:
-        self._root = Holder(dataset)
-        self._holders: dict[int, Holder] = {}
+        self._root = TrackedDataset(dataset)
+        self._holders: dict[int, TrackedDataset] = {}
         self._find_all()
 
     def changes(self) -> list[AttributeChange]:
         """All attributes that changed since. Nothing moves: asked again, it answers the same."""
         return [
-            change for holder in self._holders.values() if not holder.quiet() for change in holder.changes()
+            change
+            for holder in self._holders.values()
+            if not holder.unchanged()
+            for change in holder.changes()
         ]
 
-    def move_on(self, changes: list[AttributeChange], untold: list[AttributeChange]) -> None:
-        """The workers know of ``changes`` now. They were not told of ``untold`` ones and keep what they have."""
-        for told, each in ((True, changes), (False, untold)):
+    def mark_sent(self, changes: list[AttributeChange], unsent: list[AttributeChange]) -> None:
+        """The workers know of ``changes`` now. They were not sent of ``unsent`` ones and keep what they have."""
+        for sent, each in ((True, changes), (False, unsent)):
             for holder in {change.holder for change in each}:
-                holder.move_on([change for change in each if change.holder is holder], told=told)
+                holder.mark_sent([change for change in each if change.holder is holder], sent=sent)
         self._find_all()
 
     def path_of(self, obj: object) -> Path | None:
@@ -182,7 +185,7 @@ class Snapshot:
                 for steps, obj in nested:
                     if id(obj) in found:
                         continue
-                    each = self._holders.get(id(obj)) or Holder(obj)
+                    each = self._holders.get(id(obj)) or TrackedDataset(obj)
                     each.path = (*holder.path, ("attribute", name), *steps)
                     found[id(obj)] = each
                     queue.append(each)

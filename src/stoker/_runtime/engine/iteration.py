@@ -93,7 +93,7 @@ class Iteration:
         run = 0 if recorder is None else recorder.page_inode
         self.epoch = pool.begin(self._scheduler, seed, pipe_seed, run)
         for worker, resume in progress.resumes(self.epoch):
-            pool.executor.take_up(worker, resume)
+            pool.executor.resume_at(worker, resume)
         progress.ends = self._scheduler.ends
         self._planner: Planner | None = None
 

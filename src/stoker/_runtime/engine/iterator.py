@@ -309,16 +309,16 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
         snapshot_every=snapshot_every(loader),
         metered=loader.record is not False or it._grows,
         threads=options.threads,
-        tells_draws=options.threads > 1 and not getattr(loader, "_draws_told", False),
+        warns_of_shared_rng=options.threads > 1 and not getattr(loader, "_shared_rng_warned", False),
     )
     if options.threads > 1:
         _tell_threads(loader, dataset, options)
     if options.executor == "thread" or options.threads > 1:
-        dataset_generators.tell_once(spec.stored, loader)
-    choice = start_method.Choice(None)
+        dataset_generators.warn_once(spec.stored, loader)
+    choice = start_method.StartMethodChoice(None)
     if options.executor == "process":
         choice = start_method.choose(loader.multiprocessing_context, spec, name=options.name)
-        start_method.tell_once(choice, loader)
+        start_method.warn_once(choice, loader)
     budget_bytes = options.memory_budget_bytes
     plan = PoolPlan(
         spec,
@@ -327,7 +327,7 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
         bound,
         choice.context,
         budget_bytes,
-        choice.shipment,
+        choice.packed_spec,
         grows=it._grows and not bound,
     )
     return plan, choice.reason
@@ -335,13 +335,13 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
 
 def _tell_threads(loader: Any, dataset: Any, options: Options) -> None:
     """Once per loader. Its first workers say what else there is to say."""
-    if batch_getter(dataset) is not None and not getattr(loader, "_draws_told", False):
+    if batch_getter(dataset) is not None and not getattr(loader, "_shared_rng_warned", False):
         logging.getLogger("stoker").warning(
             "threads_per_worker=%d is not used: %s has __getitems__, which fetches the rows of a batch itself",
             options.threads,
             type(dataset).__name__,
         )
-    loader._draws_told = True
+    loader._shared_rng_warned = True
 
 
 def _follow(loader: weakref.ref[Any], relay: Relay) -> Lap | None:

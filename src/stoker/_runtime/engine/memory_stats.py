@@ -31,7 +31,7 @@ def memory(pools: Sequence[Pool]) -> dict[str, Any]:
             if arena is not None:
                 figures["arena_bytes"] += arena.resident_bytes()
                 figures["leased_bytes"] += arena.leased_bytes()
-            figures["workers"] += [_told(weight) for weight in pool.executor.weights()]
+            figures["workers"] += [_told(weight) for weight in pool.executor.memory()]
     return figures
 
 

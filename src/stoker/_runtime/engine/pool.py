@@ -37,7 +37,7 @@ ExecutorKind = Literal["process", "thread", "inline"]
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """How to build a pool. ``context`` is a multiprocessing context, for processes only; ``shipment`` is the spec, packed.
+    """How to build a pool. ``context`` is a multiprocessing context, for processes only; ``packed_spec`` is the spec, packed.
 
     ``workers`` is how many there are at first; with ``grows`` there may be others later.
     """
@@ -48,7 +48,7 @@ class PoolPlan:
     bound: bool
     context: Any = None
     budget_bytes: int | None = None
-    shipment: SpecPickle | None = None
+    packed_spec: SpecPickle | None = None
     grows: bool = False
 
 
@@ -87,8 +87,8 @@ class Pool:
         except BaseException:
             if self.arena is not None:
                 self.arena.close()
-            if plan.shipment is not None:
-                plan.shipment.close()
+            if plan.packed_spec is not None:
+                plan.packed_spec.close()
             raise
         self.handoff = Handoff(
             self.slots, self.arena, self.executor.agree, self.executor.remember, plan.spec.on_bad_sample
@@ -374,4 +374,4 @@ def _executor(plan: PoolPlan, arena: Arena | None) -> Executor:
     if plan.kind == "thread":
         return ThreadExecutor(plan.spec, bound=plan.bound)
     assert arena is not None
-    return ProcessExecutor(plan.spec, plan.context, arena, bound=plan.bound, shipment=plan.shipment)
+    return ProcessExecutor(plan.spec, plan.context, arena, bound=plan.bound, packed_spec=plan.packed_spec)

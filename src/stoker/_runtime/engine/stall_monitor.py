@@ -71,7 +71,7 @@ class Vigil:
         """What the workers are on, by dataset index, with the stacks of those that matter."""
         head = self._scheduler.head
         seen = sorted(
-            self._executor.sightings(),
+            self._executor.activities(),
             key=lambda each: (each.epoch != self._epoch, each.seq != head, -each.since_ns),
         )
         awaited = [each for each in seen if each.epoch == self._epoch and each.seq == head]

@@ -69,7 +69,7 @@ def attach(recorder: Recorder, loader: Any, ledger: Ledger) -> None:
     def weights(*, sizes: bool) -> Iterable[Size]:
         alive = reference()
         pools = () if alive is None else alive._pools()
-        return [_size(each) for pool in pools for each in pool.executor.weights(sizes=sizes)]
+        return [_size(each) for pool in pools for each in pool.executor.memory(sizes=sizes)]
 
     recorder.sizes = partial(weights, sizes=True)
     recorder.tallies = partial(weights, sizes=False)

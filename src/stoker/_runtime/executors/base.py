@@ -106,7 +106,7 @@ class Executor(Protocol):
 
     def withdraw(self) -> list[Arrival]: ...
 
-    def sightings(self) -> list[WorkerActivity]:
+    def activities(self) -> list[WorkerActivity]:
         """What every busy worker is on, for messages about waits. Empty where it cannot be known."""
         ...
 
@@ -126,7 +126,7 @@ class Executor(Protocol):
         """Where a worker's stream stands after the batch delivered last: its replacement, if it needs one, begins there."""
         ...
 
-    def take_up(self, worker: int, resume: Resume) -> None:
+    def resume_at(self, worker: int, resume: Resume) -> None:
         """Where a worker's stream is to begin. Called after ``begin`` and before that worker is spawned."""
         ...
 
@@ -137,7 +137,7 @@ class Executor(Protocol):
         """
         ...
 
-    def weights(self, *, sizes: bool = True) -> list[WorkerMemory]:
+    def memory(self, *, sizes: bool = True) -> list[WorkerMemory]:
         """What each worker process occupies; empty where workers are no processes of this machine. Any thread.
 
         Without ``sizes`` only what the status page has, which costs nothing.

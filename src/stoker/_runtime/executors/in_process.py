@@ -22,13 +22,13 @@ def carry_out(
     start: IterationStart,
     worker: int,
     *,
-    weigh: bool = False,
+    measure_size: bool = False,
     meter: CpuMeter | None = None,
     dispatched_ns: int = 0,
 ) -> Arrival:
     """Make the batch of a whole ticket; the result or the exception is handed over as an object.
 
-    With ``weigh`` the receipt says about how large it is; that is for those who make batches ahead. ``meter`` is of this thread.
+    With ``measure_size`` the receipt says about how large it is, for executors that make batches ahead. ``meter`` is this thread's.
     """
     ticket = task.ticket
     part = task.part
@@ -43,7 +43,7 @@ def carry_out(
     try:
         batch = maker.make(order, None)
     except StreamEnded as end:
-        return Arrival(ticket.epoch, m.SourceEnded(*key, worker, None, None, end.last_words))
+        return Arrival(ticket.epoch, m.SourceEnded(*key, worker, None, None, end.final_state))
     except Abandoned:
         return Arrival(ticket.epoch, m.Withdrawn(*key))
     except BaseException as error:
@@ -52,7 +52,7 @@ def carry_out(
         spans = _spans(maker, meter, dispatched_ns, began_ns, 0)
         return Arrival(ticket.epoch, m.BatchFailed(*key, worker, None, None, receipt, spans))
     collated_ns = _clock()
-    receipt = Receipt(flags=HEAP, heap=batch, nbytes=batch_bytes(batch) if weigh else 0)
+    receipt = Receipt(flags=HEAP, heap=batch, nbytes=batch_bytes(batch) if measure_size else 0)
     spans = _spans(maker, meter, dispatched_ns, began_ns, collated_ns)
     return Arrival(ticket.epoch, m.BatchReady(*key, worker, None, None, receipt, spans))
 

@@ -134,7 +134,7 @@ class InlineExecutor:
         self._tasks.clear()
         return back
 
-    def sightings(self) -> list[WorkerActivity]:
+    def activities(self) -> list[WorkerActivity]:
         return []
 
     def stack(self, worker: int) -> list[str]:
@@ -149,14 +149,14 @@ class InlineExecutor:
     def remember(self, worker: int, resume: Resume) -> None:
         return None
 
-    def take_up(self, worker: int, resume: Resume) -> None:
-        self._maker.take_up(resume)
+    def resume_at(self, worker: int, resume: Resume) -> None:
+        self._maker.resume_at(resume)
 
     def trim(self) -> list[Arrival]:
-        trim.let_go(self._maker.spec.dataset)
+        trim.release_caches(self._maker.spec.dataset)
         return []
 
-    def weights(self, *, sizes: bool = True) -> list[WorkerMemory]:
+    def memory(self, *, sizes: bool = True) -> list[WorkerMemory]:
         return []
 
     def retire(self, worker: int | None) -> None:

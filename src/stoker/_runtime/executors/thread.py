@@ -164,7 +164,7 @@ class ThreadExecutor:
                 self._shared.put(None)
         return back
 
-    def sightings(self) -> list[WorkerActivity]:
+    def activities(self) -> list[WorkerActivity]:
         now_ns = time.monotonic_ns()
         seen = []
         for worker, (task, since_ns) in list(self._at_work.items()):
@@ -194,15 +194,15 @@ class ThreadExecutor:
     def remember(self, worker: int, resume: Resume) -> None:
         return None
 
-    def take_up(self, worker: int, resume: Resume) -> None:
+    def resume_at(self, worker: int, resume: Resume) -> None:
         self._resumes[worker] = resume
 
     def trim(self) -> list[Arrival]:
         if not self._at_work:  # a sample of an abandoned epoch may still be in the making
-            trim.let_go(self._spec.dataset)
+            trim.release_caches(self._spec.dataset)
         return self.wait(0)
 
-    def weights(self, *, sizes: bool = True) -> list[WorkerMemory]:
+    def memory(self, *, sizes: bool = True) -> list[WorkerMemory]:
         return []
 
     def retire(self, worker: int | None) -> None:
@@ -290,7 +290,7 @@ class ThreadExecutor:
         self._at_work[worker] = (task, now_ns)
         try:
             return carry_out(
-                maker, task, self._start, worker, weigh=True, meter=meter, dispatched_ns=dispatched_ns
+                maker, task, self._start, worker, measure_size=True, meter=meter, dispatched_ns=dispatched_ns
             )
         except BaseException as error:  # SystemExit, say: for the consumer to see, as without workers; a dead thread tells nobody
             return self._refuse(task, worker, error)

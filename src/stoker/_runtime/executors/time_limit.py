@@ -41,12 +41,12 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     """
     armed = True
     # By the clock: a timer of a millisecond may take ten.
-    sandbox_until_s = time.monotonic() + seconds + _AGAIN_S
+    defer_until_s = time.monotonic() + seconds + _AGAIN_S
 
     def ring(number: int, frame: FrameType | None) -> None:
         if not armed:  # the signal may be handled only after the work has ended
             return
-        if time.monotonic() < sandbox_until_s and _cleaning_up(frame):
+        if time.monotonic() < defer_until_s and _cleaning_up(frame):
             signal.setitimer(signal.ITIMER_REAL, _SOON_S, max(seconds, _AGAIN_S))
             return
         raise TimeUp

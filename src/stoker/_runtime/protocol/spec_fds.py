@@ -1,4 +1,4 @@
-"""A shipment on its way to one process: its descriptors travel beside the pickled boot, the data stays where it is."""
+"""A packed spec on its way to one process: its descriptors travel beside the pickled boot, the data stays where it is."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from stoker._runtime.protocol import wire
 
 @dataclass(slots=True)
 class SpecFds:
-    """The descriptors of a shipment, in the numbers of the process that holds this object."""
+    """The descriptors of a packed spec, in the numbers of the process that holds this object."""
 
     fd: int
     fds: list[int]
-    parcel_fd: int = -1
+    fds_socket: int = -1
     """Where the shipped descriptors are taken from when they are too many to be passed one by one."""
 
     def __reduce__(self) -> Any:
         """For spawn and forkserver: duplicate every descriptor for the child. Called while the process is spawned."""
-        parcelled = self.parcel_fd >= 0
-        rest = [self.parcel_fd] if parcelled else self.fds
-        return _arrive, ([reduction.DupFd(fd) for fd in (self.fd, *rest)], parcelled)
+        by_socket = self.fds_socket >= 0
+        rest = [self.fds_socket] if by_socket else self.fds
+        return _arrive, ([reduction.DupFd(fd) for fd in (self.fd, *rest)], by_socket)
 
     def unpack(self) -> Any:
         """The object. Called once, in the process that it was sent to."""
         return spec_pickle.unpack(self.fd, self.fds)
 
 
-def _arrive(passed: list[Any], parcelled: bool) -> SpecFds:
+def _arrive(passed: list[Any], by_socket: bool) -> SpecFds:
     fd, *fds = [item.detach() for item in passed]
-    return SpecFds(fd, _open_parcel(*fds) if parcelled else fds)
+    return SpecFds(fd, _receive_fds(*fds) if by_socket else fds)
 
 
-def _open_parcel(fd: int) -> list[int]:
+def _receive_fds(fd: int) -> list[int]:
     fds: list[int] = []
     with socket.socket(fileno=fd) as parcel:
         while True:
-            data, found, _, _ = socket.recv_fds(parcel, 1, wire.PARCEL_FDS)
+            data, found, _, _ = socket.recv_fds(parcel, 1, wire.FDS_PER_MESSAGE)
             if not data:
                 return fds
             fds += found

@@ -71,7 +71,7 @@ def has_room(text: str) -> bool:
     return len(text) < _ENOUGH_BYTES
 
 
-def last_words(text: str) -> list[str]:
+def crash_stack(text: str) -> list[str]:
     """What a dead worker left because it died: the stack of a crash or of an exception, in lines. Nothing after SIGKILL."""
     crash, exception = text.rfind(_CRASH), text.rfind(_EXCEPTION)
     if exception > crash:

@@ -85,7 +85,7 @@ NO_EPOCH = 0
 _MOST_INDEX = 1 << 62
 
 
-def told_index(index: object) -> int:
+def index_word(index: object) -> int:
     """An index as the INDEX word can hold it."""
     return index if type(index) is int and 0 <= index < _MOST_INDEX else NO_INDEX
 

@@ -30,7 +30,7 @@ INLINE_BYTES = 1024
 """Indices up to this many pickled bytes travel inside the message. Larger ones would shrink the channel's depth."""
 
 
-PARCEL_FDS = 200
+FDS_PER_MESSAGE = 200
 """Descriptors per message, where many have to reach a worker; the kernel takes 253 at most."""
 
 
@@ -56,7 +56,7 @@ class TaskKind(enum.IntEnum):
 
 
 class TaskHeader(NamedTuple):
-    """A task on the wire. ``payload_bytes`` counts the pickled indices. ``flags`` are INLINE and SIFTED below."""
+    """A task on the wire. ``payload_bytes`` counts the pickled indices. ``flags`` are INLINE and WITH_EXCLUDED below."""
 
     version: U8
     kind: U8
@@ -84,7 +84,7 @@ class TaskHeader(NamedTuple):
 INLINE = 1
 """Task flag: the payload follows the header in the message; otherwise it lies at the start of a slot."""
 
-SIFTED = 2
+WITH_EXCLUDED = 2
 """Task flag: the payload is (indices, excluded rows, spare indices)."""
 
 

@@ -14,7 +14,7 @@ RngMode = Literal["batch", "sample", "torch"]
 BadSampleMode = Literal["raise", "skip", "replace"]
 
 
-class Stored(NamedTuple):
+class GeneratorPath(NamedTuple):
     """Where a generator lies on the dataset, and the number that tells its stream from those of others."""
 
     path: Path
@@ -45,14 +45,14 @@ class WorkerSpec:
     collate_map: dict[Any, Any] | None = None
     on_bad_sample: BadSampleMode = "raise"
     stride: int = 1
-    stored: tuple[Stored, ...] = ()
+    stored: tuple[GeneratorPath, ...] = ()
     snapshot_every: int = 1
     """How many batches of a stream lie between two states of it that the parent hears of."""
     metered: bool = True
     """Whether the worker measures where its time goes."""
     threads: int = 1
     """How many threads of a worker process fetch rows of a batch at once."""
-    tells_draws: bool = False
+    warns_of_shared_rng: bool = False
     """Whether to say that rows draw from generators which these threads share."""
 
 

@@ -93,7 +93,7 @@ class BatchFailed(NamedTuple):
 class SourceEnded(NamedTuple):
     """A worker's iterable stream has no more batches; the ticket it was asked for stays empty.
 
-    ``last_words`` is what its dataset said of itself then.
+    ``final_state`` is what its dataset said of itself then.
     """
 
     seq: int
@@ -102,7 +102,7 @@ class SourceEnded(NamedTuple):
     worker: int
     slot: SlotRef | None
     scratch: SlotRef | None
-    last_words: object | None = None
+    final_state: object | None = None
 
 
 class Withdrawn(NamedTuple):

@@ -283,7 +283,7 @@ class Scheduler:
             return []
         if self._streams.end(event.worker):
             self._plan_ended = True
-        self._streams.ends.setdefault(event.worker, (story.tasks[event.part].pull, event.last_words))
+        self._streams.ends.setdefault(event.worker, (story.tasks[event.part].pull, event.final_state))
         story.move(_V, "source ended")
         self._drop(story)
         if self.finished:

@@ -1,6 +1,6 @@
 """A batch as bytes: tensor and array data in aligned regions, and a small root that says how they fit.
 
-    write:   object ── encode ──▶ Encoded: root (table + skeleton) and the copies still to be made
+    write:   object ── encode ──▶ EncodedBatch: root (table + skeleton) and the copies still to be made
     read:    root + buffer ── decode ──▶ equal object, its tensors lying in the buffer
 
 The skeleton is a pickle in which every leaf is one NEXT_BUFFER instruction; the reader hands ``pickle.loads``
@@ -30,7 +30,7 @@ _LENGTH_BYTES: Final = 4
 _memmove = ctypes.memmove
 
 
-class Encoded:
+class EncodedBatch:
     """An encoded batch whose data still lies where the batch is. Lives only inside one ``write``."""
 
     __slots__ = ("_layout", "_leaves", "end", "root")
@@ -49,7 +49,7 @@ class Encoded:
             _copy_strided(buffer, offset, tensor, strides)
 
 
-def encode(obj: object, cursor: int, windows: Sequence[Window]) -> Encoded:
+def encode(obj: object, cursor: int, windows: Sequence[Window]) -> EncodedBatch:
     """Encode ``obj`` with its data to lie at offsets from ``cursor`` on.
 
     Memory inside one of ``windows`` is only described, never copied. Raises UnsendableError, with the path to
@@ -60,11 +60,13 @@ def encode(obj: object, cursor: int, windows: Sequence[Window]) -> Encoded:
     if items is not None:
         columns = layout.place_plain(items, checked=False)
         if columns is not None:
-            return Encoded(marshal.dumps((form, *columns)), layout, items)
+            return EncodedBatch(marshal.dumps((form, *columns)), layout, items)
     pickled, leaves = skeleton(obj)
     columns = layout.place_plain(leaves, checked=True)
     table = marshal.dumps((_SKELETON, layout.place(leaves)) if columns is None else (_SKELETON, *columns))
-    return Encoded(b"".join((table, pickled, len(pickled).to_bytes(_LENGTH_BYTES, "little"))), layout, leaves)
+    return EncodedBatch(
+        b"".join((table, pickled, len(pickled).to_bytes(_LENGTH_BYTES, "little"))), layout, leaves
+    )
 
 
 def decode(buffer: Any, root: Any) -> Any:

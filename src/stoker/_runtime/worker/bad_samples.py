@@ -51,13 +51,13 @@ class StreamPlace(str):
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
+class FetchError:
     """In the place of a sample: what its row raised."""
 
     error: BaseException
 
 
-class Empty(Exception):
+class EmptyBatch(Exception):
     """Every sample of the batch was bad and skipped: there is no batch."""
 
 
@@ -134,13 +134,13 @@ class BadSampleFilter:
         try:
             sample = self._fetch(index) if self._getitems is None else self._getitems([index])[0]
         except Exception as error:
-            self.bad.append(BadSample(index, row, "error", _told(error)))
+            self.bad.append(BadSample(index, row, "error", _error_text(error)))
             return _BAD
         return self._judged(index, row, sample)
 
     def _judged(self, index: Any, row: int, sample: Any) -> Any:
-        if type(sample) is Raised:
-            self.bad.append(BadSample(index, row, "error", _told(sample.error)))
+        if type(sample) is FetchError:
+            self.bad.append(BadSample(index, row, "error", _error_text(sample.error)))
             return _BAD
         if sample is None:
             self.bad.append(BadSample(index, row, "none", "is None"))
@@ -221,7 +221,7 @@ def good_samples(
                 raise
             failed = True
             in_a_row += 1
-            bad.append(BadSample(number, len(samples), "error", _told(error)))
+            bad.append(BadSample(number, len(samples), "error", _error_text(error)))
             if in_a_row >= _IN_A_ROW:
                 error.add_note(
                     f"stoker: {in_a_row} samples of the stream were bad without a good one between them"
@@ -261,7 +261,7 @@ def key_of(index: Any) -> Any:
     return repr(index) if isinstance(index, torch.Tensor) else index
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception:  # its own __str__ may fail

@@ -17,11 +17,18 @@ from stoker._runtime.protocol.status_page import (
     PHASE,
     ROW,
     WORDS,
-    told_index,
+    index_word,
 )
 from stoker._runtime.protocol.worker_spec import BatchOrder, Resume, WorkerSpec
 from stoker._runtime.scheduler.row_ranges import row_ranges
-from stoker._runtime.worker.bad_samples import TOGETHER, BadSample, BadSampleFilter, Empty, Envelope, Raised
+from stoker._runtime.worker.bad_samples import (
+    TOGETHER,
+    BadSample,
+    BadSampleFilter,
+    EmptyBatch,
+    Envelope,
+    FetchError,
+)
 from stoker._runtime.worker.collate_errors import explain_collation
 from stoker._runtime.worker.context import SlotMemory, current
 from stoker._runtime.worker.fetch import Fetcher
@@ -74,39 +81,39 @@ class BatchMaker:
         self.spec = spec
         self.worker = worker
         self._watch = StatusView([0] * WORDS)
-        self._keyring = SampleRng(spec, worker, self._watch.here)
+        self._sample_rng = SampleRng(spec, worker, self._watch.here)
         self.seeder = Seeder(spec, worker, shared=shared, inline=inline)
         self._by_sample = self.seeder.by_sample
         self._singly = True
         self._fetcher = Fetcher(spec.dataset) if fetcher is None else fetcher
         self._getitems = None if spec.iterable else self._fetcher.bind_batched()
         self._bad: list[BadSample] = []
-        self._sifter: BadSampleFilter | None = None
+        self._bad_filter: BadSampleFilter | None = None
         if spec.on_bad_sample != "raise":
             together = self._getitems if spec.auto_collation else None
-            self._sifter = BadSampleFilter(
+            self._bad_filter = BadSampleFilter(
                 spec.on_bad_sample, self._fetcher.bind, together, self._before_row, self._reseed
             )
-            self._bad = self._sifter.bad
+            self._bad = self._bad_filter.bad
         self._stream: SampleStream | None = None
         if spec.iterable:
-            bad = None if self._sifter is None else self._bad
+            bad = None if self._bad_filter is None else self._bad
             self._stream = SampleStream(
                 spec, worker, self._before_pull, bad, keeps_state=keeps_state, resume=resume
             )
-        self._tells = self._stream is not None or self._sifter is not None
+        self._tells = self._stream is not None or self._bad_filter is not None
         self._metered = spec.metered
         self._fetched_ns = 0
         self._slow_row = -1
         self._slow_ns = 0
         self._row_began = (NO_ROW, 0)
         """Of rows that are sifted: the one in the making, and since when."""
-        self.hands: FetchThreads | None = None
+        self.fetch_threads: FetchThreads | None = None
         """The threads that fetch rows, where there are any."""
         batched = spec.auto_collation and not spec.iterable and self._getitems is None
         if spec.threads > 1 and batched and not (shared or inline):
-            self.hands = FetchThreads(spec, worker, self.seeder, self._watch)
-        self._looks = spec.tells_draws and worker == 0
+            self.fetch_threads = FetchThreads(spec, worker, self.seeder, self._watch)
+        self._checks_rng_use = spec.warns_of_shared_rng and worker == 0
 
     @property
     def watch(self) -> StatusView:
@@ -116,19 +123,19 @@ class BatchMaker:
     @watch.setter
     def watch(self, watch: StatusView) -> None:
         self._watch = watch
-        self._keyring.here = watch.here
-        if self.hands is not None:
-            self.hands.watch = watch
+        self._sample_rng.here = watch.here
+        if self.fetch_threads is not None:
+            self.fetch_threads.watch = watch
 
     def close(self) -> None:
         """End the threads that fetch rows. Those of a worker process end with it. Idempotent."""
-        if self.hands is not None:
-            self.hands.close()
+        if self.fetch_threads is not None:
+            self.fetch_threads.close()
 
-    def take_up(self, resume: Resume) -> None:
+    def resume_at(self, resume: Resume) -> None:
         """The stream of an iterable dataset begins the epoch that ``resume`` names where it says."""
         if self._stream is not None:
-            self._stream.take_up(resume)
+            self._stream.resume_at(resume)
 
     def measured(self, began_ns: int) -> tuple[int, int, int]:
         """Of the task begun then: when its rows were there, which of them took longest, and how long. (0, -1, 0): not measured."""
@@ -143,16 +150,16 @@ class BatchMaker:
         self._bad.clear()
         try:
             batch = self._make(order, slot)
-        except Empty:
+        except EmptyBatch:
             return Envelope(None, tuple(self._bad), empty=True)
         resume = self._stream.state() if self._stream is not None else None
         return Envelope(batch, tuple(self._bad), resume=resume) if self._bad or resume else batch
 
     def _make(self, order: BatchOrder, slot: SlotMemory | None) -> Any:
         with self.seeder.kept():
-            outer = current.slot, current.keyring  # a dataset may iterate a loader of its own
-            current.slot, current.keyring = slot, self._keyring
-            self._keyring.begin(order)
+            outer = current.slot, current.sample_rng  # a dataset may iterate a loader of its own
+            current.slot, current.sample_rng = slot, self._sample_rng
+            self._sample_rng.begin(order)
             try:
                 if self._stream is not None:
                     return self._collate(self._stream.batch(order), None)
@@ -164,20 +171,20 @@ class BatchMaker:
                     indices = _without_bad(indices, samples, self._bad)
                 return self._collate(samples, indices)
             finally:
-                self._keyring.end()
-                current.slot, current.keyring = outer
+                self._sample_rng.end()
+                current.slot, current.sample_rng = outer
 
     def make_part(self, order: BatchOrder, slot: Any, agreed: int) -> PartRows:
         """The rows ``start`` to ``stop`` of a ticket, in the shared slot if their layout is the agreed one."""
         indices = _listed(order.indices)
         self._bad.clear()
-        outer, current.keyring = current.keyring, self._keyring
-        self._keyring.begin(order)
+        outer, current.sample_rng = current.sample_rng, self._sample_rng
+        self._sample_rng.begin(order)
         try:
             samples = self._rows(order, indices, order.start, order.stop)
         finally:
-            self._keyring.end()
-            current.keyring = outer
+            self._sample_rng.end()
+            current.sample_rng = outer
         self._collating()
         if len(samples) < order.stop - order.start:  # some were skipped: no row is where it would have to be
             return PartRows(order.start, order.stop, 0, list(samples), bad=tuple(self._bad))
@@ -190,8 +197,8 @@ class BatchMaker:
         """Fetch rows of the batch. ``indices`` holds those of ``start`` to ``stop`` only."""
         rows = order.rows or len(indices)
         self._slow_row, self._slow_ns = -1, 0
-        if self._sifter is not None:
-            return self._sifted(order, self._sifter, indices, start, stop)
+        if self._bad_filter is not None:
+            return self._filtered_rows(order, self._bad_filter, indices, start, stop)
         if self._getitems is not None:
             self.seeder.whole(order)
             self._at_row(order, NO_ROW)
@@ -202,8 +209,8 @@ class BatchMaker:
             except Exception as error:
                 note_indices(error, indices)
                 raise
-        if self.hands is not None and _can_share(order, indices):
-            outcomes = self._at_once(self.hands, order, indices, start)
+        if self.fetch_threads is not None and _can_share(order, indices):
+            outcomes = self._at_once(self.fetch_threads, order, indices, start)
             if outcomes is not None:
                 return outcomes
         samples: list[Any] = []
@@ -230,7 +237,7 @@ class BatchMaker:
 
     def _at_once(
         self,
-        hands: FetchThreads,
+        fetch_threads: FetchThreads,
         order: BatchOrder,
         indices: Sequence[Any],
         start: int,
@@ -240,13 +247,13 @@ class BatchMaker:
         """Fetch rows on several threads; None if there are none. ``collect_errors``: the errors of rows are among the outcomes."""
         ranges = row_ranges(order.rows or len(indices))
         self.seeder.rows(order, start, next(n for n, (_, last) in enumerate(ranges) if last > start))
-        drawn = RngUse() if self._looks else None
-        job = hands.fetch(order, self._fetcher.bind(), indices, start, collect_errors=collect_errors)
+        rng_use = RngUse() if self._checks_rng_use else None
+        job = fetch_threads.fetch(order, self._fetcher.bind(), indices, start, collect_errors=collect_errors)
         if job is None:
             return None
-        if drawn is not None:
-            self._looks = False
-            drawn.tell()
+        if rng_use is not None:
+            self._checks_rng_use = False
+            rng_use.warn_if_drawn()
         self._slow_row, self._slow_ns = job.slow_row, job.slow_ns
         if job.stopped:
             place = next(place for place, found in enumerate(job.outcomes) if _ends(found, collect_errors))
@@ -278,7 +285,7 @@ class BatchMaker:
             self._at_row(order, row)
             if self._by_sample:
                 self.seeder.row(order, row)
-            here[INDEX] = told_index(index)
+            here[INDEX] = index_word(index)
             samples.append(fetch(index))
             if metered:
                 now_ns = _clock()
@@ -287,39 +294,39 @@ class BatchMaker:
                 before_ns = now_ns
             row += 1
 
-    def _sifted(
-        self, order: BatchOrder, sifter: BadSampleFilter, indices: Sequence[Any], start: int, stop: int
+    def _filtered_rows(
+        self, order: BatchOrder, bad_filter: BadSampleFilter, indices: Sequence[Any], start: int, stop: int
     ) -> list[Any]:
-        """Fetch rows one at a time without the bad ones. What is left of a batch is returned; nothing left raises Empty."""
+        """Fetch rows one at a time without the bad ones. What is left of a batch is returned; nothing left raises EmptyBatch."""
         self._row_began = NO_ROW, 0
         if self._getitems is not None:
             self.seeder.range(order, 0)
-            found = sifter.rows(order, indices, 0)
+            found = bad_filter.rows(order, indices, 0)
             if type(found) is list and not found:
-                raise Empty
+                raise EmptyBatch
             return found  # type: ignore[no-any-return]  # as the dataset gave it, like without sifting
         fetched: list[Any] | None = None
-        if self.hands is not None and _can_share(order, indices):
-            fetched = self._at_once(self.hands, order, indices, start, collect_errors=True)
+        if self.fetch_threads is not None and _can_share(order, indices):
+            fetched = self._at_once(self.fetch_threads, order, indices, start, collect_errors=True)
         samples: list[Any] = []
         for number, (first, last) in enumerate(row_ranges(order.rows or len(indices))):
             if last > start and first < stop:
                 if fetched is None:
                     self.seeder.range(order, number)
                 chunk = slice(first - start, last - start)
-                samples += sifter.rows(order, indices[chunk], first, fetched and fetched[chunk])
+                samples += bad_filter.rows(order, indices[chunk], first, fetched and fetched[chunk])
                 if self._metered:
                     self._time_row(NO_ROW)
         if not samples and order.parts == 1:
-            raise Empty
+            raise EmptyBatch
         return samples
 
     def _before_row(self, order: BatchOrder, row: int, at: int, index: Any) -> None:
         self._at_row(order, at)
         if self._metered:
             self._time_row(at if at == row else NO_ROW)
-        self._watch.here[INDEX] = told_index(index)
-        self._keyring.at_row(None if at == TOGETHER else row)
+        self._watch.here[INDEX] = index_word(index)
+        self._sample_rng.at_row(None if at == TOGETHER else row)
         if self._by_sample:
             self.seeder.row(order, row)
 
@@ -336,7 +343,7 @@ class BatchMaker:
     def _before_pull(self, order: BatchOrder, pulled: int) -> None:
         if pulled:
             self._at_row(order, NO_ROW)
-        self._keyring.at_pull(pulled)
+        self._sample_rng.at_pull(pulled)
         self.seeder.pull(order, pulled)
 
     def _at_row(self, order: BatchOrder, row: int) -> None:
@@ -348,15 +355,15 @@ class BatchMaker:
 
     def _one(self, order: BatchOrder) -> Any:
         self._slow_row, self._slow_ns, self._row_began = NO_ROW, 0, (0, _clock())
-        if self._sifter is not None:
+        if self._bad_filter is not None:
             self.seeder.range(order, 0)
-            samples = self._sifter.rows(order, [order.indices], 0)
+            samples = self._bad_filter.rows(order, [order.indices], 0)
             if not samples:
-                raise Empty
+                raise EmptyBatch
             return samples[0]
         self.seeder.whole(order)
         self._at_row(order, 0)
-        self._watch.here[INDEX] = told_index(order.indices)
+        self._watch.here[INDEX] = index_word(order.indices)
         try:
             return self._fetcher.bind()(order.indices)
         except StopIteration as error:
@@ -375,7 +382,7 @@ class BatchMaker:
         if self._metered:
             self._fetched_ns = _clock()
         self._watch.here[PHASE] = COLLATING
-        self._keyring.collating = True
+        self._sample_rng.collating = True
 
     def _collate(self, samples: Any, indices: Sequence[Any] | None) -> Any:
         self._collating()
@@ -388,7 +395,7 @@ def _can_share(order: BatchOrder, indices: Sequence[Any]) -> bool:
 
 
 def _ends(outcome: Any, collect_errors: bool) -> bool:
-    return type(outcome) is Raised and not (collect_errors and isinstance(outcome.error, Exception))
+    return type(outcome) is FetchError and not (collect_errors and isinstance(outcome.error, Exception))
 
 
 def collate_samples(

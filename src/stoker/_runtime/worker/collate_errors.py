@@ -19,7 +19,7 @@ def explain_collation(error: BaseException, samples: Sequence[Any], indices: Seq
     """Append what is wrong with these samples to the error's own text. Changes the error in place, never raises."""
     try:
         found = _odd_one(samples, ())
-        text = _told(found, samples, indices) if found else ""
+        text = _described(found, samples, indices) if found else ""
     except Exception:  # a sample's own code ran: its repr, its length
         return
     if not found:
@@ -36,7 +36,7 @@ def _code(what: str) -> str:
     return "STK401" if "shapes" in what or "lengths" in what else "STK403"
 
 
-def _told(found: Odd, samples: Sequence[Any], indices: Sequence[Any] | None) -> str:
+def _described(found: Odd, samples: Sequence[Any], indices: Sequence[Any] | None) -> str:
     path, what, rows = found
     lines = ["sample" + "".join(f"[{key!r}]" for key in path) + f": {what}"]
     for row in rows[:_SHOWN]:

@@ -27,12 +27,14 @@ class SlotMemory(Protocol):
 class _PerThread(threading.local):
     slot: SlotMemory | None = None
     info: Any = None
-    keyring: SampleRng | None = None
+    sample_rng: SampleRng | None = None
 
 
 current = _PerThread()
-"""``current.slot`` is the memory that the batch being collated on this thread goes to, None for the heap. ``current.keyring`` has
-the keys of the sample being made on it, None outside of any."""
+"""``current.slot`` is the memory for the batch that this thread collates; None for the heap.
+
+``current.sample_rng`` gives generators for the sample that this thread makes; None outside of any sample.
+"""
 
 
 def set_process_info(worker: int, num_workers: int, seed: int, dataset: Any) -> None:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from stoker._runtime.protocol.status_page import AT_ONCE, EPOCH, INDEX, ROW, WORDS, told_index
+from stoker._runtime.protocol.status_page import AT_ONCE, EPOCH, INDEX, ROW, WORDS, index_word
 from stoker._runtime.protocol.worker_spec import BatchOrder, WorkerSpec
 from stoker._runtime.worker import cpu_meter
-from stoker._runtime.worker.bad_samples import Raised
+from stoker._runtime.worker.bad_samples import FetchError
 from stoker._runtime.worker.context import current
 from stoker._runtime.worker.rng.per_sample import SampleRng
 from stoker._runtime.worker.rng.seeder import Seeder
@@ -29,7 +29,7 @@ _clock = time.monotonic_ns
 
 
 @dataclass(slots=True)
-class Job:
+class FetchJob:
     """Rows of one order. Shared by the hands; all but the first five fields under their lock.
 
     ``rows`` are of the batch, ``places`` count from 0 in ``indices``. With ``collect_errors``, a failing row does not end the job.
@@ -63,7 +63,7 @@ class FetchThreads:
         self.watch = watch
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[FetchJob | None] = SimpleQueue()
         self._done: SimpleQueue[None] = SimpleQueue()
         self._spent = [0, 0]
 
@@ -75,7 +75,7 @@ class FetchThreads:
         first: int,
         *,
         collect_errors: bool,
-    ) -> Job | None:
+    ) -> FetchJob | None:
         """Fetch these rows, of which ``first`` is the first; all of them unless one raised or nobody waits any more.
 
         None: there are no threads to be had.
@@ -87,7 +87,7 @@ class FetchThreads:
         count = min(wanted, len(self._threads))
         if not count:
             return None
-        job = Job(order, fetch, indices, first, collect_errors, [None] * len(indices))
+        job = FetchJob(order, fetch, indices, first, collect_errors, [None] * len(indices))
         for _ in range(count):
             self._jobs.put(job)
         for _ in range(count):
@@ -111,7 +111,7 @@ class FetchThreads:
         self._threads.clear()
 
     def _start(self) -> bool:
-        name = f"stoker-hand-{len(self._threads)}"
+        name = f"stoker-fetch-{len(self._threads)}"
         thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
             thread.start()
@@ -122,18 +122,18 @@ class FetchThreads:
 
     def _run(self) -> None:
         here = [0] * WORDS
-        current.keyring = keyring = SampleRng(self._spec, self._worker, here)
+        current.sample_rng = sample_rng = SampleRng(self._spec, self._worker, here)
         account = cpu_meter.open_account() if self._spec.metered else -1
         before = cpu_meter.read_account(account)
         while (job := self._jobs.get()) is not None:
-            keyring.begin(job.order)
+            sample_rng.begin(job.order)
             try:
                 while (place := self._take(job)) >= 0:
                     here[ROW] = job.first + place
-                    self._seeder.hand(job.order, job.first + place)
+                    self._seeder.row_on_thread(job.order, job.first + place)
                     self._make(job, place)
             finally:
-                keyring.end()
+                sample_rng.end()
                 job = None  # what it holds is the batch's
                 now = cpu_meter.read_account(account)
                 with self._lock:
@@ -144,16 +144,18 @@ class FetchThreads:
         if account >= 0:
             os.close(account)
 
-    def _make(self, job: Job, place: int) -> None:
+    def _make(self, job: FetchJob, place: int) -> None:
         began_ns = _clock()
         try:
             outcome = job.fetch(job.indices[place])
         except BaseException as error:  # the maker's thread raises it, or counts it
-            outcome = Raised(error)
+            outcome = FetchError(error)
         ns = _clock() - began_ns
         with self._lock:
             job.outcomes[place] = outcome
-            if type(outcome) is Raised and not (job.collect_errors and isinstance(outcome.error, Exception)):
+            if type(outcome) is FetchError and not (
+                job.collect_errors and isinstance(outcome.error, Exception)
+            ):
                 job.stopped = True
             if ns > job.slow_ns:
                 job.slow_row, job.slow_ns = job.first + place, ns
@@ -161,7 +163,7 @@ class FetchThreads:
             self._show(job)
         outcome = None  # an error holds this frame
 
-    def _take(self, job: Job) -> int:
+    def _take(self, job: FetchJob) -> int:
         """The next row to fetch, by its place; -1 when there is none."""
         there = self.watch.there
         with self._lock:
@@ -175,8 +177,8 @@ class FetchThreads:
             self._show(job)
             return place
 
-    def _show(self, job: Job) -> None:
+    def _show(self, job: FetchJob) -> None:
         here, oldest = self.watch.here, next(iter(job.flying), None)
         here[AT_ONCE] = len(job.flying)
         if oldest is not None:
-            here[ROW], here[INDEX] = job.first + oldest, told_index(job.indices[oldest])
+            here[ROW], here[INDEX] = job.first + oldest, index_word(job.indices[oldest])

@@ -59,10 +59,10 @@ class WorkerBoot:
     levels: dict[str, int]
     spec: WorkerSpec | None
     resume: Resume | None = None
-    cargo: SpecFds | None = None
+    spec_fds: SpecFds | None = None
     """The spec as it was shipped. Without it and without ``spec`` this process was forked from a template that has it."""
     revision: int = 0
-    """The announcement (``revision.word_of``) that the dataset includes as it comes; 0 for one from the shipment."""
+    """The announcement (``revision.word_of``) that the dataset includes as it comes; 0 for one from the packed spec."""
     restore: Callable[[], None] | None = None
     """Makes an inherited dataset what it was when the iteration began."""
 
@@ -70,16 +70,16 @@ class WorkerBoot:
         """For spawn and forkserver: duplicate every descriptor for the child. Called while the process is spawned."""
         fds = [self.task_fd, self.result_fd, self.lifeline_fd, self.note_fd, self.arena_fd, self.status_fd]
         passed = [reduction.DupFd(fd) for fd in fds]
-        rest = (self.stride, self.reserve, self.base_seed, self.levels, self.resume, self.cargo)
+        rest = (self.stride, self.reserve, self.base_seed, self.levels, self.resume, self.spec_fds)
         return _arrive, (self.worker, passed, rest)
 
 
 def _arrive(worker: int, passed: list[Any], rest: tuple[Any, ...]) -> WorkerBoot:
-    stride, reserve, base_seed, levels, resume, cargo = rest
+    stride, reserve, base_seed, levels, resume, spec_fds = rest
     task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd = (item.detach() for item in passed)
     return WorkerBoot(
         worker, task_fd, result_fd, lifeline_fd, note_fd, arena_fd, status_fd, stride, reserve, base_seed, levels,
-        None, resume, cargo,
+        None, resume, spec_fds,
     )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def run(boot: WorkerBoot) -> None:
     collation.install()
     channel = socket.socket(fileno=boot.task_fd)
     channel.setblocking(True)  # whatever default timeout the user has set for sockets
-    loop = _Loop(boot, page, channel)
+    loop = _WorkerLoop(boot, page, channel)
     try:
         loop.prepare()
         gc.freeze()  # what is there now is shared with the parent: a collection would touch, and so copy, its pages
@@ -130,7 +130,7 @@ def _leave(code: int) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-class _Loop:
+class _WorkerLoop:
     """State of the worker's one thread."""
 
     def __init__(self, boot: WorkerBoot, page: status_page.StatusPage, channel: socket.socket) -> None:
@@ -139,11 +139,11 @@ class _Loop:
         self._row = page.row(boot.worker)
         self._recv = channel.recv
         self._arena = ArenaWriter(boot.arena_fd, boot.stride, reserve=boot.reserve)
-        self._reviser = RevisionReceiver(boot.arena_fd, boot.stride, self._control, boot.revision)
+        self._receiver = RevisionReceiver(boot.arena_fd, boot.stride, self._control, boot.revision)
         self._maker: BatchMaker | None = None
         self._start_error: BaseException | None = None
         self._held: list[tuple[int, SlotWriter]] = []
-        self._scales = MemoryProbe(self._row, channel)
+        self._memory_probe = MemoryProbe(self._row, channel)
         self._meter: CpuMeter | None = None
         self._trimmed = 0
 
@@ -153,11 +153,11 @@ class _Loop:
         try:
             spec = boot.spec
             if spec is None:
-                spec = inherited if boot.cargo is None else boot.cargo.unpack()
+                spec = inherited if boot.spec_fds is None else boot.spec_fds.unpack()
             assert isinstance(spec, WorkerSpec)
             if boot.restore is not None:
                 boot.restore()
-            self._reviser.catch_up(spec.dataset)
+            self._receiver.catch_up(spec.dataset)
             if spec.collate_map and boot.spec is None:
                 collation.merge(spec.collate_map)
             seed = seeding.seed_like_torch(boot.base_seed, boot.worker)
@@ -166,7 +166,7 @@ class _Loop:
             )  # workers that are added later: ids stay below the number
             context.set_process_info(boot.worker, count, seed, spec.dataset)
             maker = BatchMaker(spec, boot.worker, resume=boot.resume, keeps_state=True)
-            if self._reviser.word:
+            if self._receiver.word:
                 maker.seeder.revised()
             if spec.worker_init_fn is not None:
                 torch_seed = seeding.torch_seed()
@@ -178,7 +178,9 @@ class _Loop:
                 maker.seeder.torch_is_ours = seeding.torch_seed() == torch_seed
             maker.watch = StatusView(self._row, self._control)
             if spec.metered:
-                self._meter = CpuMeter(self._row, helpers=None if maker.hands is None else maker.hands.spent)
+                self._meter = CpuMeter(
+                    self._row, helpers=None if maker.fetch_threads is None else maker.fetch_threads.spent
+                )
             self._maker = maker
         except Exception as error:
             self._start_error = error
@@ -186,8 +188,8 @@ class _Loop:
 
     def serve(self) -> None:
         """Work until the channel closes or a LEAVE arrives."""
-        scales = self._scales
-        recv: Callable[[int], bytes] = scales.recv
+        memory_probe = self._memory_probe
+        recv: Callable[[int], bytes] = memory_probe.recv
         idle_since_ns = _clock()
         while True:
             message = recv(wire.MAX_TASK_BYTES)
@@ -200,7 +202,7 @@ class _Loop:
                 self._send(wire.ResultKind.LEAVING, None)
                 return
             if task.kind == wire.TaskKind.LOOK:
-                self._obey()
+                self._trim_if_asked()
                 continue
             row = self._row
             row[status_page.ROW] = status_page.NO_ROW
@@ -212,16 +214,16 @@ class _Loop:
             row[status_page.SINCE_NS] = received_ns
             row[status_page.PHASE] = status_page.WORKING
             if self._held:
-                self._let_go()
-            scales.weigh(received_ns)
+                self._report_released_slots()
+            memory_probe.record(received_ns)
             if task.epoch != self._control[status_page.EPOCH]:
                 self._send(wire.ResultKind.SKIPPED, task)
             else:
                 self._work(task, message, received_ns)
             row[status_page.PHASE] = status_page.IDLE
             if self._control[status_page.TRIM]:
-                self._obey()
-            if recv is not self._recv and scales.settled:
+                self._trim_if_asked()
+            if recv is not self._recv and memory_probe.settled:
                 recv = self._recv
             idle_since_ns = _clock()
             if had_to_wait:
@@ -245,11 +247,11 @@ class _Loop:
             if maker is None:
                 assert self._start_error is not None
                 raise self._start_error
-            if self._control[status_page.REVISION] != self._reviser.word:
-                self._reviser.catch_up(maker.spec.dataset)
+            if self._control[status_page.REVISION] != self._receiver.word:
+                self._receiver.catch_up(maker.spec.dataset)
                 maker.seeder.revised()
-            if self._reviser.error is not None:
-                self._reviser.raise_error()
+            if self._receiver.error is not None:
+                self._receiver.raise_error()
             if scratch is not None:
                 part = maker.make_part(order, slot, self._control[status_page.LAYOUT])
                 collated_ns = _clock()
@@ -268,7 +270,7 @@ class _Loop:
                 del batch
         except StreamEnded as end:
             kind = wire.ResultKind.ENDED
-            receipt = None if end.last_words is None else target.write(end.last_words)
+            receipt = None if end.final_state is None else target.write(end.final_state)
         except Abandoned:
             kind, receipt = wire.ResultKind.SKIPPED, None
         except Exception as error:
@@ -297,14 +299,14 @@ class _Loop:
         else:
             indices = pickle.loads(target.peek(task.payload_bytes))
         excluded, spares = (), ()
-        if task.flags & wire.SIFTED:
+        if task.flags & wire.WITH_EXCLUDED:
             indices, excluded, spares = indices
         return BatchOrder(
             task.epoch, task.seq, task.position, task.attempt, task.part, task.parts, task.start, task.stop,
             task.rows, task.seed, task.pipe_seed, task.pull, indices, excluded, spares,
         )  # fmt: skip
 
-    def _obey(self) -> None:
+    def _trim_if_asked(self) -> None:
         """Let go of caches, once for every number that the parent writes."""
         number = self._control[status_page.TRIM]
         if number in (0, self._trimmed):
@@ -320,11 +322,11 @@ class _Loop:
         try:
             self._arena.close()
             maker = self._maker
-            trim.let_go(maker.spec.dataset if maker is not None else None)
+            trim.release_caches(maker.spec.dataset if maker is not None else None)
         finally:
             row[status_page.PHASE] = status_page.IDLE
 
-    def _let_go(self) -> None:
+    def _report_released_slots(self) -> None:
         """Tell the parent of slots whose last reference in this worker is gone."""
         still = []
         for index, slot in self._held:

@@ -11,7 +11,7 @@ from typing import Any
 from stoker._host.process_memory import footprint
 from stoker._runtime.protocol.status_page import PRIVATE_BYTES, PROCESS_CPU_NS, RESIDENT_BYTES, THREADS
 
-_WEIGHING_NS = 200_000_000
+_RECORD_EVERY_NS = 200_000_000
 """How often a worker writes its size to the status page, between two tasks."""
 
 _SETTLED_TASKS = 4
@@ -27,16 +27,16 @@ class MemoryProbe:
         self._row = row
         self._channel = channel
         self._statm_fd = _open_statm()
-        self._weighed_ns = 0
+        self._recorded_ns = 0
         self._tasks = 0
         self._idle_cpu_ns = 0
 
-    def weigh(self, now_ns: int) -> None:
+    def record(self, now_ns: int) -> None:
         """Write the resident size down, unless that was done a moment ago. Before every task."""
-        if now_ns - self._weighed_ns > _WEIGHING_NS and self._statm_fd >= 0:
+        if now_ns - self._recorded_ns > _RECORD_EVERY_NS and self._statm_fd >= 0:
             # What the process used before its first task is its start, and not its work.
             self._idle_cpu_ns = self._idle_cpu_ns or time.process_time_ns()
-            self._weighed_ns = now_ns
+            self._recorded_ns = now_ns
             pages = os.pread(self._statm_fd, 128, 0).split()[1]
             self._row[RESIDENT_BYTES] = int(pages) * _PAGE_BYTES
             self._row[PROCESS_CPU_NS] = time.process_time_ns() - self._idle_cpu_ns

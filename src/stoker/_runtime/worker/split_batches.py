@@ -174,12 +174,12 @@ def _place(column: Column, rows_of: Any, slot: PlacedMemory, start: int, count: 
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaf:
+class _ColumnNumber:
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class _ContainerShape:
     """A container of the sample: its type, its keys if it has any, and what is inside."""
 
     type: type
@@ -187,7 +187,7 @@ class _Node:
     inside: tuple[Any, ...]
 
 
-def _skeleton(values: Sequence[Any], leaves: list[Sequence[Any]]) -> _Node | _Leaf:
+def _skeleton(values: Sequence[Any], leaves: list[Sequence[Any]]) -> _ContainerShape | _ColumnNumber:
     """The structure all samples share; their leaves are collected column by column."""
     first = values[0]
     kind = type(first)
@@ -197,19 +197,23 @@ def _skeleton(values: Sequence[Any], leaves: list[Sequence[Any]]) -> _Node | _Le
         keys = tuple(first)
         if any(value.keys() != first.keys() for value in values):
             raise _Irregular
-        return _Node(kind, keys, tuple(_skeleton([value[key] for value in values], leaves) for key in keys))
+        return _ContainerShape(
+            kind, keys, tuple(_skeleton([value[key] for value in values], leaves) for key in keys)
+        )
     if kind in (list, tuple) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
         if any(len(value) != len(first) for value in values):
             raise _Irregular
         # A column of a sequence stays the tuple that zip makes, as in torch: collated strings keep that type.
-        return _Node(kind, None, tuple(_skeleton(column, leaves) for column in zip(*values, strict=True)))
+        return _ContainerShape(
+            kind, None, tuple(_skeleton(column, leaves) for column in zip(*values, strict=True))
+        )
     leaves.append(values)
-    return _Leaf(len(leaves) - 1)
+    return _ColumnNumber(len(leaves) - 1)
 
 
 def _fill(node: Any, leaves: Sequence[Any], *, tuples: bool = False) -> Any:
     """Build a container from a skeleton. Collated tuples become lists, as in torch, unless ``tuples`` asks for samples."""
-    if isinstance(node, _Leaf):
+    if isinstance(node, _ColumnNumber):
         return leaves[node.number]
     inside = [_fill(child, leaves, tuples=tuples) for child in node.inside]
     if node.keys is not None:

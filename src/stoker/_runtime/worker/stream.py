@@ -23,9 +23,9 @@ from stoker._runtime.worker.bad_samples import BadSample, StreamPlace, good_samp
 
 
 class StreamEnded(Exception):
-    """An iterable dataset has no further batch. ``last_words`` is the state of its dataset, if it has one."""
+    """An iterable dataset has no further batch. ``final_state`` is the state of its dataset, if it has one."""
 
-    last_words: Resume | None = None
+    final_state: Resume | None = None
 
 
 class Abandoned(Exception):
@@ -72,20 +72,20 @@ class SampleStream:
             raise self._end()
         return self._pull(order)
 
-    def take_up(self, resume: Resume) -> None:
+    def resume_at(self, resume: Resume) -> None:
         """Begin the epoch it names where it says."""
         self._resume = resume
 
     def state(self) -> Resume | None:
         """Where the stream stands now, as its dataset tells. One that cannot tell is fast-forwarded like any other."""
-        return self._words() if self._ended or self._pulled % self._spec.snapshot_every == 0 else None
+        return self._resume_point() if self._ended or self._pulled % self._spec.snapshot_every == 0 else None
 
     def _end(self) -> StreamEnded:
         end = StreamEnded()
-        end.last_words = self._words()
+        end.final_state = self._resume_point()
         return end
 
-    def _words(self) -> Resume | None:
+    def _resume_point(self) -> Resume | None:
         dataset, iterator = self._stateful
         if dataset is None and iterator is None:
             return None

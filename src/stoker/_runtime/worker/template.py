@@ -41,16 +41,16 @@ class TemplateBoot:
     note_fd: int
     status_fd: int
     levels: dict[str, int]
-    cargo: SpecFds
+    spec_fds: SpecFds
 
     def __reduce__(self) -> Any:
         fds = (self.control_fd, self.lifeline_fd, self.note_fd, self.status_fd)
-        return _arrive, ([reduction.DupFd(fd) for fd in fds], self.levels, self.cargo)
+        return _arrive, ([reduction.DupFd(fd) for fd in fds], self.levels, self.spec_fds)
 
 
-def _arrive(passed: list[Any], levels: dict[str, int], cargo: SpecFds) -> TemplateBoot:
+def _arrive(passed: list[Any], levels: dict[str, int], spec_fds: SpecFds) -> TemplateBoot:
     control_fd, lifeline_fd, note_fd, status_fd = (item.detach() for item in passed)
-    return TemplateBoot(control_fd, lifeline_fd, note_fd, status_fd, levels, cargo)
+    return TemplateBoot(control_fd, lifeline_fd, note_fd, status_fd, levels, spec_fds)
 
 
 def run(boot: TemplateBoot) -> None:
@@ -66,7 +66,7 @@ def run(boot: TemplateBoot) -> None:
     collation.install()
     control = socket.socket(fileno=boot.control_fd)
     control.setblocking(True)  # whatever default timeout the user has set for sockets
-    reason = _unpack(boot.cargo)
+    reason = _unpack(boot.spec_fds)
     process_setup.reset_signals()  # code of the dataset may have set some
     signal.signal(
         signal.SIGCHLD, signal.SIG_DFL
@@ -76,30 +76,30 @@ def run(boot: TemplateBoot) -> None:
         control.send(reason.encode()[:_MAX_REASON_BYTES] or READY)
         if not reason:
             gc.freeze()  # a collection in a worker would touch, and so copy, what is here
-            _Server(control, boot).serve()
+            _TemplateServer(control, boot).serve()
     util._exit_function()  # type: ignore[attr-defined]  # what multiprocessing made while unpacking goes
     os._exit(0)  # the regular end would wait for threads that the dataset has started
 
 
-def _unpack(cargo: SpecFds) -> str:
+def _unpack(spec_fds: SpecFds) -> str:
     """Unpack the dataset for all workers to come. Why no worker may be forked from the result; empty when it may."""
     try:
         os.close(os.pidfd_open(os.getpid()))
-        before = _Before(_descriptors(), _threads())
-        main.inherited = cargo.unpack()
+        before = _BeforeUnpacking(_descriptors(), _threads())
+        main.inherited = spec_fds.unpack()
     except Exception as error:  # the workers meet it too, and tell of it as of any error of the dataset
         return f"unpacking it raised {type(error).__name__}: {error}"
     return _unfit(before)
 
 
-class _Before(NamedTuple):
+class _BeforeUnpacking(NamedTuple):
     """What was there before the dataset. Threads among it are those of BLAS libraries, which see to forks themselves."""
 
     descriptors: dict[int, os.stat_result]
     threads: set[str]
 
 
-def _unfit(before: _Before) -> str:
+def _unfit(before: _BeforeUnpacking) -> str:
     """What unpacking left behind that processes must not share, in words."""
     deadline = time.monotonic() + _THREADS_END_S
     while (more := _threads() - before.threads) and time.monotonic() < deadline:
@@ -138,7 +138,7 @@ def _descriptors() -> dict[int, os.stat_result]:
     return found
 
 
-class _Server:
+class _TemplateServer:
     """Forks workers on request. Owner: the template's only thread."""
 
     def __init__(self, control: socket.socket, boot: TemplateBoot) -> None:
@@ -146,7 +146,7 @@ class _Server:
         self._private_fds = [
             getattr(boot, field.name) for field in fields(boot) if field.name.endswith("_fd")
         ]
-        self._private_fds.append(boot.cargo.fd)
+        self._private_fds.append(boot.spec_fds.fd)
         self._workers: dict[int, tuple[int, int]] = {}  # by pidfd: pid, where its exit status goes
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -156,7 +156,7 @@ class _Server:
         while True:
             for fd, _ in self._poll.poll():
                 if fd != self._control.fileno():
-                    self._bury(fd)
+                    self._reap(fd)
                     continue
                 message, fds, _, _ = socket.recv_fds(self._control, 1, forkserver.MAXFDS_TO_SEND)
                 if not message:
@@ -204,7 +204,7 @@ class _Server:
         finally:
             os._exit(code)
 
-    def _bury(self, pidfd: int) -> None:
+    def _reap(self, pidfd: int) -> None:
         pid, status_fd = self._workers.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)

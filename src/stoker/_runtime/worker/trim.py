@@ -23,7 +23,7 @@ _MOST = 10_000
 """Datasets that are looked at. Whoever has more of them nests without end."""
 
 
-def let_go(dataset: object) -> None:
+def release_caches(dataset: object) -> None:
     """Call the hooks, collect garbage, and give the C library's free memory back. Never raises an Exception.
 
     Called on the worker's thread; of executors without processes on the thread that asked, while no worker is busy.

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from stoker._runtime.protocol import parent_descriptors
-from stoker._runtime.protocol.wire import MAX_TASK_BYTES, PARCEL_FDS
+from stoker._runtime.protocol.wire import FDS_PER_MESSAGE, MAX_TASK_BYTES
 
 
 class TaskChannel:
@@ -129,12 +129,12 @@ def control() -> tuple[int, int]:
     return parent_fd, other.detach()
 
 
-def parcel(fds: Sequence[int]) -> int:
-    """A descriptor from which ``open_parcel`` takes these: multiprocessing passes at most 256 to a process."""
+def fds_socket(fds: Sequence[int]) -> int:
+    """A descriptor from which ``_receive_fds`` takes these: multiprocessing passes at most 256 to a process."""
     ours, theirs = _message_sockets("a parcel of descriptors")
     with ours:
-        for at in range(0, len(fds), PARCEL_FDS):
-            socket.send_fds(ours, [b"!"], fds[at : at + PARCEL_FDS])
+        for at in range(0, len(fds), FDS_PER_MESSAGE):
+            socket.send_fds(ours, [b"!"], fds[at : at + FDS_PER_MESSAGE])
     return theirs.detach()
 
 

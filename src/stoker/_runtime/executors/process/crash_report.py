@@ -41,9 +41,9 @@ class OomDetector:
 
     def __init__(self) -> None:
         self._before = cgroup_memory.oom_kills()
-        self._judged = 0
+        self._explained = 0
 
-    def verdict(self, last_bytes: int, peak_bytes: int) -> str:
+    def kill_cause(self, last_bytes: int, peak_bytes: int) -> str:
         """The likely cause of a SIGKILL. Several workers may be killed before the first is seen: each kill explains one death.
 
         The kernel counts every kill in the victim's cgroup too, so the machine's counter, in which those of strangers are,
@@ -51,13 +51,13 @@ class OomDetector:
         """
         now, before = cgroup_memory.oom_kills(), self._before
         size = _sizes(last_bytes, peak_bytes)
-        elsewhere = now.machine - before.machine - self._judged
-        told = now.cgroup is not None and before.cgroup is not None
-        here = (now.cgroup or 0) - (before.cgroup or 0) - self._judged if told else elsewhere
+        elsewhere = now.machine - before.machine - self._explained
+        in_cgroup_known = now.cgroup is not None and before.cgroup is not None
+        here = (now.cgroup or 0) - (before.cgroup or 0) - self._explained if in_cgroup_known else elsewhere
         if here > 0:
-            self._judged += 1
+            self._explained += 1
             return (
-                f"out of memory: the kernel's OOM killer struck{_limits(told)}{size}. Use fewer workers, a smaller "
+                f"out of memory: the kernel's OOM killer struck{_limits(in_cgroup_known)}{size}. Use fewer workers, a smaller "
                 "prefetch_factor or memory_budget, or keep the dataset in arrays instead of Python objects"
             )
         strangers = " in this cgroup, though elsewhere on this machine" if elsewhere > 0 else ""
@@ -68,23 +68,23 @@ class OomDetector:
         )
 
 
-def inquire(
-    worker: int, member: WorkerHandle, judge: OomDetector, page: status_page.StatusPage
+def describe_loss(
+    worker: int, handle: WorkerHandle, oom_detector: OomDetector, page: status_page.StatusPage
 ) -> tuple[str, bool, int, str, bool]:
     """What is known of a worker's end: (epitaph, whether it had started, the row it was fetching, details, collating)."""
-    process = member.process
+    process = handle.process
     peak_bytes = reap(process)
     row = page.row(worker)
     at = row[status_page.ROW] if row[status_page.PHASE] == status_page.WORKING else status_page.NO_ROW
     if row[status_page.AT_ONCE] > 1:
         at = TOGETHER  # any of them may have done it
-    cause = cause_of(process, judge, row[status_page.RESIDENT_BYTES], peak_bytes)
-    last_words = stacks.last_words(stacks.read(page.fd, worker))
+    cause = cause_of(process, oom_detector, row[status_page.RESIDENT_BYTES], peak_bytes)
+    stack = stacks.crash_stack(stacks.read(page.fd, worker))
     collating = row[status_page.PHASE] == status_page.COLLATING
-    return epitaph(process), member.started, at, details(cause, last_words), collating
+    return epitaph(process), handle.started, at, details(cause, stack), collating
 
 
-def cause_of(process: Any, judge: OomDetector, last_bytes: int, peak_bytes: int) -> str:
+def cause_of(process: Any, oom_detector: OomDetector, last_bytes: int, peak_bytes: int) -> str:
     """The likely cause of a process's end, for people."""
     code = process.exitcode
     if code is None:
@@ -95,7 +95,7 @@ def cause_of(process: Any, judge: OomDetector, last_bytes: int, peak_bytes: int)
         return "code of the dataset (or a library it uses) ended the process: sys.exit, os._exit, or an error in C code"
     name = _signal_name(-code)
     if name == "SIGKILL":
-        return judge.verdict(last_bytes, peak_bytes)
+        return oom_detector.kill_cause(last_bytes, peak_bytes)
     return _CAUSES.get(name, "")
 
 
@@ -110,13 +110,13 @@ def epitaph(process: Any) -> str:
     return f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly{said}"
 
 
-def code_of(told: str) -> str:
+def code_of(text: str) -> str:
     """The code of the page about a death, by what was said of it: ``epitaph`` and ``details``, or why a start was refused."""
-    if "OOM killer struck" in told:
+    if "OOM killer struck" in text:
         return "STK603"
-    if "could not be started" in told or "the system refused" in told:
+    if "could not be started" in text or "the system refused" in text:
         return "STK809"
-    return "STK802" if "exited unexpectedly" in told else "STK801"
+    return "STK802" if "exited unexpectedly" in text else "STK801"
 
 
 def _status_lost(process: Any) -> bool:
@@ -124,11 +124,11 @@ def _status_lost(process: Any) -> bool:
     return process.exitcode == 255 and getattr(process._popen, "method", "") == "forkserver"
 
 
-def details(cause: str, last_words: list[str]) -> str:
+def details(cause: str, stack: list[str]) -> str:
     """The lines below the epitaph."""
     text = f"\n  likely cause: {cause}" if cause else ""
-    if last_words:
-        text += "\n  its Python stack:" + "".join(f"\n    {line}" for line in last_words)
+    if stack:
+        text += "\n  its Python stack:" + "".join(f"\n    {line}" for line in stack)
     return text
 
 

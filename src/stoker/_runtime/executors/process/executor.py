@@ -51,13 +51,19 @@ class ProcessExecutor:
     eager = True
 
     def __init__(
-        self, spec: WorkerSpec, context: Any, arena: Arena, *, bound: bool, shipment: SpecPickle | None = None
+        self,
+        spec: WorkerSpec,
+        context: Any,
+        arena: Arena,
+        *,
+        bound: bool,
+        packed_spec: SpecPickle | None = None,
     ) -> None:
         if not hasattr(select, "epoll"):
             raise RuntimeError(
                 f"worker processes of stoker need Linux, and this is {sys.platform}: use executor='thread' or num_workers=0"
             )
-        self._judge = crash_report.OomDetector()
+        self._oom_detector = crash_report.OomDetector()
         self._spec = spec
         self._context = context
         self._arena = arena
@@ -83,17 +89,17 @@ class ProcessExecutor:
         self._control = self._status.control
         self._poll.register(self._results.read_fd, select.EPOLLIN)
         self._poll.register(self._note_socket.fileno(), select.EPOLLIN)
-        self._members: dict[int, WorkerHandle] = {}
+        self._handles: dict[int, WorkerHandle] = {}
         self._by_pidfd: dict[int, int] = {}
         self._all: dict[int, Any] = {}
         self._known: set[int] = set()
         self._lost_at_start: list[int] = []
         self._refused: list[Arrival] = []
-        self._nursery = Spawner(context, spec, shipment)
+        self._spawner = Spawner(context, spec, packed_spec)
         self._start = IterationStart(0, 0)
         self._resumes: dict[int, Resume] = {}
         self._trims = 0
-        self._weighing = worker_memory.MemoryReader()
+        self._memory_reader = worker_memory.MemoryReader()
         self.guard = InterruptGuard()
         self._closed = False
 
@@ -142,7 +148,7 @@ class ProcessExecutor:
             restore=self._start.restore if fork and late else None,
         )
         try:
-            process = self._nursery.start(boot)
+            process = self._spawner.start(boot)
         except BaseException:
             parent_descriptors.close_private(ours)
             raise
@@ -151,18 +157,18 @@ class ProcessExecutor:
         self._all[worker] = process
         self._known.add(worker)
         try:
-            member = WorkerHandle(process, ours, launcher.watch(process))
+            handle = WorkerHandle(process, ours, launcher.watch(process))
         except BaseException:
             parent_descriptors.close_private(ours)  # ends the process: nobody could tell when it dies
             process.join(_JOIN_S)
             raise
-        self._members[worker] = member
-        if member.pidfd < 0:
+        self._handles[worker] = handle
+        if handle.pidfd < 0:
             self._lost_at_start.append(worker)
         else:
-            parent_descriptors.keep_private(member.pidfd)
-            self._by_pidfd[member.pidfd] = worker
-            self._poll.register(member.pidfd, select.EPOLLIN)
+            parent_descriptors.keep_private(handle.pidfd)
+            self._by_pidfd[handle.pidfd] = worker
+            self._poll.register(handle.pidfd, select.EPOLLIN)
 
     def submit(self, task: Task) -> None:
         ticket, part, slot, scratch = task.ticket, task.part, task.slot, task.scratch
@@ -174,9 +180,9 @@ class ProcessExecutor:
         indices: Any = ticket.indices
         if part.count > 1:
             indices = indices[part.start : part.stop]
-        sifted = bool(ticket.excluded or ticket.spares)
+        with_excluded = bool(ticket.excluded or ticket.spares)
         try:
-            payload = pickle.dumps((indices, ticket.excluded, ticket.spares) if sifted else indices, 5)
+            payload = pickle.dumps((indices, ticket.excluded, ticket.spares) if with_excluded else indices, 5)
         except Exception as error:  # the batch fails in its turn, as it would in a worker
             note_indices(error, indices)
             receipt = Receipt(flags=HEAP, heap=error)
@@ -184,7 +190,7 @@ class ProcessExecutor:
             self._refused.append(Arrival(ticket.epoch, failed))
             return
         self._arena.prepare(slot.index)
-        flags = wire.INLINE | wire.SIFTED if sifted else wire.INLINE
+        flags = wire.INLINE | wire.WITH_EXCLUDED if with_excluded else wire.INLINE
         if len(payload) > wire.INLINE_BYTES:
             flags &= ~wire.INLINE
             self._arena.put(scratch.index if scratch is not None else slot.index, payload)
@@ -245,9 +251,9 @@ class ProcessExecutor:
                     channel.send(message)
         return back
 
-    def sightings(self) -> list[WorkerActivity]:
+    def activities(self) -> list[WorkerActivity]:
         seen = []
-        for worker in self._members:
+        for worker in self._handles:
             row = self._status.row(worker)
             phase = row[status_page.PHASE]
             if phase != status_page.IDLE:
@@ -258,50 +264,50 @@ class ProcessExecutor:
         return seen
 
     def stack(self, worker: int) -> list[str]:
-        member = self._members.get(worker)
-        if member is None or member.pidfd < 0:
+        handle = self._handles.get(worker)
+        if handle is None or handle.pidfd < 0:
             return []
-        pid = member.process.pid
+        pid = handle.process.pid
         row = self._status.row(worker)
         if row[status_page.PID] != pid:
             return ["(it is still starting)"]
         if not row[status_page.ARMED]:
             return []
-        frames = crash_report.stack_of(member.pidfd, self._status.fd, worker)
+        frames = crash_report.stack_of(handle.pidfd, self._status.fd, worker)
         return frames or [f"(no stack: {crash_report.state_of(pid) or 'it does not answer'})"]
 
     def dismiss(self, epoch: int) -> None:
-        for worker, member in self._members.items():
+        for worker, handle in self._handles.items():
             row = self._status.row(worker)
             if (
                 row[status_page.PHASE] != status_page.IDLE
                 and row[status_page.W_EPOCH] != epoch
-                and member.pidfd >= 0
+                and handle.pidfd >= 0
             ):
-                member.leaving = True
-                member.send_signal(signal.SIGKILL)
+                handle.leaving = True
+                handle.send_signal(signal.SIGKILL)
 
     def starting(self) -> list[tuple[int, int]]:
         return [
-            (worker, member.process.pid) for worker, member in self._members.items() if not member.started
+            (worker, handle.process.pid) for worker, handle in self._handles.items() if not handle.started
         ]
 
     def remember(self, worker: int, resume: Resume) -> None:
         if resume.epoch == self._start.epoch:
             self._resumes[worker] = resume
 
-    take_up = remember  # before a worker starts it is the same
+    resume_at = remember  # before a worker starts it is the same
 
     def trim(self) -> list[Arrival]:
         self._trims += 1
-        self._weighing.forget()
+        self._memory_reader.forget()
         worker_memory.order_trim(
-            self._status, self._trims, [self._channel(worker) for worker in self._members]
+            self._status, self._trims, [self._channel(worker) for worker in self._handles]
         )
         return self._arrivals(self._results.read())
 
-    def weights(self, *, sizes: bool = True) -> list[WorkerMemory]:
-        return self._weighing.weigh(self._status, dict(self._members), sizes=sizes)
+    def memory(self, *, sizes: bool = True) -> list[WorkerMemory]:
+        return self._memory_reader.read(self._status, dict(self._handles), sizes=sizes)
 
     def retire(self, worker: int | None) -> None:
         leave = wire.pack_task(wire.VERSION, wire.TaskKind.LEAVE, *(0,) * (len(wire.TaskHeader._fields) - 2))
@@ -335,7 +341,7 @@ class ProcessExecutor:
         self._control.release()
         self._status.close()
         self._poll.close()
-        self._nursery.close()
+        self._spawner.close()
 
     # Inside
 
@@ -393,8 +399,8 @@ class ProcessExecutor:
         """Messages that come seldom: start, end of a stream, skipped work, slots let go, leaving."""
         key = (header.seq, header.attempt, header.part)
         if header.kind == wire.ResultKind.UP:
-            if header.worker in self._members:
-                self._members[header.worker].started = True
+            if header.worker in self._handles:
+                self._handles[header.worker].started = True
             return [Arrival(-1, m.WorkerUp(header.worker))]
         if header.kind == wire.ResultKind.ENDED:
             slot = SlotRef(header.slot, header.slot_generation)
@@ -406,21 +412,21 @@ class ProcessExecutor:
             return [Arrival(header.epoch, m.Withdrawn(*key))]
         if header.kind == wire.ResultKind.UNHELD:
             return [Arrival(-1, m.Unheld(header.slot, header.worker))]
-        if header.kind == wire.ResultKind.LEAVING and header.worker in self._members:
-            member = self._members[header.worker]
-            member.leaving = member.left = True
+        if header.kind == wire.ResultKind.LEAVING and header.worker in self._handles:
+            handle = self._handles[header.worker]
+            handle.leaving = handle.left = True
         return []
 
     def _lost(self, worker: int) -> list[Arrival]:
         """A worker is gone: first all of its messages, then what the living are working on, then the loss."""
-        member = self._members[worker]
+        handle = self._handles[worker]
         arrivals: list[Arrival] = []
         while data := self._results.read():
             arrivals += self._arrivals(
                 data
             )  # among them may be its last words: that it has started, or leaves
-        del self._members[worker]
-        self._forget(member)
+        del self._handles[worker]
+        self._forget(handle)
         queued: set[tuple[int, int, int]] = set()
         if self._shared is not None:
             messages = self._shared.take_back()
@@ -431,7 +437,7 @@ class ProcessExecutor:
                 self._shared.send(message)
         else:
             self._own[worker].take_back()  # all of its tasks are issued again, in order, by the scheduler
-        for living in self._members:
+        for living in self._handles:
             claim = self._status.claim(living)
             if claim is not None:
                 arrivals.append(Arrival(claim[0], m.Claimed(living, *claim[1:])))
@@ -441,46 +447,46 @@ class ProcessExecutor:
             worker,
             claimed,
             frozenset(queued),
-            member.leaving,
-            *crash_report.inquire(worker, member, self._judge, self._status),
-            left=member.left,
+            handle.leaving,
+            *crash_report.describe_loss(worker, handle, self._oom_detector, self._status),
+            left=handle.left,
         )
         arrivals.append(Arrival(-1, loss))
-        if member.leaving:
+        if handle.leaving:
             self._all.pop(worker, None)
-        if member.left:
+        if handle.left:
             self._status.clear(worker)  # tools that look on see who is there
         return arrivals
 
-    def _forget(self, member: WorkerHandle) -> None:
-        if member.pidfd >= 0:
-            self._poll.unregister(member.pidfd)
-            del self._by_pidfd[member.pidfd]
-            parent_descriptors.close_private(member.pidfd)
-            member.pidfd = -1
-        parent_descriptors.close_private(member.lifeline_fd)
+    def _forget(self, handle: WorkerHandle) -> None:
+        if handle.pidfd >= 0:
+            self._poll.unregister(handle.pidfd)
+            del self._by_pidfd[handle.pidfd]
+            parent_descriptors.close_private(handle.pidfd)
+            handle.pidfd = -1
+        parent_descriptors.close_private(handle.lifeline_fd)
 
     def _end_processes(self) -> None:
         """One deadline for all: let them finish a sample, then end them. They hold nothing that could be left broken."""
         self._await_ends(GRACE_S)
         for how, patience_s in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 1.0)):
-            for member in self._members.values():
-                member.send_signal(how)
+            for handle in self._handles.values():
+                handle.send_signal(how)
             self._await_ends(patience_s)
         self._collect_statuses()
 
     def _kill_all(self) -> None:
-        for member in self._members.values():
-            member.send_signal(signal.SIGKILL)
+        for handle in self._handles.values():
+            handle.send_signal(signal.SIGKILL)
         self._collect_statuses()
 
     def _collect_statuses(self) -> None:
         """They have ended; whoever started them tells how, unless it is stopped itself. One deadline for all."""
         deadline = time.monotonic() + _JOIN_S
-        for member in self._members.values():
-            member.process.join(max(0.001, deadline - time.monotonic()))
-            self._forget(member)
-        self._members.clear()
+        for handle in self._handles.values():
+            handle.process.join(max(0.001, deadline - time.monotonic()))
+            self._forget(handle)
+        self._handles.clear()
 
     def _await_ends(self, patience_s: float) -> None:
         deadline = time.monotonic() + patience_s
@@ -490,7 +496,7 @@ class ProcessExecutor:
                 return
             for fd, _ in self._poll.poll(left):
                 if fd in self._by_pidfd:
-                    self._forget(self._members[self._by_pidfd[fd]])
+                    self._forget(self._handles[self._by_pidfd[fd]])
                 elif fd == self._results.read_fd:
                     self._results.read()
                 else:

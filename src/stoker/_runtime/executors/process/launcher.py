@@ -44,12 +44,12 @@ def start(
 ) -> Any:
     """A started ``Process`` of this context that runs ``target(boot)``. Raises StartRefused when the system has no room for it.
 
-    ``popen`` stands in for the context's own way to a process. Called by the nursery, on the thread that iterates.
+    ``popen`` stands in for the context's own way to a process. Called by the spawner, on the thread that iterates.
     """
     child = ctx.Process(target=target, args=(boot,), daemon=True)
     method = ctx.get_start_method()
     if method == "fork" and hasattr(os, "pidfd_open"):
-        child._Popen = functools.partial(_Forked, lifeline_fd=boot.lifeline_fd)
+        child._Popen = functools.partial(_ForkPopen, lifeline_fd=boot.lifeline_fd)
     elif popen is not None:
         child._Popen = popen
     with _refusals(method):
@@ -71,7 +71,7 @@ def start(
 
 def watch(child: Any) -> int:
     """A descriptor that becomes readable when the process ends; -1 when it has ended already. The caller closes it."""
-    if isinstance(child._popen, _Forked):
+    if isinstance(child._popen, _ForkPopen):
         return child._popen.hand_over()
     if not hasattr(os, "pidfd_open"):
         return os.dup(child.sentinel)
@@ -81,7 +81,7 @@ def watch(child: Any) -> int:
         return -1
 
 
-class _Forked(popen_fork.Popen):
+class _ForkPopen(popen_fork.Popen):
     """multiprocessing's handle of a forked process, without its two pipes.
 
     The worker learns of its parent's end from the lifeline, the parent of the worker's from a pidfd. It also leaves nothing

@@ -1,7 +1,7 @@
 """Where the workers of a pool come from: forked, or under spawn and forkserver forked from a template that has the dataset ready.
 
 A template (``worker.template``) is built with the first worker and serves all later ones. Where there is none, because it is
-unfit, or gone, or there is only one worker, each worker unpacks the shipment for itself.
+unfit, or gone, or there is only one worker, each worker unpacks the packed spec for itself.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ _KILLED_S = 10.0
 class Spawner:
     """Starts workers and owns what they start from. Used on the thread that iterates."""
 
-    def __init__(self, context: Any, spec: WorkerSpec, shipment: SpecPickle | None) -> None:
+    def __init__(self, context: Any, spec: WorkerSpec, packed_spec: SpecPickle | None) -> None:
         self._context = context
         self._spec = spec
-        self._shipment = shipment
-        self._template: _Template | None = None
+        self._packed_spec = packed_spec
+        self._template: _TemplateHandle | None = None
         self._due = spec.num_workers
         self._spawns = context.get_start_method() == "spawn"
         self._wanted = spec.num_workers > 1 and hasattr(os, "pidfd_open")
@@ -83,10 +83,10 @@ class Spawner:
         if self._template is not None:
             try:
                 return self._template.start(boot)
-            except _Gone as why:
+            except _TemplateGone as why:
                 self._drop(logging.WARNING, str(why))
-        with self._cargo() as cargo:
-            boot.cargo = cargo
+        with self._spec_fds() as spec_fds:
+            boot.spec_fds = spec_fds
             process = launcher.start(self._context, entry.run, boot)
         self._due -= 1
         if self._due <= 0:
@@ -94,24 +94,24 @@ class Spawner:
         return process
 
     def close(self) -> None:
-        """End the template and let go of the shipment. Its workers have ended before. Idempotent."""
+        """End the template and let go of the packed spec. Its workers have ended before. Idempotent."""
         try:
             if self._template is not None:
                 self._template.close()
                 self._template = None
         finally:
-            if self._shipment is not None:
-                self._shipment.close()
+            if self._packed_spec is not None:
+                self._packed_spec.close()
 
     def _build(self, boot: main.WorkerBoot) -> None:
-        with self._cargo() as cargo:
-            self._template = _Template(self._context)
-            self._template.launch(boot, cargo)
+        with self._spec_fds() as spec_fds:
+            self._template = _TemplateHandle(self._context)
+            self._template.launch(boot, spec_fds)
         self._packed().load()
         patience_s = PATIENCE_S + self._packed().root_bytes / _UNPACKED_BYTES_PER_S
         try:
             unfit = self._template.await_ready(patience_s)
-        except _Gone as why:
+        except _TemplateGone as why:
             self._drop(logging.WARNING, str(why))
         else:
             if unfit:
@@ -124,27 +124,27 @@ class Spawner:
         _log.log(level, "each worker unpickles the dataset for itself, not one process for all: %s", why)
 
     def _packed(self) -> SpecPickle:
-        if self._shipment is None:
+        if self._packed_spec is None:
             with parent_descriptors.may_run_out("the packed dataset"):
-                self._shipment = SpecPickle(self._spec, later=True)
-        return self._shipment
+                self._packed_spec = SpecPickle(self._spec, later=True)
+        return self._packed_spec
 
     @contextmanager
-    def _cargo(self) -> Iterator[SpecFds]:
-        """The shipment, for one process to be started now."""
-        shipment = self._packed()
-        fds = shipment.fds
-        parcel_fd = channels.parcel(fds) if len(fds) > wire.PARCEL_FDS else -1
+    def _spec_fds(self) -> Iterator[SpecFds]:
+        """The packed spec, for one process to be started now."""
+        packed_spec = self._packed()
+        fds = packed_spec.fds
+        fds_socket = channels.fds_socket(fds) if len(fds) > wire.FDS_PER_MESSAGE else -1
         try:
-            yield SpecFds(shipment.fd, fds, parcel_fd)
+            yield SpecFds(packed_spec.fd, fds, fds_socket)
         finally:
-            if parcel_fd >= 0:
-                os.close(parcel_fd)
+            if fds_socket >= 0:
+                os.close(fds_socket)
 
 
-def _is_worthwhile(shipment: SpecPickle) -> bool:
+def _is_worthwhile(packed_spec: SpecPickle) -> bool:
     """Whether unpacking once for all workers saves more than a template costs."""
-    return shipment.root_bytes >= WORTHWHILE_BYTES or _imports(shipment.modules) >= WORTHWHILE_IMPORTS
+    return packed_spec.root_bytes >= WORTHWHILE_BYTES or _imports(packed_spec.modules) >= WORTHWHILE_IMPORTS
 
 
 def _imports(names: Iterable[str]) -> int:
@@ -167,11 +167,11 @@ def _package(name: str) -> str:
     return name.partition(".")[0]
 
 
-class _Gone(Exception):
+class _TemplateGone(Exception):
     """The template does not answer any more; says why, for people."""
 
 
-class _Template:
+class _TemplateHandle:
     """The parent's side of a template: it dies when this is closed, or with the parent."""
 
     def __init__(self, context: Any) -> None:
@@ -179,14 +179,14 @@ class _Template:
         self._process: Any = None
         self._control_fd = self._lifeline_fd = -1
 
-    def launch(self, boot: main.WorkerBoot, cargo: SpecFds) -> None:
+    def launch(self, boot: main.WorkerBoot, spec_fds: SpecFds) -> None:
         """Start it, with the channels for notes of this worker's pool."""
         self._control_fd, control_fd = channels.control()
         lifeline_fd = -1
         try:
             self._lifeline_fd, lifeline_fd = channels.lifeline()
             begin = template.TemplateBoot(
-                control_fd, lifeline_fd, boot.note_fd, boot.status_fd, boot.levels, cargo
+                control_fd, lifeline_fd, boot.note_fd, boot.status_fd, boot.levels, spec_fds
             )
             self._process = launcher.start(self._context, template.run, begin)
         finally:
@@ -200,12 +200,12 @@ class _Template:
         message = os.read(self._control_fd, 1 << 16)
         if not message:
             self._process.join(_FAREWELL_S)
-            raise _Gone(f"the process that did so ended, exit code {self._process.exitcode}")
+            raise _TemplateGone(f"the process that did so ended, exit code {self._process.exitcode}")
         return "" if message == template.READY else message.decode(errors="replace")
 
     def start(self, boot: main.WorkerBoot) -> Any:
         """A worker forked from it."""
-        popen = functools.partial(_Popen, origin=self)
+        popen = functools.partial(_TemplatePopen, origin=self)
         return launcher.start(self._context, entry.run, boot, popen=popen)
 
     def fork(self, fds: list[int], data: memoryview) -> tuple[int, int, int]:
@@ -230,7 +230,7 @@ class _Template:
             os.close(status_fd)
             os.close(data_fd)
             if isinstance(error, EOFError | ConnectionError):
-                raise _Gone("the process that did so has ended") from error
+                raise _TemplateGone("the process that did so has ended") from error
             raise
         return pid, status_fd, data_fd
 
@@ -251,14 +251,14 @@ class _Template:
         ready = select.poll()
         ready.register(fd, select.POLLIN)
         if not ready.poll(patience_s * 1000):
-            raise _Gone(f"the process that should do so gave no answer for {patience_s:.0f} s")
+            raise _TemplateGone(f"the process that should do so gave no answer for {patience_s:.0f} s")
 
 
-class _Popen(popen_forkserver.Popen):
+class _TemplatePopen(popen_forkserver.Popen):
     """multiprocessing's handle of a process that a fork server started, for one that a template started."""
 
-    def __init__(self, child: Any, origin: _Template) -> None:
-        self._origin: _Template | None = origin
+    def __init__(self, child: Any, origin: _TemplateHandle) -> None:
+        self._origin: _TemplateHandle | None = origin
         self._fds: list[int]
         super().__init__(child)
 

@@ -63,13 +63,13 @@ HAZARDS: tuple[ForkHazard, ...] = (
 )
 
 
-class Choice(NamedTuple):
+class StartMethodChoice(NamedTuple):
     """A multiprocessing context, the hazards that were met, and what to tell the user about it ("" when there is nothing)."""
 
     context: Any
     hazards: tuple[ForkHazard, ...] = ()
     reason: str = ""
-    shipment: SpecPickle | None = None
+    packed_spec: SpecPickle | None = None
     """What was packed to see whether it can travel: the caller's, to send or to close."""
 
 
@@ -83,39 +83,39 @@ def live_hazards() -> tuple[ForkHazard, ...]:
     return tuple(hazard for hazard in loaded if hazard.evidence.seen(native, python))
 
 
-def choose(context: Any, spec: WorkerSpec, *, name: str) -> Choice:
+def choose(context: Any, spec: WorkerSpec, *, name: str) -> StartMethodChoice:
     """The context to start workers with. Called once per pool, on the thread that iterates.
 
     What the user gave is never changed. Otherwise it is the platform's default, unless that is fork, a hazard is live and
     ``spec`` can travel to a fork server. ``name`` is what messages call the loader.
     """
     if context is not None:
-        return Choice(context)
+        return StartMethodChoice(context)
     context = torch.multiprocessing.get_context()
     if context.get_start_method() != "fork":
-        return Choice(context)
+        return StartMethodChoice(context)
     hazards = live_hazards()
     if not hazards:
-        return Choice(context)
+        return StartMethodChoice(context)
     try:
         # Under fork the dataset costs nothing more; a copy that nobody asked for must not be what ends the run.
-        shipment = SpecPickle(spec, limit_bytes=(memory_available.room_bytes() or 0) // 2)
+        packed_spec = SpecPickle(spec, limit_bytes=(memory_available.room_bytes() or 0) // 2)
     except (UnsendableError, OSError, MemoryError) as error:
-        return Choice(context, hazards, _stays(name, hazards, error))
+        return StartMethodChoice(context, hazards, _stays(name, hazards, error))
     server = torch.multiprocessing.get_context("forkserver")
-    return Choice(server, hazards, _moves(name, hazards), shipment)
+    return StartMethodChoice(server, hazards, _moves(name, hazards), packed_spec)
 
 
-def tell_once(choice: Choice, loader: Any) -> None:
+def warn_once(choice: StartMethodChoice, loader: Any) -> None:
     """Log what there is to tell, once per loader and set of hazards.
 
     The loader remembers, not this module: pools that are built anew for every epoch are the same news.
     """
     if choice.reason:
-        told: frozenset[str] = getattr(loader, "_hazards_told", frozenset())
+        told: frozenset[str] = getattr(loader, "_hazards_warned", frozenset())
         news = frozenset(hazard.module for hazard in choice.hazards)
         if not news <= told:
-            loader._hazards_told = told | news
+            loader._hazards_warned = told | news
             _log.warning("%s (stoker explain STK303)", choice.reason)
 
 

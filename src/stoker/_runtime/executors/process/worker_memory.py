@@ -42,38 +42,40 @@ class MemoryReader:
         self._clock = clock
         self._due = 0.0
         self._pids: list[tuple[int, int]] = []
-        self._weights: list[WorkerMemory] = []
+        self._readings: list[WorkerMemory] = []
 
-    def weigh(
-        self, page: StatusPage, members: Mapping[int, WorkerHandle], *, sizes: bool = True
+    def read(
+        self, page: StatusPage, handles: Mapping[int, WorkerHandle], *, sizes: bool = True
     ) -> list[WorkerMemory]:
         """Of these workers, now or a moment ago; what the status page has is as of now."""
-        pids = [(worker, member.process.pid) for worker, member in sorted(members.items())]
+        pids = [(worker, handle.process.pid) for worker, handle in sorted(handles.items())]
         if not sizes:
-            return [_tallied(page, WorkerMemory(worker, pid, None, None, None)) for worker, pid in pids]
+            return [
+                _with_page_words(page, WorkerMemory(worker, pid, None, None, None)) for worker, pid in pids
+            ]
         began = self._clock()
         if began >= self._due or pids != self._pids:
-            self._weights = [_weight(worker, pid) for worker, pid in pids]
+            self._readings = [_reading(worker, pid) for worker, pid in pids]
             self._pids = pids
             ended = self._clock()
             self._due = ended + max(_LASTS_S, _COST * (ended - began))
-        return [_tallied(page, weight) for weight in self._weights]
+        return [_with_page_words(page, reading) for reading in self._readings]
 
     def forget(self) -> None:
         """Read anew next time."""
         self._due = 0.0
 
 
-def _weight(worker: int, pid: int) -> WorkerMemory:
+def _reading(worker: int, pid: int) -> WorkerMemory:
     size = footprint(pid)
     pss, private = (None, None) if size is None else size
     return WorkerMemory(worker, pid, pss, private, None)
 
 
-def _tallied(page: StatusPage, weight: WorkerMemory) -> WorkerMemory:
-    row = page.row(weight.worker)
+def _with_page_words(page: StatusPage, reading: WorkerMemory) -> WorkerMemory:
+    row = page.row(reading.worker)
     baseline = row[PRIVATE_BYTES]
-    return weight._replace(
+    return reading._replace(
         baseline_bytes=baseline if baseline > 0 else None,
         threads=row[THREADS] or None,
         cpu_ns=row[PROCESS_CPU_NS] or None,

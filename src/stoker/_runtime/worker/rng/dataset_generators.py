@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 
 from stoker._pickling.attributes import MISSING, Path, Step, read_slot, slots_of, spell
 from stoker._pickling.instances import own_dict
-from stoker._runtime.protocol.worker_spec import Stored
+from stoker._runtime.protocol.worker_spec import GeneratorPath
 from stoker._runtime.scheduler.row_ranges import mix
 from stoker._runtime.worker.rng import generators
 
@@ -57,12 +57,12 @@ AS_GLOBAL = 0
 """The number of one that is a global generator in the parent. A copy of it is seeded like the original."""
 
 
-def find(dataset: object, apart: object = None) -> tuple[Stored, ...]:
+def find(dataset: object, apart: object = None) -> tuple[GeneratorPath, ...]:
     """All generators within reach of a dataset, nearest first. One that is held in two places is there twice.
 
     What is only within reach of ``apart`` is not among them.
     """
-    found: list[Stored] = []
+    found: list[GeneratorPath] = []
     seen = {id(dataset), id(apart)}
     queue: deque[tuple[Path, object]] = deque([((), dataset)])
     slots: dict[type, dict[str, Any]] = {}
@@ -76,17 +76,17 @@ def find(dataset: object, apart: object = None) -> tuple[Stored, ...]:
             if generators.is_generator(value):
                 here = (*path, step)
                 number = AS_GLOBAL if generators.is_global(value) else _number(here)
-                found.append(Stored(here, number))
+                found.append(GeneratorPath(here, number))
             elif id(value) not in seen and len(path) + 1 < _DEEP and len(seen) < _OBJECTS:
                 seen.add(id(value))
                 queue.append(((*path, step), value))
     return tuple(found)
 
 
-def tell_once(found: Sequence[Stored], loader: Any) -> None:
+def warn_once(found: Sequence[GeneratorPath], loader: Any) -> None:
     """Log that worker threads leave these alone, once per loader: all of them draw from the same ones, in no fixed order."""
-    if found and not getattr(loader, "_stored_told", False):
-        loader._stored_told = True
+    if found and not getattr(loader, "_stored_warned", False):
+        loader._stored_warned = True
         *holder, (_, name) = found[0].path
         _log.warning(
             "%s is a random generator that worker threads share: what they draw from it depends on their timing. "
@@ -95,13 +95,13 @@ def tell_once(found: Sequence[Stored], loader: Any) -> None:
         )
 
 
-class StoredGenerators:
+class DatasetGenerators:
     """The generators of one process's dataset. Owner: a maker; used on its thread.
 
     A path that leads nowhere here is passed over: ``__getstate__`` may have left the generator behind.
     """
 
-    def __init__(self, dataset: object, paths: Sequence[Stored]) -> None:
+    def __init__(self, dataset: object, paths: Sequence[GeneratorPath]) -> None:
         self._dataset = dataset
         self._paths = paths
         self._steps: list[tuple[Callable[[Any], Any], Any, object]] = []

@@ -105,7 +105,7 @@ def make(kind: str, key: int) -> Any:
     return random.Random(key)
 
 
-class Offspring(ISpawnableSeedSequence):
+class KeyedSeedSequence(ISpawnableSeedSequence):
     """What ``Generator.spawn`` takes its children's seeds from: a SeedSequence of the latest key, made when somebody asks.
 
     One that a generator was made with counts its children, and so would tell the worker that spawned more of them.
@@ -140,7 +140,7 @@ def _bit_seeder(bits: Any) -> Seed:
     state = _states_of(bits)
     if not _TELLS_SEQUENCE:
         return lambda key: setattr(bits, "state", state(key))
-    offspring = Offspring()
+    offspring = KeyedSeedSequence()
 
     def seed(key: int) -> None:
         offspring.begin(key)

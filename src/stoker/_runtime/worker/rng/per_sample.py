@@ -1,7 +1,7 @@
-"""``stoker.generator()``: random numbers keyed to the sample that is being made, whoever makes it, where and when.
+"""``stoker.generator()``: random numbers that depend on the sample only, not on who makes it, where or when.
 
-maker: begins an order ─► row, pull, collation ...            costs nothing until somebody asks
-code in a dataset: generator() ─► this thread's keyring ─► key of what is being made ─► a generator, the same one until the next row
+batch maker: begin(order) ─► row, pull, collation …         costs nothing until a dataset asks
+dataset: generator() ─► SampleRng of this thread ─► key of the current row ─► generator, the same object until the next row
 """
 
 from __future__ import annotations
@@ -124,9 +124,9 @@ def generator(kind: str = "numpy") -> Any:
     """
     if kind not in generators.NAMES:
         raise ValueError(f'kind must be "numpy", "torch" or "python", not {kind!r}')
-    keyring = current.keyring
-    if keyring is not None:
-        return keyring.generator(kind)
+    sample_rng = current.sample_rng
+    if sample_rng is not None:
+        return sample_rng.generator(kind)
     return generators.make(kind, _drawn())
 
 
@@ -137,7 +137,7 @@ def _drawn() -> int:
 
 def _forget() -> None:
     """In a process that a dataset forked: its keys are the forking process's, and as many as there are children would use them."""
-    current.keyring = None
+    current.sample_rng = None
 
 
 if hasattr(os, "register_at_fork"):

@@ -18,7 +18,7 @@ class RngUse:
     def __init__(self) -> None:
         self._before = _states()
 
-    def tell(self) -> None:
+    def warn_if_drawn(self) -> None:
         """Log which of them were drawn from since, if any."""
         now = _states()
         names = [name for name, before in self._before.items() if now[name] != before]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from stoker._runtime.protocol.worker_spec import BatchOrder, Stored, WorkerSpec
-from stoker._runtime.worker.rng.dataset_generators import AS_GLOBAL, StoredGenerators, find
+from stoker._runtime.protocol.worker_spec import BatchOrder, GeneratorPath, WorkerSpec
+from stoker._runtime.worker.rng.dataset_generators import AS_GLOBAL, DatasetGenerators, find
 from stoker._runtime.worker.rng.seeding import (
     batch_key,
     generators_kept,
@@ -40,19 +40,19 @@ class Seeder:
         self._last = 0
         self._batch: tuple[int, int] | None = None
         self._batch_key = 0
-        self._stored: StoredGenerators | None = None
+        self._stored: DatasetGenerators | None = None
         if self._seeds and not shared and spec.stored:
-            self._stored = StoredGenerators(spec.dataset, spec.stored)
+            self._stored = DatasetGenerators(spec.dataset, spec.stored)
 
     def revised(self) -> None:
         """The dataset has attributes that the parent had not when it looked for generators: look here."""
         if self._seeds and not self._shared and not self._spec.iterable:
             copies = {path for path, number in self._spec.stored if number == AS_GLOBAL}
             found = [
-                Stored(path, AS_GLOBAL if path in copies else number)
+                GeneratorPath(path, AS_GLOBAL if path in copies else number)
                 for path, number in find(self._spec.dataset)
             ]
-            self._stored = StoredGenerators(self._spec.dataset, found) if found else None
+            self._stored = DatasetGenerators(self._spec.dataset, found) if found else None
 
     def range(self, order: BatchOrder, number: int) -> None:
         """A range begins. By sample that is nothing: its rows are seeded one by one."""
@@ -80,7 +80,7 @@ class Seeder:
         else:
             self.range(order, number)
 
-    def hand(self, order: BatchOrder, row: int) -> None:
+    def row_on_thread(self, order: BatchOrder, row: int) -> None:
         """A row is about to be fetched on a thread that has OpenCV's generator for itself and shares all others."""
         if not self._seeds:
             return

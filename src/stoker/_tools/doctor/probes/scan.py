@@ -17,7 +17,7 @@ from torch.utils.data import (
 )
 
 from stoker._host.memory_available import Gauge
-from stoker._pickling.spec_pickle import Recorder, uncollected
+from stoker._pickling.spec_pickle import FdRecorder, collector_paused
 from stoker._tools.doctor.facts.scan import Scan
 from stoker._tools.doctor.scanning import travel
 from stoker._tools.doctor.scanning.source import preloads
@@ -36,7 +36,7 @@ def probe(subject: Subject) -> Scan:
     roots += [
         (name, subject.arguments[name]) for name in _ARGUMENTS if subject.arguments.get(name) is not None
     ]
-    with _spawning(), uncollected():
+    with _spawning(), collector_paused():
         walk = Walk(roots)
         trial = travel.attempt(walk, tuple(root for _, root in roots))
     return told(
@@ -69,7 +69,7 @@ def _listed(subject: Subject) -> int | None:
 @contextmanager
 def _spawning() -> Iterator[None]:
     """multiprocessing's locks and queues let themselves be pickled for a process that is being started, and for nobody else."""
-    recorder = Recorder()
+    recorder = FdRecorder()
     previous = _context.get_spawning_popen()
     _context.set_spawning_popen(recorder)
     try:
