@@ -23,6 +23,8 @@ RngMode = Literal["batch", "sample", "torch"]
 BadSampleMode = Literal["raise", "skip", "replace"]
 Owner = Literal["torch", "stoker"]
 EXECUTORS: tuple[str, ...] = get_args(Executor)
+DEFAULT_EXECUTOR: Executor = "process"
+"""What ``executor=None`` means where there are workers."""
 RNG_MODES: tuple[str, ...] = get_args(RngMode)
 BAD_SAMPLE_MODES: tuple[str, ...] = get_args(BadSampleMode)
 REQUIRED: Any = Parameter.empty
@@ -405,7 +407,7 @@ def resolve(
         if threads_per_worker > 1:
             reasons["threads_per_worker"] = "not used: num_workers is 0"
     else:
-        kind = executor or "process"
+        kind = executor or DEFAULT_EXECUTOR
         chosen("executor", executor is not None, "default")
     chosen(
         "split_batches",

@@ -32,15 +32,8 @@ _clock = time.monotonic_ns
 _TEXT = 200
 """Characters that are kept of what users name things by."""
 
-_TORCHS = (
-    "num_workers", "batch_size", "pin_memory", "drop_last", "timeout", "persistent_workers", "in_order", "prefetch_epochs",
-)  # fmt: skip
-_DEFAULTS: dict[str, Any] = {
-    "num_workers": 0, "batch_size": 1, "pin_memory": False, "drop_last": False, "timeout": 0, "persistent_workers": False,
-    "in_order": True, "prefetch_epochs": False, "rng": "batch", "restarts": 2, "on_bad_sample": "raise", "split_batches": None,
-    "memory_budget": None, "threads_per_worker": 1,
-}  # fmt: skip
-_OURS = ("rng", "restarts", "on_bad_sample", "split_batches", "memory_budget", "threads_per_worker")
+_TORCHS_SAMPLERS = ("SequentialSampler", "RandomSampler", "_InfiniteConstantSampler")
+"""What torch's constructor makes when no sampler is given."""
 
 
 def recorder_of(loader: Any, options: arguments.Options, site: str | None) -> Recorder:
@@ -92,29 +85,50 @@ def _size(weight: Any) -> Size:
 
 
 def _options(loader: Any, options: arguments.Options) -> dict[str, Option]:
-    """Every option that matters for speed, and why it is what it is."""
-    found = {name: _option(loader, name) for name in (*_TORCHS, *_OURS)}
-    open_factor = isinstance(loader.prefetch_factor, arguments.LeftOpen)
-    why = "left open: the window deepens where that helps" if open_factor else "given"
-    factor = loader.prefetch_factor
-    found["prefetch_factor"] = Option(None if factor is None else int(factor), why)
-    found["executor"] = Option(options.executor, options.reasons.get("executor", "given"))
-    found["num_workers"].why = options.reasons.get("num_workers", found["num_workers"].why)
-    sampler = type(loader.sampler).__name__
-    usual = sampler in ("SequentialSampler", "RandomSampler", "_InfiniteConstantSampler")
-    found["sampler"] = Option(sampler, "torch's, by shuffle and the dataset" if usual else "given")
-    collate = loader.collate_fn
-    name = getattr(collate, "__qualname__", type(collate).__name__)
-    found["collate_fn"] = Option(name, "default" if name.startswith("default_") else "given")
-    for name in _OURS:
-        found[name].why = options.reasons.get(name, found[name].why)
-    return found
+    """Every recorded argument: its value, and why it has that value."""
+    return {
+        each.name: _OPTIONS.get(each.name, _option)(loader, each, options)
+        for each in arguments.ARGUMENTS
+        if each.recorded
+    }
 
 
-def _option(loader: Any, name: str) -> Option:
+def _option(loader: Any, argument: arguments.Argument, options: arguments.Options) -> Option:
     """A value that is the default may have been given all the same: nobody can tell."""
-    value = getattr(loader, name)
-    return Option(_plain(value), "default" if value == _DEFAULTS[name] else "given")
+    value = getattr(loader, argument.name)
+    why = "default" if value == argument.default else "given"
+    return Option(_plain(value), options.reasons.get(argument.name, why))
+
+
+def _prefetch_factor(loader: Any, argument: arguments.Argument, options: arguments.Options) -> Option:
+    factor = loader.prefetch_factor
+    left_open = isinstance(factor, arguments.LeftOpen)
+    why = "left open: the window deepens where that helps" if left_open else "given"
+    return Option(None if factor is None else int(factor), why)
+
+
+def _executor(loader: Any, argument: arguments.Argument, options: arguments.Options) -> Option:
+    return Option(options.executor, options.reasons.get("executor", "given"))
+
+
+def _sampler(loader: Any, argument: arguments.Argument, options: arguments.Options) -> Option:
+    name = type(loader.sampler).__name__
+    return Option(name, "torch's, by shuffle and the dataset" if name in _TORCHS_SAMPLERS else "given")
+
+
+def _collate_fn(loader: Any, argument: arguments.Argument, options: arguments.Options) -> Option:
+    function = loader.collate_fn
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return Option(name, "default" if name.startswith("default_") else "given")
+
+
+_OPTIONS = {
+    "prefetch_factor": _prefetch_factor,
+    "executor": _executor,
+    "sampler": _sampler,
+    "collate_fn": _collate_fn,
+}
+"""Arguments whose recorded value is not the plain attribute."""
 
 
 def note_start(recorder: Recorder, context: Any, asked: Any, reason: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from stoker.arguments import DEFAULT_EXECUTOR, EXECUTORS
+
 _MOST = 4096
 """Of anything that is counted: more is a mistake in a file, not a setting."""
 
@@ -21,7 +23,7 @@ class Setting:
 
     workers: int = 0
     prefetch: int | None = None
-    executor: str = "process"
+    executor: str = DEFAULT_EXECUTOR
     start_method: str | None = None
     split: bool | None = None
     threads: int = 1
@@ -55,7 +57,7 @@ class Setting:
         if self.start_method is not None:
             found["multiprocessing_context"] = self.start_method
         if self.engine == "stoker":
-            if self.executor != "process":
+            if self.executor != DEFAULT_EXECUTOR:
                 found["executor"] = self.executor
             if self.split is not None:
                 found["split_batches"] = self.split
@@ -83,7 +85,7 @@ def _count(least: int) -> Callable[[Any], bool]:
 _VALID: dict[str, Callable[[Any], bool]] = {
     "workers": _count(0),
     "prefetch": lambda value: value is None or _count(1)(value),
-    "executor": lambda value: value in ("process", "thread", "inline"),
+    "executor": lambda value: value in EXECUTORS,
     "start_method": lambda value: value in (None, "fork", "spawn", "forkserver"),
     "split": lambda value: value is None or type(value) is bool,
     "threads": _count(1),

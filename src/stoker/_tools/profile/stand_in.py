@@ -10,6 +10,7 @@ import inspect
 import logging
 from typing import Any
 
+from stoker import arguments
 from stoker._tools.profile.swap import TorchLoader, torch_iter
 from stoker.loader import DataLoader
 
@@ -20,11 +21,7 @@ _OWN_ENGINES = ("torchdata",)
 
 _THEIRS = inspect.signature(TorchLoader.__init__)
 
-_ARGUMENTS = {
-    name: parameter.default
-    for name, parameter in inspect.signature(DataLoader.__init__).parameters.items()
-    if name not in _THEIRS.parameters
-}
+_ARGUMENTS = {each.name: each.default for each in arguments.OWN}
 """stoker's own arguments, each an attribute of the same name, and their defaults."""
 
 _OURS = {*_ARGUMENTS, *(each for each in vars(DataLoader) if each[0] == "_" != each[1])} - set(
@@ -38,7 +35,7 @@ _told: set[str] = set()
 def stand_in(cls: Any, kwargs: dict[str, Any]) -> Any:
     """The class to make where ``cls``, torch's loader or a subclass, is called with these keyword arguments."""
     if cls is TorchLoader:
-        foreign = [name for name in kwargs if name not in inspect.signature(DataLoader.__init__).parameters]
+        foreign = [name for name in kwargs if name not in arguments.BY_NAME]
         if foreign and set(foreign) <= set(inspect.signature(cls.__init__).parameters):
             _leave(cls, f"stoker's does not know the argument {foreign[0]!r}")
             return cls

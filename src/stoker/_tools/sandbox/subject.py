@@ -9,22 +9,6 @@ from typing import Any
 
 ASSUMED_BATCH = 32
 ASSUMED_WORKERS = 2
-ARGUMENTS = (
-    "batch_size",
-    "num_workers",
-    "collate_fn",
-    "worker_init_fn",
-    "drop_last",
-    "persistent_workers",
-    "pin_memory",
-    "prefetch_factor",
-    "multiprocessing_context",
-    "timeout",
-    "sampler",
-    "batch_sampler",
-    "generator",
-    "in_order",
-)
 
 
 def _nothing(index: Any) -> None:
@@ -41,8 +25,7 @@ class Subject:
     others: tuple[Any, ...] = ()
     """Further loaders, when the target gave several: the one for validation, say."""
     arguments: dict[str, Any] = field(default_factory=dict)
-    """batch_size, num_workers, collate_fn, worker_init_fn, drop_last, persistent_workers, pin_memory, prefetch_factor,
-    multiprocessing_context, sampler, ...: as the loader has them, or what was asked to be assumed for a dataset."""
+    """The ``examined`` arguments as the loader has them, or the values to assume for a dataset."""
     name: str = "dataset"
     """What it is called in messages: "data.py:train"."""
     file: str | None = None

@@ -15,7 +15,8 @@ from typing import Any
 
 from stoker._host.code_location import PACKAGE, is_library
 from stoker._record.call_site import place
-from stoker._tools.sandbox.subject import ARGUMENTS, ASSUMED_BATCH, ASSUMED_WORKERS, Subject
+from stoker._tools.sandbox.subject import ASSUMED_BATCH, ASSUMED_WORKERS, Subject
+from stoker.arguments import ARGUMENTS
 from stoker.errors import TargetError
 
 _FRAMES = 6
@@ -90,7 +91,7 @@ def subject_of(
         )
     first, *others = found
     if _is_loader(first):
-        arguments = {key: getattr(first, key, None) for key in ARGUMENTS}
+        arguments = {each.name: getattr(first, each.name, None) for each in ARGUMENTS if each.examined}
         dataset, loader = first.dataset, first
     else:
         arguments = {"batch_size": ASSUMED_BATCH, "num_workers": ASSUMED_WORKERS, "pin_memory": False}

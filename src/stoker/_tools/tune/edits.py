@@ -5,12 +5,15 @@ from __future__ import annotations
 from stoker._record.finding import Edit
 from stoker._runtime.simulation.setting import Setting
 from stoker._tools.tune.facts.target import Target
+from stoker.arguments import ARGUMENTS, AUTO, DEFAULT_EXECUTOR
 
-AUTO = repr("auto")
-_ABOUT_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context")
-"""That a patch takes out by itself when it writes ``num_workers=0``: torch refuses them then."""
-_LEFT_OPEN = ("None", "False", "'process'", "1")
-"""What arguments other than ``num_workers`` are when nobody gave them."""
+_AUTO = repr(AUTO)
+_ABOUT_WORKERS = {each.name for each in ARGUMENTS if each.needs_workers}
+"""A patch removes these by itself when it writes ``num_workers=0``, because torch refuses them then."""
+_LEFT_OPEN = {repr(each.default) for each in ARGUMENTS if each.tunable and each.name != "num_workers"} | {
+    repr(DEFAULT_EXECUTOR)
+}
+"""The values of arguments that nobody gave."""
 
 
 def edits(target: Target, recommended: Setting) -> tuple[Edit, ...]:
@@ -25,7 +28,7 @@ def edits(target: Target, recommended: Setting) -> tuple[Edit, ...]:
     written = dict(target.written)
     wanted = {name: repr(value) for name, value in recommended.arguments().items()}
     changed = {name: value for name, value in wanted.items() if written.get(name) != value}
-    if written.get("num_workers") == AUTO:  # the profile has it
+    if written.get("num_workers") == _AUTO:  # the profile has it
         changed = {
             name: value for name, value in changed.items() if name not in ("num_workers", "prefetch_factor")
         }

@@ -5,41 +5,9 @@ from __future__ import annotations
 import ast
 
 from stoker._tools.doctor.patches.source import Refused, Replacement, Source, Token
+from stoker.arguments import ARGUMENTS
 
-PARAMETERS = (
-    "dataset",
-    "batch_size",
-    "shuffle",
-    "sampler",
-    "batch_sampler",
-    "num_workers",
-    "collate_fn",
-    "pin_memory",
-    "drop_last",
-    "timeout",
-    "worker_init_fn",
-    "multiprocessing_context",
-    "generator",
-)
-"""torch's, as far as they may be given by position."""
-KEYWORDS = (
-    "prefetch_factor",
-    "persistent_workers",
-    "pin_memory_device",
-    "in_order",
-    # stoker's own
-    "executor",
-    "rng",
-    "restarts",
-    "on_bad_sample",
-    "memory_budget",
-    "split_batches",
-    "threads_per_worker",
-    "snapshot_every_n_steps",
-    "prefetch_epochs",
-    "name",
-    "record",
-)
+_POSITIONS = tuple(each.name for each in ARGUMENTS if each.positional)
 
 
 def loader_call(source: Source, line: int | None) -> ast.Call:
@@ -109,12 +77,12 @@ def given(call: ast.Call, name: str) -> ast.expr | None:
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
-    if name in PARAMETERS:
-        before = call.args[: PARAMETERS.index(name) + 1]
+    if name in _POSITIONS:
+        before = call.args[: _POSITIONS.index(name) + 1]
         for each in before:
             if isinstance(each, ast.Starred):
                 raise Refused(f"{name} may be in *{ast.unparse(each.value)}: change it there")
-        if len(before) == PARAMETERS.index(name) + 1:
+        if len(before) == _POSITIONS.index(name) + 1:
             return before[-1]
     if any(each.arg is None for each in call.keywords):
         value = next(each.value for each in call.keywords if each.arg is None)

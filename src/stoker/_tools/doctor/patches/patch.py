@@ -15,11 +15,16 @@ from dataclasses import dataclass
 from stoker._record.finding import Edit
 from stoker._tools.doctor.patches import calls, guard, statements
 from stoker._tools.doctor.patches.source import Refused, Replacement, Source
+from stoker.arguments import ARGUMENTS
 
 _VARIABLE = re.compile(
     r"""os\.environ(?:\.setdefault\(\s*|\[)["'](?P<name>\w+)["'](?:,\s*|\]\s*=\s*)["'](?P<value>[^"'\\]*)["']\)?"""
 )
-_ABOUT_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
+_ABOUT_WORKERS = tuple(
+    each.name for each in sorted(ARGUMENTS, key=lambda each: each.positional) if each.needs_workers
+)
+"""Keyword-only ones come first: a refusal names the first of those that ``**more`` may contain."""
+_PATCHABLE = {each.name for each in ARGUMENTS if each.patchable}
 _SHELL = re.compile(r"(?:export )?(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>[\w.,:-]*)")
 
 
@@ -67,7 +72,7 @@ def kind_of(edit: Edit) -> str:
         names = calls.keyword_arguments(after or edit.before or "")
     except Refused:
         return "shown"
-    return "argument" if names and set(names) <= {*calls.PARAMETERS, *calls.KEYWORDS} else "shown"
+    return "argument" if names and set(names) <= _PATCHABLE else "shown"
 
 
 def patched(text: str, wanted: Sequence[Wanted]) -> Patched:

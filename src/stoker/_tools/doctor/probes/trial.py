@@ -15,10 +15,11 @@ from stoker._tools.doctor.facts.trial import Own, TrialOutcome
 from stoker._tools.doctor.probes.process import start_method
 from stoker._tools.probes import target
 from stoker._tools.sandbox.subject import Subject
+from stoker.arguments import OWN
 
 _TRANSFORMS = ("transform", "transforms", "target_transform")
 _ARGUMENTS = ("collate_fn", "worker_init_fn", "pin_memory", "persistent_workers")
-_STOKERS = ("executor", "rng", "restarts", "on_bad_sample", "split_batches", "threads_per_worker")
+_KEPT = tuple(each.name for each in OWN if each.bisected)
 _DEEPEST = 4
 _MOST_BATCHES = 17
 _SOFT_S = 5.0
@@ -109,7 +110,7 @@ def _loader(subject: Subject, workers: int, method: str | None, without: set[str
         from stoker.loader import DataLoader
 
         if isinstance(subject.loader, DataLoader):
-            options |= {name: getattr(subject.loader, name) for name in _STOKERS}
+            options |= {name: getattr(subject.loader, name) for name in _KEPT}
         return DataLoader(subject.dataset, **options, **_batching(subject))
     return torch.utils.data.DataLoader(subject.dataset, **options, **_batching(subject))
 

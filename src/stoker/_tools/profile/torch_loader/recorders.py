@@ -17,6 +17,7 @@ from stoker._record.call_site import site
 from stoker._record.journal import sink_from_environment
 from stoker._record.recorder import Recorder
 from stoker._record.schema import Option
+from stoker.arguments import ARGUMENTS
 
 _MOST_OPEN = 64
 """Recorders that are open at a time. Loaders beyond that are not measured."""
@@ -24,11 +25,13 @@ _MOST_OPEN = 64
 _MOST_IDLE = 16
 """Of these, recorders whose loader is gone."""
 
-_OPTIONS = (
-    ("batch_size", 1), ("num_workers", 0), ("persistent_workers", False), ("pin_memory", False), ("drop_last", False),
-    ("timeout", 0), ("in_order", True),
-)  # fmt: skip
-"""Arguments of torch's loader and their defaults."""
+_NOT_PLAIN = ("prefetch_factor", "sampler", "collate_fn")
+_OPTIONS = tuple(
+    (each.name, each.default)
+    for each in ARGUMENTS
+    if each.recorded and each.owner == "torch" and each.name not in _NOT_PLAIN
+)
+"""Arguments of torch's loader that are recorded as they are, and their defaults."""
 
 _AS_IT_IS = "as the loader has it"
 

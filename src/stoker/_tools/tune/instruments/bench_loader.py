@@ -20,12 +20,13 @@ from stoker._tools.sandbox.refusal import TargetRefused
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import held
 from stoker._tools.tune.instruments.lenient import lenient
+from stoker.arguments import OWN
 
 _FRESH = "stoker._tools.sandbox.server"
 """What runs in a sandbox that is an interpreter of its own."""
 _FAREWELL_S = 0.5
 _COURSE, _AVOID = "order", "order_avoid"
-_OURS = ("rng", "on_bad_sample", "memory_budget")
+_KEPT = tuple(each.name for each in OWN if each.benched)
 """Arguments of stoker's own loader that change what a batch is or how much of it may wait: the target's are kept."""
 
 
@@ -220,7 +221,7 @@ def _loader(subject: Subject, setting: Setting, order: Iterable[Any], on_bad_sam
     if given.get("in_order") is False:
         arguments["in_order"] = False
     if setting.engine == "stoker" and isinstance(subject.loader, DataLoader):
-        arguments |= {name: getattr(subject.loader, name) for name in _OURS}
+        arguments |= {name: getattr(subject.loader, name) for name in _KEPT}
     if on_bad_sample is not None:
         arguments["on_bad_sample"] = on_bad_sample
     dataset = subject.dataset

@@ -13,11 +13,9 @@ from stoker._runtime.simulation.setting import Setting
 from stoker._tools.probes.target import engine, has_own_collate, site, whole
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.tune.facts.target import Target
+from stoker.arguments import ARGUMENTS
 
-_KEYS = (
-    "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "multiprocessing_context",
-    "executor", "split_batches", "threads_per_worker",
-)  # fmt: skip
+_TUNABLE = tuple(each.name for each in ARGUMENTS if each.tunable)
 
 
 def probe(subject: Subject) -> Target:
@@ -126,7 +124,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 def _written(loader: Any) -> tuple[tuple[str, str], ...]:
     found = []
-    for key in _KEYS:
+    for key in _TUNABLE:
         if not hasattr(loader, key):
             continue
         value = getattr(loader, key, None)
