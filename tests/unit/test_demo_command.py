@@ -47,7 +47,7 @@ def test_a_summary_and_a_page_and_never_over_another(tmp_path: Path) -> None:
     assert "The gap" in first
 
     done = demo("--only", "gap")
-    assert "To look at: stoker-report-2.html (stoker-report.html was there already)" in done.stdout
+    assert "To look at: stoker-report-2.html (stoker-report.html already exists)" in done.stdout
     assert Path("stoker-report.html").read_text() == first
 
     done = demo("--only", "killed", "--force")

@@ -83,7 +83,9 @@ def _doctor() -> dict[str, Any]:
         ),
         Finding("STK102", "none", "dataset.flip: a lambda", "Define it at the top level."),
     )
-    told = Diagnosis("flawed.py:loader", findings, (Skip("STK502", "the dataset is no stream"),), ("STK101",))
+    told = Diagnosis(
+        "flawed.py:loader", findings, (Skip("STK502", "the dataset is not iterable-style"),), ("STK101",)
+    )
     return {
         "spent_s": 4.6,
         "source": "import x\n\nclass Pictures:\n    pass\n",

@@ -30,7 +30,7 @@ _FAILED = 1
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help=f"Where the page goes; {_PAGE} by default, or the next number when that is there.",
+    help=f"Where the page goes; {_PAGE} by default, or the next number if that file exists.",
 )
 @click.option(
     "--json",
@@ -40,7 +40,7 @@ _FAILED = 1
     metavar="FILE",
     help="Write all that was measured as JSON, for `stoker report`. Without FILE: print it in place of the summary.",
 )
-@click.option("--force", is_flag=True, help="Write over files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def command(
     quick: bool, only: tuple[str, ...], listed: bool, output: Path | None, data: str | None, force: bool
 ) -> None:
@@ -114,7 +114,7 @@ def _paged(record: dict[str, Any], page: Path, *, beside: bool) -> str:
     except ImportError as error:
         return f"No page was written: {error}"
     deliver("demo", text, page)
-    return f"To look at: {page}" + (f" ({_PAGE} was there already)" if beside else "")
+    return f"To look at: {page}" + (f" ({_PAGE} already exists)" if beside else "")
 
 
 def _tell(record: dict[str, Any], closing: list[str], as_json: bool) -> None:

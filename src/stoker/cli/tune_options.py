@@ -37,7 +37,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         type=click.FloatRange(min=0, min_open=True),
         callback=seconds,
         metavar="MS",
-        help="What a training step takes on data that is there.",
+        help="Time of one training step, without waiting for data.",
     ),
     click.option(
         "--step", metavar="MODULE:FUNCTION", help="Your training step, a function of a batch: it is measured."

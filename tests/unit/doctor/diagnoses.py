@@ -60,7 +60,10 @@ def diagnosis(*findings: Finding, facts: dict[str, Any] | None = None, **more: A
     values: dict[str, Any] = {
         "subject": "train.py:train (a DataLoader of torch's)",
         "findings": findings,
-        "skipped": (Skip("STK502", "the dataset is no stream"), Skip("STK503", "the dataset is no stream")),
+        "skipped": (
+            Skip("STK502", "the dataset is not iterable-style"),
+            Skip("STK503", "the dataset is not iterable-style"),
+        ),
         "passed": ("STK101", "STK102"),
         "facts": {"scan": Missing("no time"), **(facts or {})},
     }

@@ -1,4 +1,4 @@
-"""Copy-on-write, memory that ends, and the window in bytes: on injected facts."""
+"""Copy-on-write, memory that ends, and the window in bytes: on facts made up by the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads of workers, and where the time of a batch goes: on injected facts."""
+"""Threads of workers, and where the time of a batch goes: on facts made up by the test."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_a_screen_says_what_how_bad_where_and_what_to_type():
     )
     assert any(line.startswith("note      STK704") for line in lines)
     assert "Passed    2 checks, 2 skipped" in lines
-    assert "          Skipped 2: the dataset is no stream" in lines
+    assert "          Skipped 2: the dataset is not iterable-style" in lines
     assert lines[-2].startswith("Next      stoker explain STK201 ")
     assert lines[-1].startswith("          stoker doctor train.py:train --fix ")
     assert not any(line != line.rstrip() for line in lines)
@@ -110,7 +110,7 @@ def test_json_has_everything_for_programs():
         "kind": "",
     }
     assert (second["file"], second["line"], second["gain"]["share"]) == ("train.py", 3, 0.12)
-    assert read["skipped"][0] == {"code": "STK502", "reason": "the dataset is no stream"}
+    assert read["skipped"][0] == {"code": "STK502", "reason": "the dataset is not iterable-style"}
     assert read["facts"]["scan"] == {"missing": "no time"}
     assert read["facts"]["target"]["loader"]["num_workers"] == 4
     assert len(read["facts"]["target"]["source"]) < 500

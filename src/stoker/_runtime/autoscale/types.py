@@ -62,7 +62,7 @@ class Observation:
 
     @property
     def step_ns(self) -> float:
-        """A step on data that is there: the demand."""
+        """Time of a step without waiting for data: the demand."""
         return max(0, self.wall_ns - self.wait_ns) / max(1, self.steps)
 
     @property

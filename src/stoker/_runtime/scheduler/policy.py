@@ -49,7 +49,7 @@ BUDGET_INTERVAL_S = 0.5
 
 IDLE_KEEP_BYTES = 64 << 20
 IDLE_KEEP_SHARE = 8
-"""What an idle arena keeps of its free slots, so that the next epoch begins in memory that is there already: a page that has to be
+"""What an idle arena keeps of its free slots, so that the next epoch begins in memory that is already mapped: a page that has to be
 made anew costs some microseconds, a gigabyte seconds. When memory is short idle arenas give all of it back.
 """
 

@@ -61,7 +61,7 @@ class Work:
 
     @property
     def handling_ns(self) -> float:
-        """Of the training process for a batch that is there: what is left of ``parent_ns`` without falling asleep and waking up."""
+        """CPU time of the training process for a batch that is ready: ``parent_ns`` without falling asleep and waking up."""
         return self.parent_ns - min(ROUSING_NS, ROUSING_SHARE * self.parent_ns)
 
     @property
@@ -98,7 +98,7 @@ class Host:
     shm_bytes: int | None = None
     descriptors: int | None = None
     accelerator: str | None = None
-    """Kind of one that is there: pinning pays only then."""
+    """Kind of the accelerator, if any. Pinning pays only with one."""
     copy_bytes_per_s: float | None = None
     """How fast one core copies memory that is in no cache."""
     gil: bool = True
@@ -111,7 +111,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What the training loop takes for a step, of ``burst`` batches, on data that is there already."""
+    """Time of one training step of ``burst`` batches, without waiting for data."""
 
     step_ns: int
     """0: as fast as it can; nothing is known of the loop."""

@@ -33,7 +33,7 @@ def tune(
 ) -> Tuning:
     """The setting to take for a loader or a dataset, with the reason and the expected gain.
 
-    The demand is what a training step takes on data that is there: ``step_s``, ``step`` or ``record``, one of them; without any
+    The demand is the time of a training step without waiting for data. Give one of ``step_s``, ``step`` and ``record``; without any
     the fastest setting wins. Ctrl-C ends it with the best so far. A target whose samples cannot be made gives an answer with
     ``failure``.
 

@@ -48,9 +48,9 @@ class _Read:
 
 
 def probe(subject: Subject) -> Stream | Missing:
-    """``Missing`` for a dataset that is no stream, and for one that cannot be opened."""
+    """``Missing`` for a map-style dataset, and for one that cannot be opened."""
     if not isinstance(subject.dataset, IterableDataset):
-        return Missing("the dataset is no stream")
+        return Missing("the dataset is not iterable-style")
     workers = min(_MOST_WORKERS, max(2, int(subject.arguments.get("num_workers") or 0)))
     jobs = [partial(_read, subject.dataset)]
     jobs += [partial(_work, subject, number, workers) for number in range(workers)]

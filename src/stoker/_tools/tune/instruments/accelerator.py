@@ -9,7 +9,7 @@ _BY_DRIVER = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 def kind() -> str | None:
-    """ "cuda", "xpu", "mps"... of one that is there; None without. Asks drivers, and makes no context."""
+    """Return "cuda", "xpu", "mps"... or None without an accelerator. Asks drivers and creates no context."""
     import torch
 
     before = os.environ.get(_BY_DRIVER)

@@ -200,7 +200,7 @@ def _why(case: Case) -> Iterator[str]:
             yield f"By the machine alone: {host.reason or f'{host.cpus:g} CPUs'}; one is left to the training process."
         return
     if case.fine and case.demand.step_ns:
-        yield f"A step takes {duration(case.demand.step_ns / 1e9)} on data that is there."
+        yield f"A step takes {duration(case.demand.step_ns / 1e9)} without waiting for data."
     if case.limits:
         yield _sentence(case.limits[0])
     if case.regime and not case.fine and not (case.limits and case.regime.startswith(case.limits[0])):
