@@ -158,10 +158,10 @@ def healed(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_every_way_to_die(way: Callable[[], None], restarts: int) -> None:
     """Row 8, and its relatives: the signal or exit code, the sample, the likely cause and the user's own line."""
-    epitaph, cause, leaves_stack = WAYS[way]
+    exit_text, cause, leaves_stack = WAYS[way]
     text = the_error(loader_of(Fatal(way, 53), restarts=restarts))
     first, where, *rest = text.splitlines()
-    assert re.fullmatch(epitaph, first)
+    assert re.fullmatch(exit_text, first)
     assert re.fullmatch(r"  worker [01] was on dataset index 53 \(row 3 of batch 5\)", where)
     assert rest[0].startswith(f"  likely cause: {cause}")
     named = [

@@ -136,7 +136,7 @@ def test_a_tensor_comes_back(tensor: torch.Tensor) -> None:
         assert mine.stride() == tensor.stride()
 
 
-def test_a_shipment_carries_the_segment_not_the_bytes() -> None:
+def test_a_packed_spec_carries_the_segment_not_the_bytes() -> None:
     big = {
         "array": shared(np.arange(1 << 18)),
         "tensor": shared(torch.arange(1 << 18)),

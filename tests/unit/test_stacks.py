@@ -60,7 +60,7 @@ def test_our_own_frames_between_the_users_stay() -> None:
     assert [line.rpartition(" ")[2] for line in stacks.shortened(dump)] == ["stack", "collate"]
 
 
-def test_a_stack_that_is_all_ours_is_told_as_it_is() -> None:
+def test_a_stack_that_is_all_ours_is_shown_whole() -> None:
     dump = f'Current thread 0x1 (most recent call first):\n  File "{OURS}seeding.py", line 7 in seed_all\n'
     assert stacks.shortened(dump) == [f'File "{OURS}seeding.py", line 7 in seed_all']
 
@@ -104,11 +104,11 @@ def test_the_c_stack_comes_after_the_python_stack() -> None:
 
 
 @pytest.mark.parametrize("text", ["", HUNG, "noise", "Current thread 0x"])
-def test_who_was_only_asked_for_its_stack_left_no_last_words(text: str) -> None:
+def test_a_worker_asked_for_its_stack_left_no_crash_stack(text: str) -> None:
     assert stacks.crash_stack(text) == []
 
 
-def test_the_crash_is_told_and_not_what_was_asked_before() -> None:
+def test_the_crash_is_reported_and_not_earlier_stacks() -> None:
     asked = HUNG.replace("decode", "earlier")
     assert stacks.crash_stack(asked + CRASH + HUNG) == stacks.shortened(HUNG)
 
@@ -188,7 +188,7 @@ def _leave(page: StatusPage, worker: int, text: str) -> None:
     os.close(left._fd)
 
 
-def test_who_waits_for_hands_concerns_those_that_fetch_rows() -> None:
+def test_the_stack_of_a_wait_for_fetch_threads_shows_those_threads() -> None:
     reading = f"""  File "/home/me/data.py", line 12 in read
   File "/home/me/data.py", line 30 in __getitem__
   File "{OURS}fetch_threads.py", line 150 in _make

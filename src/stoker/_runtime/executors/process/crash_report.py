@@ -71,7 +71,7 @@ class OomDetector:
 def describe_loss(
     worker: int, handle: WorkerHandle, oom_detector: OomDetector, page: status_page.StatusPage
 ) -> tuple[str, bool, int, str, bool]:
-    """What is known of a worker's end: (epitaph, whether it had started, the row it was fetching, details, collating)."""
+    """What is known of a worker's end: (exit_text, whether it had started, the row it was fetching, details, collating)."""
     process = handle.process
     peak_bytes = reap(process)
     row = page.row(worker)
@@ -81,7 +81,7 @@ def describe_loss(
     cause = cause_of(process, oom_detector, row[status_page.RESIDENT_BYTES], peak_bytes)
     stack = stacks.crash_stack(stacks.read(page.fd, worker))
     collating = row[status_page.PHASE] == status_page.COLLATING
-    return epitaph(process), handle.started, at, details(cause, stack), collating
+    return exit_text(process), handle.started, at, details(cause, stack), collating
 
 
 def cause_of(process: Any, oom_detector: OomDetector, last_bytes: int, peak_bytes: int) -> str:
@@ -99,7 +99,7 @@ def cause_of(process: Any, oom_detector: OomDetector, last_bytes: int, peak_byte
     return _CAUSES.get(name, "")
 
 
-def epitaph(process: Any) -> str:
+def exit_text(process: Any) -> str:
     """How a process ended, in torch's words."""
     code = process.exitcode
     if code is not None and code < 0:
@@ -111,7 +111,7 @@ def epitaph(process: Any) -> str:
 
 
 def code_of(text: str) -> str:
-    """The code of the page about a death, by what was said of it: ``epitaph`` and ``details``, or why a start was refused."""
+    """The code of the page about a death, by what was said of it: ``exit_text`` and ``details``, or why a start was refused."""
     if "OOM killer struck" in text:
         return "STK603"
     if "could not be started" in text or "the system refused" in text:
@@ -125,7 +125,7 @@ def _status_lost(process: Any) -> bool:
 
 
 def details(cause: str, stack: list[str]) -> str:
-    """The lines below the epitaph."""
+    """The lines below the exit_text."""
     text = f"\n  likely cause: {cause}" if cause else ""
     if stack:
         text += "\n  its Python stack:" + "".join(f"\n    {line}" for line in stack)

@@ -205,7 +205,7 @@ def test_what_cannot_travel_stays_and_is_named_by_its_path() -> None:
 
 
 @pytest.mark.usefixtures("polars_lives")
-def test_a_loader_is_told_once_about_the_same_modules(
+def test_a_loader_is_warned_once_about_the_same_modules(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     loader, other = SimpleNamespace(), SimpleNamespace()

@@ -1,4 +1,4 @@
-"""Sorting out bad samples: what is left, what takes a place, what is told, and in which order it is fetched."""
+"""Bad samples: which are left out or replaced, which are reported, and the order in which rows are fetched."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_what_is_no_exception_of_a_sample_goes_through(error: type[BaseException
             Bench("skip", Ending(), together=together).rows([1])
 
 
-def test_an_error_that_cannot_be_told_is_named_by_its_type() -> None:
+def test_an_error_without_a_text_is_named_by_its_type() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")

@@ -1,4 +1,4 @@
-"""Where a template pays: by the size of the pickle, and by the modules that come with it."""
+"""When a template pays: by the size of the pickle, and by the modules that come with it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_modules(names: list[str], count: int) -> None:
     assert spawner._imports(names) == count
 
 
-def test_a_shipment_knows_the_modules_it_names() -> None:
+def test_a_packed_spec_knows_the_modules_it_names() -> None:
     packed_spec = SpecPickle({"class": collections.OrderedDict, "function": pytest.raises, "module": sys})
     assert {"collections", "sys", pytest.raises.__module__} <= packed_spec.modules
     packed_spec.close()

@@ -162,7 +162,7 @@ def test_a_local_class_travels_by_value() -> None:
     assert isinstance(got, KeyError)
 
 
-def test_what_cannot_travel_is_told_in_words() -> None:
+def test_an_error_that_cannot_travel_is_described() -> None:
     got = sent(ValueError(threading.Lock()))
     assert type(got) is WorkerFailure
     assert str(got).startswith("ValueError: <unlocked _thread.lock")
@@ -175,7 +175,7 @@ def test_nothing_an_exception_does_makes_packing_fail() -> None:
     assert type(failures.unpack(packed)) is Hostile
 
 
-def test_bytes_that_do_not_load_in_the_parent_are_told_in_words() -> None:
+def test_an_error_that_does_not_load_in_the_parent_is_described() -> None:
     packed = failures.PackedError(b"not a pickle", "ValueError", "wrong", "Traceback", 1)
     got = failures.unpack(packed)
     assert type(got) is WorkerFailure

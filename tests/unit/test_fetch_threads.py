@@ -215,7 +215,7 @@ def test_the_slowest_row_is_measured() -> None:
     assert slow_ns > 0
 
 
-def test_what_threads_share_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_shared_generators_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     class Drawing:
         def __getitem__(self, index: int) -> float:
             return random.random()
@@ -227,7 +227,7 @@ def test_what_threads_share_is_told_once(caplog: pytest.LogCaptureFixture) -> No
     assert line.startswith("random is a random generator that the threads of a worker share")
 
 
-def test_nothing_is_told_of_rows_that_draw_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_that_draw_nothing_cause_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "stoker"), made(Keyed(), warns_of_shared_rng=True) as one:
         one.make(order([1, 2, 3]), None)
     assert not caplog.messages

@@ -1,4 +1,4 @@
-"""Snapshots: what counts as a change, where datasets are looked for, and that nothing moves before it is told to."""
+"""Snapshots: what counts as a change, where datasets are looked for, and that only mark_sent moves a record."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_new_nested_dataset_is_followed_and_the_old_one_let_go() -> None:
     assert snapshot.path_of(Rows()) is None
 
 
-def test_datasets_that_workers_were_not_told_of_are_not_followed() -> None:
+def test_datasets_that_were_not_sent_are_not_followed() -> None:
     dataset, inner = Rows(inner=None), Rows(epoch=0)
     snapshot = Snapshot(dataset)
     dataset.inner = inner

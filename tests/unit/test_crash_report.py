@@ -1,4 +1,4 @@
-"""How a worker's end is told: epitaph, likely cause, the verdict on a SIGKILL, and the stack it is asked for."""
+"""Crash reports: how a worker ended, the likely cause, whether it was an OOM kill, and the stack on request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from stoker._host import cgroup_memory
 from stoker._host.cgroup_memory import CgroupMemory, OomKills
 from stoker._runtime.executors.process import crash_report
-from stoker._runtime.executors.process.crash_report import OomDetector, cause_of, details, epitaph
+from stoker._runtime.executors.process.crash_report import OomDetector, cause_of, details, exit_text
 from stoker._runtime.protocol import stacks
 from stoker._runtime.protocol.status_page import StatusPage
 
@@ -37,7 +37,9 @@ def ended(code: int | None) -> Any:
     return SimpleNamespace(pid=4711, exitcode=code)
 
 
-def test_an_oom_kill_in_the_cgroup_is_told_with_limit_use_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_oom_kill_in_the_cgroup_is_reported_with_limit_use_and_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     counters = Counters(monkeypatch, cgroup=4, machine=10)
     judge = OomDetector()
     counters.kills = OomKills(5, 11)
@@ -88,7 +90,7 @@ def test_where_the_cgroup_tells_nothing_the_machine_does(monkeypatch: pytest.Mon
     )
 
 
-def test_a_cgroup_without_a_limit_is_told_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cgroup_without_a_limit_is_reported_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = Counters(monkeypatch)
     judge = OomDetector()
     counters.kills, counters.facts = OomKills(1, 1), CgroupMemory(None, None, 1)
@@ -99,31 +101,31 @@ def test_a_cgroup_without_a_limit_is_told_without_one(monkeypatch: pytest.Monkey
     "number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGTERM, signal.SIGKILL]
 )
 def test_a_signal_in_torchs_words_with_its_name(number: signal.Signals) -> None:
-    told = epitaph(ended(-number))
+    told = exit_text(ended(-number))
     assert re.fullmatch(
         rf"DataLoader worker \(pid 4711\) is killed by signal: [\w ]+ \({number.name}\)\.", told
     )
     assert cause_of(ended(-number), OomDetector(), 0, 0)
 
 
-def test_a_signal_without_a_name_is_told_by_its_number() -> None:
-    assert "signal 50" in epitaph(ended(-50))
+def test_a_signal_without_a_name_is_reported_by_its_number() -> None:
+    assert "signal 50" in exit_text(ended(-50))
     assert cause_of(ended(-50), OomDetector(), 0, 0) == ""
 
 
 @pytest.mark.parametrize("code", [0, 1, 3])
 def test_an_exit_code_in_torchs_words(code: int) -> None:
-    told = epitaph(ended(code))
+    told = exit_text(ended(code))
     assert told.startswith(f"DataLoader worker (pid(s) 4711) exited unexpectedly with exit code {code}")
     assert "sys.exit" in cause_of(ended(code), OomDetector(), 0, 0)
 
 
 def test_an_exit_status_that_somebody_else_collected() -> None:
-    assert "exited unexpectedly" in epitaph(ended(None))
+    assert "exited unexpectedly" in exit_text(ended(None))
     assert "collected by other code" in cause_of(ended(None), OomDetector(), 0, 0)
 
 
-def test_the_lines_below_the_epitaph() -> None:
+def test_the_lines_below_the_exit_text() -> None:
     assert details("", []) == ""
     assert (
         details("no luck", ["one", "two"])
@@ -193,7 +195,7 @@ def test_a_waiting_worker_tells_its_stack_again_and_again(page: StatusPage) -> N
     assert stacks.crash_stack(stacks.read(page.fd, 2)) == []
 
 
-def test_a_stopped_worker_answers_nothing_and_is_told_as_stopped(
+def test_a_stopped_worker_answers_nothing_and_is_reported_as_stopped(
     page: StatusPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crash_report, "_ANSWER_S", 0.1)

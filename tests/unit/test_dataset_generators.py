@@ -315,7 +315,7 @@ def test_what_was_kept_comes_back() -> None:
     assert (dataset.numpy.random(), dataset.python.random()) == expected
 
 
-def test_threads_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_threads_are_warned_once(caplog: pytest.LogCaptureFixture) -> None:
     loader = SimpleNamespace()
     found = dataset_generators.find(Bag(each=[Plain(generator=random.Random())]))
     with caplog.at_level(logging.WARNING, "stoker"):

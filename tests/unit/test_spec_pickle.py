@@ -1,4 +1,4 @@
-"""Shipments: packed once, loaded from a private mapping, here in one process."""
+"""SpecPickle: packed once, loaded from a private mapping, here in one process."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_what_a_reader_writes_stays_its_own() -> None:
     assert (first["array"] == 7).all()
 
 
-def test_readers_outlive_the_shipment() -> None:
+def test_readers_outlive_the_packed_spec() -> None:
     packed_spec = SpecPickle(torch.arange(5000))
     got = unpack(packed_spec.fd, packed_spec.fds)
     packed_spec.close()
@@ -265,7 +265,7 @@ def test_packing_leaves_no_spawning_process_behind() -> None:
         (Reader(threading.Lock()), "Reader.handle (lock)"),
     ],
 )
-def test_the_culprit_is_named_by_its_path(obj: Any, named: str) -> None:
+def test_the_unpicklable_part_is_named_by_its_path(obj: Any, named: str) -> None:
     with pytest.raises(UnsendableError) as caught:
         SpecPickle(obj)
     assert str(caught.value).startswith(f"{named} cannot be sent to a worker: ")
@@ -273,7 +273,7 @@ def test_the_culprit_is_named_by_its_path(obj: Any, named: str) -> None:
     assert caught.value.__cause__ is not None
 
 
-def test_a_culprit_in_a_circle_is_found() -> None:
+def test_an_unpicklable_part_in_a_cycle_is_found() -> None:
     rows = Rows(name="rows")
     rows.__dict__["own"] = rows
     rows.__dict__["handle"] = threading.Lock()
@@ -281,7 +281,7 @@ def test_a_culprit_in_a_circle_is_found() -> None:
         SpecPickle(spec(rows))
 
 
-def test_without_memfd_a_shipment_is_a_file_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_memfd_a_packed_spec_is_a_nameless_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     packed_spec = SpecPickle({"array": np.arange(100)})
     assert os.fstat(packed_spec.fd).st_nlink == 0
@@ -362,7 +362,7 @@ def test_a_reader_whose_sender_is_gone_says_so() -> None:
         packed_spec.close()
 
 
-def test_small_shipments_are_whole_at_once() -> None:
+def test_small_packed_specs_are_whole_at_once() -> None:
     packed_spec = SpecPickle(np.arange(5000), later=True)
     try:
         assert unpack(packed_spec.fd, [])[-1] == 4999

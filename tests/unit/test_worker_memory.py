@@ -1,4 +1,4 @@
-"""What the parent asks of worker processes: to be weighed, now and then, and to let go."""
+"""Worker memory: read for the parent, cached for a while, and trimmed on request."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_reading_is_given_out_again_for_a_while(page: StatusPage, monkeypatch:
     assert readings[5:] == [7]
 
 
-def test_threads_and_their_cpu_time_are_read_without_weighing(
+def test_threads_and_their_cpu_time_are_read_without_sizes(
     page: StatusPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_memory, "footprint", lambda pid: pytest.fail("nobody asked for sizes"))

@@ -1,4 +1,4 @@
-"""What cannot travel is named by the path a user would write, with the sentence that helps."""
+"""An object that cannot be pickled is named by the path a user would write, with a remedy."""
 
 from __future__ import annotations
 

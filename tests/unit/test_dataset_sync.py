@@ -20,7 +20,7 @@ from stoker._runtime.engine.loader_stats import Ledger
 from stoker._runtime.protocol import status_page
 from stoker._runtime.scheduler.slots import SlotState, SlotTable
 from stoker._runtime.transport.arena import Arena
-from tests.unit.test_freshness import Rows
+from tests.unit.test_snapshot import Rows
 
 
 class Pair:
@@ -150,7 +150,7 @@ def test_a_new_dataset_is_followed_in_late_workers_too(opened: list[Pair]) -> No
     assert late.inner.epoch == 12
 
 
-def test_what_cannot_be_pickled_is_told_once_and_the_rest_arrives(
+def test_what_cannot_be_pickled_is_warned_of_once_and_the_rest_arrives(
     opened: list[Pair], caplog: pytest.LogCaptureFixture
 ) -> None:
     pair = pair_of(opened, inner=Rows(handle=None), epoch=0)
