@@ -59,8 +59,8 @@ class Relay(Iteration):
         self._planner = self._lap.planner
         self._progress = self._pool.handoff.progress = self._lap.progress
         self._border = self.planned
-        if self.pen is not None:
-            self.pen.laps += 1
+        if self.observer is not None:
+            self.observer.next_epoch()
         self._ready.extendleft(reversed(self._aside))
         self._aside.clear()
         self._fill()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from stoker._record.instruments import is_ours
 from stoker._record.recorder import Recorder
-from stoker._record.run_page.page import ASKED_NS, STEPS
 from stoker._runtime.checkpoint.progress import Progress
 from stoker._runtime.engine.batch_opener import NOTHING
 from stoker._runtime.engine.duplicate_streams import Echo
@@ -79,14 +78,14 @@ class Iteration:
         self._guard = InterruptGuard()
         # A batch that was being made here when Ctrl-C came: it counts as handed over only if somebody goes on without it.
         self._cut_off: m.Deliver | None = None
-        self.pen: Pen | None = None
+        self.observer: Pen | None = None
         """Writes down where the consumer's time goes; None: nobody wants to know."""
         self.autoscaler: AutoscaleController | None = None
         """Changes the number of workers as it goes; None: it stays."""
         if recorder is not None:
             inline = pool.plan.kind == "inline"
             tape = recorder.tape(pool.folder)
-            self.pen = Pen(
+            self.observer = Pen(
                 recorder, tape, self._scheduler, parent=inline, batched=pool.plan.spec.auto_collation, rows=rows,
                 lasting=pool.lasting,
             )  # fmt: skip
@@ -159,56 +158,66 @@ class Iteration:
 
     def _next(self) -> Any:
         """The next batch, or NOTHING for one of which no sample was good."""
-        ready, scheduler = self._ready, self._scheduler
         if self._pool.closed or self._guard.held or self._pool.executor.guard.held:
             self._refuse()
-        pen = self.pen
-        asked_ns = got_ns = planned_ns = depth = nbytes = 0
-        if pen is not None:
-            asked_ns = got_ns = _clock()
-            depth, nbytes = scheduler.ready, scheduler.ready_bytes
-        if not ready:
-            if pen is None:
-                self._advance()
-            else:
-                words = pen.page.words
-                words[STEPS] = self._ledger.batches
-                words[ASKED_NS] = asked_ns
-                if pen.idle is not None:
-                    pen.idle.asked()
-                try:
-                    self._advance()
-                except BaseException as error:
-                    pen.gave_up(asked_ns, ended=type(error) is StopIteration and not scheduler.policy.streams)
-                    raise
-                finally:
-                    pen.page.words[ASKED_NS] = 0
-                got_ns = _clock()
-                if pen.idle is not None:
-                    pen.idle.given(got_ns - asked_ns)
-        handoff = self._pool.handoff
+        if self.observer is not None:
+            return self._next_observed(self.observer)
+        if not self._ready:
+            self._advance()
         with self._guard:
-            deliver = ready.popleft()
-            self._carry_out(scheduler.handle(m.Taken(deliver.ticket.seq)))
-            if self._pool.executor.eager:
-                self._fill()
-            if pen is not None:
-                planned_ns = _clock()
+            deliver = self._take()
+            batch = self._open(deliver)
+        self._compare(deliver, batch)
+        return batch
+
+    def _next_observed(self, observer: Pen) -> Any:
+        """The same steps as ``_next``, with a call of the observer's hook at each."""
+        observer.asked(self._scheduler)
+        if not self._ready:
+            observer.waiting(self._ledger.batches)
             try:
-                batch = handoff.open(deliver)
+                self._advance()
             except BaseException as error:
-                if pen is not None:
-                    pen.failed(deliver, asked_ns, got_ns, planned_ns, depth, nbytes)
-                self._not_opened(deliver, error)
+                ended = type(error) is StopIteration and not self._scheduler.policy.streams
+                observer.gave_up(ended=ended)
                 raise
-            self._progress.note(deliver)
-        if pen is not None:
-            pen.write(deliver, asked_ns, got_ns, planned_ns, depth, nbytes)
-        if handoff.misfit and scheduler.splitting:
-            scheduler.handle(m.SplitRefused())
+            observer.ready()
+        with self._guard:
+            deliver = self._take()
+            observer.planned()
+            try:
+                batch = self._open(deliver)
+            except BaseException:
+                observer.failed(deliver)
+                raise
+        observer.opened(deliver)
+        self._compare(deliver, batch)
+        return batch
+
+    def _take(self) -> m.Deliver:
+        """Take the batch that is ready and hand out new work. Under the guard: an interrupt here would lose the batch."""
+        deliver = self._ready.popleft()
+        self._carry_out(self._scheduler.handle(m.Taken(deliver.ticket.seq)))
+        if self._pool.executor.eager:
+            self._fill()
+        return deliver
+
+    def _open(self, deliver: m.Deliver) -> Any:
+        """The batch itself; raises what its worker raised. Under the guard."""
+        try:
+            batch = self._pool.handoff.open(deliver)
+        except BaseException as error:
+            self._not_opened(deliver, error)
+            raise
+        self._progress.note(deliver)
+        return batch
+
+    def _compare(self, deliver: m.Deliver, batch: Any) -> None:
+        """Stop splitting if parts of a batch did not fit together; notice workers that give the same batches."""
+        if self._pool.handoff.misfit and self._scheduler.splitting:
+            self._scheduler.handle(m.SplitRefused())
         if self._echo is not None:
             self._echo.note(deliver.results[0].worker, batch)
-        return batch
 
     def _not_opened(self, deliver: m.Deliver, error: BaseException) -> None:
         """What the worker raised costs its batch only. An interrupt of ours has lost one: the guard stays held."""
@@ -247,8 +256,8 @@ class Iteration:
             if self.autoscaler is not None:
                 self.autoscaler.detach(self)
             self._ready.clear()
-            if self.pen is not None:
-                self.pen.close()
+            if self.observer is not None:
+                self.observer.close()
             self._pool.end(self.epoch)
 
     def _refuse(self) -> None:

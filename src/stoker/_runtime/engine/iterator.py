@@ -209,8 +209,8 @@ class StokerIter(_Base):  # type: ignore[misc]
         if self._pin_memory:
             began_ns = _clock()
             data = pinning.pin(data, self._pin_memory_device)
-            if iteration.pen is not None:
-                iteration.pen.pinned(began_ns, _clock())
+            if iteration.observer is not None:
+                iteration.observer.pinned(began_ns, _clock())
         return data
 
     @property

@@ -152,7 +152,10 @@ def _plain(value: Any) -> Any:
 
 
 class Pen:
-    """Writes one iteration's rows. On the thread that iterates; ``close`` is idempotent.
+    """Observes one iteration and writes a row for each part of a batch. On the thread that iterates; ``close`` is idempotent.
+
+    For each batch the loop calls the hooks in this order: ``asked``; ``waiting`` and ``ready`` if it has to wait; ``planned``;
+    ``opened`` or ``failed``. A wait that no batch ends, ends with ``gave_up``.
 
     ``parent``: the consumer makes the batches itself. ``batched``: a ticket has several indices. ``rows``: how many a batch has
     whose ticket does not say. ``lasting``: its workers stay.
@@ -164,25 +167,55 @@ class Pen:
         self._recorder = recorder
         self._tape = tape
         self._lasting = lasting
-        self.laps = 0
+        self._epochs_before = 0
         """Epochs that this iteration has gone through before (``prefetch_epochs``)."""
+        self._asked_ns = self._got_ns = self._planned_ns = self._depth = self._ready_bytes = 0
         self._parent = parent
         self._batched = batched
         self._rows = rows
-        self.page = recorder.page or _NO_PAGE
+        self._page = recorder.page or _NO_PAGE
         """Its words tell others since when the consumer waits."""
-        self.idle: IdleMeter | None = recorder.idle if isinstance(recorder.idle, IdleMeter) else idle_meter()
+        self._idle: IdleMeter | None = recorder.idle if isinstance(recorder.idle, IdleMeter) else idle_meter()
         """Looks whether the accelerator has work meanwhile; None: there is none."""
-        recorder.idle = self.idle
+        recorder.idle = self._idle
         reference = weakref.ref(scheduler)
         recorder.window = lambda: None if (alive := reference()) is None else alive.window
 
-    def write(
-        self, deliver: m.Deliver, asked_ns: int, got_ns: int, planned_ns: int, depth: int, nbytes: int
-    ) -> None:
-        """A batch is handed over, or its error is: now. No part of it is ``Lost``."""
+    def asked(self, scheduler: Scheduler) -> None:
+        """The consumer asks for a batch."""
+        self._asked_ns = self._got_ns = _clock()
+        self._depth, self._ready_bytes = scheduler.ready, scheduler.ready_bytes
+
+    def waiting(self, steps: int) -> None:
+        """No batch is ready. The run page says since when, and after how many batches."""
+        words = self._page.words
+        words[page.STEPS] = steps
+        words[page.ASKED_NS] = self._asked_ns
+        if self._idle is not None:
+            self._idle.asked()
+
+    def ready(self) -> None:
+        """The wait is over: a batch is ready."""
+        self._page.words[page.ASKED_NS] = 0
+        self._got_ns = _clock()
+        if self._idle is not None:
+            self._idle.given(self._got_ns - self._asked_ns)
+
+    def gave_up(self, *, ended: bool) -> None:
+        """The wait ended without a batch: there are no more (``ended``), or an exception came."""
+        self._page.words[page.ASKED_NS] = 0
+        self._stopped(ended=ended)
+
+    def planned(self) -> None:
+        """The batch is taken and new tasks are handed out."""
+        self._planned_ns = _clock()
+
+    def opened(self, deliver: m.Deliver) -> None:
+        """The batch, or its error, is handed over now: write its rows. No part of it is ``Lost``."""
+        asked_ns, got_ns, planned_ns = self._asked_ns, self._got_ns, self._planned_ns
+        depth, nbytes = self._depth, self._ready_bytes
         ticket, results = deliver
-        epoch, seq, rows = ticket.epoch + self.laps, ticket.seq, ticket.rows or self._rows
+        epoch, seq, rows = ticket.epoch + self._epochs_before, ticket.seq, ticket.rows or self._rows
         tape, ready, count = self._tape, got_ns == asked_ns, len(results)
         given_ns = _clock()
         late = False
@@ -201,21 +234,26 @@ class Pen:
         if late:
             tape.recorded(given_ns, _clock())
 
-    def failed(self, deliver: m.Deliver, asked_ns: int, *known: int) -> None:
-        """An error is handed over. What is to be said of a ticket whose worker died too often died with it."""
+    def failed(self, deliver: m.Deliver) -> None:
+        """An error is handed over. A ticket whose worker died too often has no measurements."""
         if any(type(result) is m.Lost for result in deliver.results):
-            self.gave_up(asked_ns, ended=False)
+            self._stopped(ended=False)
         else:
-            self.write(deliver, asked_ns, *known)
+            self.opened(deliver)
 
-    def gave_up(self, asked_ns: int, *, ended: bool) -> None:
-        """No batch came of a wait: there are no more (``ended``), or workers looked for more in vain, or an exception came."""
-        self._recorder.stopped(asked_ns, _clock(), self._tape.given_ns, ended=ended)
+    def next_epoch(self) -> None:
+        """The iteration goes on with another epoch (``prefetch_epochs``)."""
+        self._epochs_before += 1
+
+    def _stopped(self, *, ended: bool) -> None:
+        self._recorder.stopped(self._asked_ns, _clock(), self._tape.given_ns, ended=ended)
 
     def _note_slow(self, ticket: Ticket, row: int, ns: int, worker: int) -> None:
         indices = ticket.indices if self._batched else [ticket.indices]
         index = indices[row] if isinstance(indices, list | tuple) and 0 <= row < len(indices) else None
-        self._recorder.slow(Slow(_told(index), ns, worker, ticket.epoch + self.laps, ticket.seq, row))
+        self._recorder.slow(
+            Slow(_told(index), ns, worker, ticket.epoch + self._epochs_before, ticket.seq, row)
+        )
 
     def pinned(self, began_ns: int, ended_ns: int) -> None:
         """The batch written last was then copied into pinned memory."""
