@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stoker._tools.render.terminal import MOST_LINES
 from stoker._tools.report.profiler import ranks, screen
 from stoker._tools.report.profiler.analysis import Parts
 from stoker._tools.report.profiler.intervals import Intervals, union
 from stoker._tools.report.profiler.ranks import Analysis
 from stoker._tools.report.profiler.verdict import TraceVerdict, judge
-from stoker._tools.report.verdict.layout import MOST_LINES
 from stoker.errors import TraceError
 from tests.unit.profiled import Profiled
 

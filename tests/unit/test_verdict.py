@@ -8,7 +8,8 @@ import json
 import pytest
 
 from stoker._record.schema import CAUSES, Event, Slow
-from stoker._tools.report.verdict import layout, screen, table
+from stoker._tools.render import terminal
+from stoker._tools.report.verdict import screen, table
 from stoker._tools.report.verdict.codes import CODES, Finding
 from stoker._tools.report.verdict.verdict import Verdict, judge
 from tests.unit.records import MS, SECOND, loader, machine, run, steps, worker
@@ -297,7 +298,7 @@ def _busy(cause: str) -> Verdict:
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_everything_fits_on_a_screen(cause, width):
     lines = screen.render(_busy(cause), width).splitlines()
-    assert len(lines) <= layout.MOST_LINES
+    assert len(lines) <= terminal.MOST_LINES
     assert max(map(len, lines)) <= width
     assert [line[:8].strip() for line in lines if line[:8].strip()] == ["Verdict", "Why", "Evidence", "Next"]
 

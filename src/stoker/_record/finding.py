@@ -34,6 +34,11 @@ def counted(number: int, noun: str, nouns: str | None = None) -> str:
     return f"{number} {noun if number == 1 else nouns or noun + 's'}"
 
 
+def capitalised(text: str) -> str:
+    """With a capital at its beginning, and all else as it is."""
+    return text[:1].upper() + text[1:]
+
+
 EDITS = {
     "": "whatever ``after`` looks like: one of the kinds below, else only shown",
     "argument": 'the loader\'s call at ``site`` gets ``after`` ("pin_memory=False"), or loses ``before`` when ``after`` is ""',

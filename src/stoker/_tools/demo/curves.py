@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
+from stoker._record.finding import capitalised
 from stoker._tools.demo.gains import (
     DISTURBED,
     LOADERS,
@@ -36,7 +37,7 @@ def sections(result: dict[str, Any]) -> list[Section]:
         ),
         Prose(bend(result, titles=True)),
         *(
-            Prose(f"{_capital(each['title'])} was left out. {each['left_out']}")
+            Prose(f"{capitalised(each['title'])} was left out. {each['left_out']}")
             for each in result["flavours"]
             if each["left_out"]
         ),
@@ -46,7 +47,7 @@ def sections(result: dict[str, Any]) -> list[Section]:
             Section("scaling", "What workers gain", (*parts, Prose("There was no time to measure anything.")))
         ]
     parts.append(
-        Beside(tuple((_capital(each["title"]), (_chart(each, result["cpus"]),)) for each in flavours))
+        Beside(tuple((capitalised(each["title"]), (_chart(each, result["cpus"]),)) for each in flavours))
     )
     found = [Section("scaling", "What workers gain", tuple(parts))]
     crowd = _crowd(flavours, result["cpus"])
@@ -111,7 +112,7 @@ def _chart(flavour: dict[str, Any], cpus: int) -> Chart:
         })  # fmt: skip
     last = flavour["points"][-1]
     summary = (
-        f"{_capital(flavour['title'])}, rows of {flavour['row_ms']:.1f} ms: with {last['workers']} workers torch gains"
+        f"{capitalised(flavour['title'])}, rows of {flavour['row_ms']:.1f} ms: with {last['workers']} workers torch gains"
         f" {gain(flavour, last, TORCH):.1f}×, stoker {gain(flavour, last, STOKER):.1f}×."
     )
     spec = {"data": {"values": values}, "layer": layers}
@@ -154,13 +155,14 @@ def _table(flavour: dict[str, Any]) -> Table:
             *(f"{each['first_ms']:.0f} ms" for each in seen),
             compared(point),
         ))  # fmt: skip
-    return Table(f"{_capital(flavour['title'])} by workers", columns, tuple(rows), frozenset(range(7)))
+    return Table(f"{capitalised(flavour['title'])} by workers", columns, tuple(rows), frozenset(range(7)))
 
 
 def _crowd(flavours: Sequence[dict[str, Any]], cpus: int) -> Section | None:
     """What computing costs with as many workers as CPUs, and with more."""
     found = [
-        (_capital(each["title"]), (_costs(each, points),)) for each, points in _crowded_points(flavours, cpus)
+        (capitalised(each["title"]), (_costs(each, points),))
+        for each, points in _crowded_points(flavours, cpus)
     ]
     if not found:
         return None
@@ -236,7 +238,7 @@ def _costs(flavour: dict[str, Any], points: Sequence[dict[str, Any]]) -> Chart:
     told = ", ".join(f"{kind} {first[kind]:.2f} to {last[kind]:.2f} ms" for kind in LOADERS)
     summary = f"CPU time a row with {points[0]['workers']} and with {points[-1]['workers']} workers: {told}."
     table = Table(
-        f"{_capital(flavour['title'])}: what workers cost", columns, rows, frozenset({0, 2, 3, 4, 5})
+        f"{capitalised(flavour['title'])}: what workers cost", columns, rows, frozenset({0, 2, 3, 4, 5})
     )
     return Chart(f"crowd-{flavour['name']}", "CPU time a row", summary, spec, table)
 
@@ -264,7 +266,3 @@ def _set_aside(flavours: Sequence[dict[str, Any]]) -> str:
     return (
         f"{text}: they were set aside, but for {without} of {len(shares)} points, which have no better one."
     )
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from stoker._tools.render.section import Beside, Chart, Code, Part, Prose, Remark, Report, Section, Table
@@ -27,6 +30,27 @@ def as_json(report: Report) -> dict[str, Any]:
         "verdicts": report.verdicts,
         "sections": [_section(each) for each in report.sections],
     }
+
+
+def plain(value: Any, *, most_items: int | None = None, longest_text: int | None = None) -> Any:
+    """What JSON can say of a value: numbers that are none become null. "…" shows where items or text were cut."""
+
+    def told(inner: Any) -> Any:
+        return plain(inner, most_items=most_items, longest_text=longest_text)
+
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: told(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        found = {str(key): told(each) for key, each in list(value.items())[:most_items]}
+        return found if len(value) <= (most_items or len(value)) else {**found, "…": f"{len(value)} in all"}
+    if isinstance(value, list | tuple | set | frozenset):
+        items = [told(each) for each in list(value)[:most_items]]
+        return items if len(items) == len(value) else [*items, f"… {len(value)} in all"]
+    if isinstance(value, str):
+        return value if longest_text is None or len(value) <= longest_text else value[:longest_text] + "…"
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int) else repr(value)
 
 
 def _section(section: Section) -> dict[str, Any]:

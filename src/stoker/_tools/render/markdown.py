@@ -10,6 +10,7 @@ from stoker._tools.render.section import Beside, Chart, Code, Part, Prose, Remar
 
 _MARKS = {"high": "🔴", "moderate": "🟠", "low": "🟡", "none": "🟢"}
 _SPECIAL = re.compile(r"([\\*_\[\]#|~$!])")
+_LITERAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 _MENTION = re.compile(r"@(?=\w)")
 _OPEN = ("verdict", "compare")
 """Sections of which tables are not folded."""
@@ -25,6 +26,18 @@ def render(report: Report) -> str:
         if len(text.encode("utf-8", "replace")) <= _MOST_BYTES:
             break
     return text
+
+
+def escaped(text: str) -> str:
+    """Text that means itself, on one line: what Markdown and HTML would read otherwise is escaped."""
+    return _LITERAL.sub(r"\\\1", _flat(text)).replace("&", "&amp;")
+
+
+def code(text: str) -> str:
+    """As code, whatever backticks are in it."""
+    flat = " ".join(text.split("\n"))
+    fence = _fence(flat, 1)
+    return f"{fence} {flat} {fence}" if "`" in flat else f"{fence}{flat}{fence}"
 
 
 def _rendered(report: Report, rows: int) -> str:
@@ -100,9 +113,9 @@ def _text(text: str) -> str:
     )
 
 
-def _fence(text: str) -> str:
+def _fence(text: str, least: int = 3) -> str:
     longest = max((len(each) for each in re.findall("`+", text)), default=0)
-    return "`" * max(3, longest + 1)
+    return "`" * max(least, longest + 1)
 
 
 def _flat(text: str) -> str:

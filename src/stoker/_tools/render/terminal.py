@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TextIO
 
 WIDEST = 100
@@ -42,7 +42,7 @@ def show(
     if file is None:  # a process without a standard output
         return
     terminal = file.isatty()
-    lines = lines_for(_width(terminal, narrowest))
+    lines = lines_for(width_of(file, narrowest))
     if not terminal:
         for line in lines:
             file.write(encodable(line.text, file) + "\n")
@@ -58,6 +58,11 @@ def show(
         if line.style:
             text.stylize(line.style, MARGIN)
         console.print(text)
+
+
+def text_of(lines: Iterable[Line]) -> str:
+    """The plain text of lines, without a newline at its end."""
+    return "\n".join(line.text for line in lines)
 
 
 def section(name: str, lines: list[Line], width: int) -> list[Line]:
@@ -94,6 +99,37 @@ def fitted(lines: list[Line]) -> list[Line]:
     return lines[:MOST_LINES]
 
 
+def columns(
+    rows: Sequence[Sequence[str]], room: int, *, left: int = 1, fewest: int | None = None
+) -> list[str]:
+    """Rows of cells below each other: the first ``left`` flush left, the others right.
+
+    Where there is no ``room``, the last columns go until ``fewest`` are left; without ``fewest`` all stay.
+    """
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    while fewest is not None and len(widths) > fewest and sum(widths) + 2 * (len(widths) - 1) > room:
+        widths.pop()
+    lines = []
+    for row in rows:
+        cells = [f"{cell:{wide}}" for cell, wide in zip(row[:left], widths, strict=False)]
+        cells += [f"{cell:>{wide}}" for cell, wide in zip(row[left:], widths[left:], strict=False)]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def commands(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """What to type next and what it does, a line each."""
+    wide = max((len(command) for command, _ in pairs), default=0)
+    return [f"{command:{wide}}   {what}" for command, what in pairs]
+
+
+def width_of(file: TextIO | None, narrowest: int) -> int:
+    """Columns for what is written to a file: a terminal's own within limits, the widest for any other."""
+    terminal = file is not None and file.isatty()
+    columns = shutil.get_terminal_size((WIDEST, MOST_LINES)).columns if terminal else WIDEST
+    return max(narrowest, min(WIDEST, columns))
+
+
 def encodable(text: str, file: TextIO) -> str:
     """The text, or what the file's encoding can say of it; without what would steer a terminal, which an error's text may hold."""
     text = _STEERING.sub("", text)
@@ -103,8 +139,3 @@ def encodable(text: str, file: TextIO) -> str:
     except (UnicodeEncodeError, LookupError):
         return text.translate(_ASCII).encode("ascii", "replace").decode()
     return text
-
-
-def _width(terminal: bool, narrowest: int) -> int:
-    columns = shutil.get_terminal_size((WIDEST, 24)).columns if terminal else WIDEST
-    return max(narrowest, min(WIDEST, columns))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
-import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from stoker._tools.render.section import Beside, Chart, Code, Part, Prose, Remark, Report, Table
+from stoker._tools.render.terminal import WIDEST, width_of
 
-WIDEST = 100
 NARROWEST = 60
 _NARROWEST_COLUMN = 12
 _MOST_ROWS, _MOST_LISTED = 40, 10
@@ -20,9 +19,7 @@ _MOST_ROWS, _MOST_LISTED = 40, 10
 
 def width(file: TextIO | None) -> int:
     """What a terminal has, within limits; the widest for what is none."""
-    if file is None or not file.isatty():
-        return WIDEST
-    return max(NARROWEST, min(WIDEST, shutil.get_terminal_size((WIDEST, 24)).columns))
+    return width_of(file, NARROWEST)
 
 
 def render(report: Report, width: int = WIDEST) -> str:

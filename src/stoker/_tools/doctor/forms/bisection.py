@@ -31,7 +31,7 @@ def show(found: Bisection, file: TextIO | None = None) -> None:
 
 def render(found: Bisection, width: int = WIDEST) -> str:
     """The plain text, without a newline at its end."""
-    return "\n".join(line.text for line in _lines(found, width))
+    return terminal.text_of(_lines(found, width))
 
 
 def as_json(found: Bisection) -> dict[str, Any]:

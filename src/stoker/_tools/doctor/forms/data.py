@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 from stoker._record.finding import Finding
@@ -12,6 +10,7 @@ from stoker._tools.doctor.catalogue import check_of
 from stoker._tools.doctor.diagnosis import Diagnosis
 from stoker._tools.doctor.facts import Missing
 from stoker._tools.doctor.location import location
+from stoker._tools.render import json_form
 
 VERSION = 1
 _LONGEST_TEXT = 400
@@ -62,16 +61,4 @@ def plain(value: Any) -> Any:
     """What JSON can say of a fact."""
     if isinstance(value, Missing):
         return {"missing": value.reason}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, Mapping):
-        pairs = [(str(key), plain(inner)) for key, inner in list(value.items())[:_MOST_ITEMS]]
-        return dict(pairs + ([("…", f"{len(value)} in all")] if len(value) > _MOST_ITEMS else []))
-    if isinstance(value, list | tuple | set | frozenset):
-        found = [plain(inner) for inner in list(value)[:_MOST_ITEMS]]
-        return found + ([f"… {len(value)} in all"] if len(value) > _MOST_ITEMS else [])
-    if isinstance(value, str):
-        return value if len(value) <= _LONGEST_TEXT else value[:_LONGEST_TEXT] + "…"
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    return value if value is None or isinstance(value, bool | int | float) else repr(value)
+    return json_form.plain(value, most_items=_MOST_ITEMS, longest_text=_LONGEST_TEXT)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
+import sys
 import textwrap
 from html import escape
 
 from stoker._tools.doctor.check import SECTIONS, Check
 from stoker._tools.doctor.explain import Explanation, page_of
-from stoker._tools.doctor.forms.markdown import code, escaped
+from stoker._tools.render.markdown import code, escaped
+from stoker._tools.render.terminal import MOST_LINES, WIDEST, width_of
 
-MOST_LINES = 24
-WIDEST = 100
 _NARROWEST = 60
 _MARGIN = 10
 _SHOWN_CLUES = {
@@ -52,7 +51,7 @@ def plain(found: Explanation, width: int = WIDEST) -> str:
 
 def width_of_terminal() -> int:
     """How wide answers may be on this terminal."""
-    return max(_NARROWEST, min(WIDEST, shutil.get_terminal_size((WIDEST, MOST_LINES)).columns))
+    return width_of(sys.stdout, _NARROWEST)
 
 
 def _sections(found: Explanation) -> list[tuple[str, list[str]]]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
-from stoker._record.finding import Finding
+from stoker._record.finding import Finding, capitalised
 from stoker._tools.doctor.diagnosis import Diagnosis
 from stoker._tools.doctor.forms.screen import headline, prevented_by, title_of
 from stoker._tools.doctor.location import location
-
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
+from stoker._tools.render.markdown import code, escaped
 
 
 def render(diagnosis: Diagnosis) -> str:
     """The verdict, a section per finding, and what was skipped, without a newline at its end."""
     verdict = headline(diagnosis)
-    blocks = [f"**{escaped(verdict[:1].upper() + verdict[1:])}** in {escaped(diagnosis.subject)}."]
+    blocks = [f"**{escaped(capitalised(verdict))}** in {escaped(diagnosis.subject)}."]
     if diagnosis.interrupted:
         blocks.append("It was stopped: this was found until then.")
     blocks += [_section(each, diagnosis) for each in diagnosis.findings]
@@ -42,15 +39,3 @@ def _section(finding: Finding, diagnosis: Diagnosis) -> str:
     if prevented := prevented_by(finding):
         lines.append(f"- stoker's loader prevents this: {escaped(prevented)}")
     return "\n".join(lines)
-
-
-def escaped(text: str) -> str:
-    """Text that means itself, on one line: what Markdown and HTML would read otherwise is escaped."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("&", "&amp;")
-
-
-def code(text: str) -> str:
-    """As code, whatever backticks are in it."""
-    flat = " ".join(text.split("\n"))
-    fence = "`" * (max((len(run) for run in re.findall("`+", flat)), default=0) + 1)
-    return f"{fence} {flat} {fence}" if "`" in flat else f"{fence}{flat}{fence}"

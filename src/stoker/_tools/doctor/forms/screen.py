@@ -33,7 +33,7 @@ def render(
     diagnosis: Diagnosis, width: int = WIDEST, *, verbose: bool = False, target: str | None = None
 ) -> str:
     """The plain text, without a newline at its end."""
-    return "\n".join(line.text for line in _lines(diagnosis, width, verbose, target))
+    return terminal.text_of(_lines(diagnosis, width, verbose, target))
 
 
 def headline(diagnosis: Diagnosis) -> str:
@@ -156,8 +156,7 @@ def _next(diagnosis: Diagnosis, target: str | None, verbose: bool) -> list[Line]
     if len(_reasons(diagnosis.skipped)) > _MOST_REASONS and not verbose:
         again = f"stoker doctor {target} --verbose" if target else "stoker doctor --verbose"
         commands.append((again, "why checks were skipped"))
-    wide = max((len(command) for command, _ in commands), default=0)
-    return [Line(f"{command:{wide}}   {what}") for command, what in commands]
+    return [Line(each) for each in terminal.commands(commands)]
 
 
 def _word(finding: Finding) -> str:

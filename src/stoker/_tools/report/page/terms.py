@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from stoker._record.finding import Gain, duration
+from stoker._record.finding import Gain, capitalised, duration
 from stoker._record.schema import LoaderRecord
 from stoker._tools.render.theme import SERIES, colour
 from stoker._tools.report.page.material import Run
@@ -98,7 +98,7 @@ def title(loader: LoaderRecord) -> str:
 def sentence(text: str) -> str:
     """What was measured, as a sentence of its own."""
     text = text.strip()
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', ':', '!', '?')) or not text else '.'}"
+    return f"{capitalised(text)}{'' if text.endswith(('.', ':', '!', '?')) or not text else '.'}"
 
 
 def edited(after: str, before: str | None, site: str | None) -> str:

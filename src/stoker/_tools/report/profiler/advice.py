@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from stoker._record.finding import Edit, Gain
 from stoker._tools.report.profiler.analysis import RankAnalysis
 from stoker._tools.report.profiler.ranks import Analysis, name
-from stoker._tools.report.verdict.codes import Edit, Finding, Gain
+from stoker._tools.report.verdict.codes import Finding
 
 SOME = 0.02
 """Of the wall: below, data is not the problem."""

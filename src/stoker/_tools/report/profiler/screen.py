@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, TextIO
 
+from stoker._tools.render import terminal
+from stoker._tools.render.terminal import COLOURS, WIDEST, Line, fitted, indented, section
 from stoker._tools.report.profiler.verdict import TraceVerdict
-from stoker._tools.report.verdict import layout
-from stoker._tools.report.verdict.layout import COLOURS, WIDEST, Line, fitted, indented, next_lines, section
-from stoker._tools.report.verdict.screen import NARROWEST, cost_lines
+from stoker._tools.report.verdict.screen import NARROWEST, cost_lines, next_lines
 
 _VERSION = 1
 
 
 def show(verdict: TraceVerdict, file: TextIO | None = None) -> None:
     """Write it to a file, standard output by default."""
-    layout.show(lambda width: _lines(verdict, width), file, narrowest=NARROWEST)
+    terminal.show(lambda width: _lines(verdict, width), file, narrowest=NARROWEST)
 
 
 def render(verdict: TraceVerdict, width: int = WIDEST) -> str:
     """The plain text, without a newline at its end."""
-    return "\n".join(line.text for line in _lines(verdict, width))
+    return terminal.text_of(_lines(verdict, width))
 
 
 def as_json(verdict: TraceVerdict) -> dict[str, Any]:

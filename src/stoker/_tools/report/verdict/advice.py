@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stoker._record.causes.causes import Causes
+from stoker._record.finding import Gain, counted, duration
 from stoker._record.schema import LoaderRecord, Machine
 from stoker._tools.report.verdict.case import Case, more_workers
-from stoker._tools.report.verdict.codes import Finding, Gain, counted, duration
+from stoker._tools.report.verdict.codes import Finding
 from stoker._tools.report.verdict.cpu_advice import bandwidth, compute, gil, starved
 from stoker._tools.report.verdict.loader_advice import head_of_line, parent, slow_worker, start_up, switch
 

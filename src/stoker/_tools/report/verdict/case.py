@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stoker._record.causes.causes import Causes
+from stoker._record.finding import Edit, Gain, counted, duration
 from stoker._record.schema import LoaderRecord, Machine
-from stoker._tools.report.verdict.codes import Edit, Finding, Gain, counted, duration
+from stoker._tools.report.verdict.codes import Finding
 from stoker._tools.report.verdict.forecast import gain_of_workers, most_workers, pace, wanted_workers
 
 _LEAST_GAIN = 0.01

@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stoker._record import finding
-from stoker._record.finding import Edit as Edit
-from stoker._record.finding import Gain as Gain
-from stoker._record.finding import counted as counted
-from stoker._record.finding import duration as duration
 
 CODES = {
     "not-data": "the loader is not what limits this run",

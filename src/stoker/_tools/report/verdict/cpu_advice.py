@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from stoker._record.causes.contention import active_threads
 from stoker._record.causes.thresholds import CROWDED, LEAST_FOREIGN
+from stoker._record.finding import Edit, Gain
 from stoker._tools.report.verdict.case import Case, more_workers
-from stoker._tools.report.verdict.codes import Edit, Finding, Gain
+from stoker._tools.report.verdict.codes import Finding
 
 
 def compute(case: Case) -> list[Finding]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from stoker._record.causes.causes import Causes
 from stoker._record.causes.contention import active_threads, foreign_cpus, parent_cpu_ns
+from stoker._record.finding import Gain, counted, duration
 from stoker._record.schema import LoaderRecord, Machine
-from stoker._tools.report.verdict.codes import Gain, counted, duration
 
 _HEADROOM = 0.85
 """How busy workers may be before chance alone makes batches late."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from stoker._record.finding import Edit, Gain
 from stoker._tools.report.verdict.case import Case
-from stoker._tools.report.verdict.codes import Edit, Finding, Gain
+from stoker._tools.report.verdict.codes import Finding
 
 
 def head_of_line(case: Case) -> list[Finding]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stoker._record.causes.causes import Causes
+from stoker._record.finding import capitalised, counted, duration
 from stoker._record.schema import LoaderRecord, Machine
-from stoker._tools.report.verdict.codes import counted, duration
 from stoker._tools.report.verdict.forecast import pace
 from stoker._tools.report.verdict.table import RECORDING, cause_of, percents
 
@@ -122,7 +122,7 @@ def evidence(loader: LoaderRecord, causes: Causes) -> tuple[str, ...]:
         return ()
     about = _ABOUT.get(causes.cause or "", ())
     told = [each for each in causes.evidence if each.code in about]
-    lines = [_first_upper(each.text) for each in sorted(told, key=lambda each: about.index(each.code))]
+    lines = [capitalised(each.text) for each in sorted(told, key=lambda each: about.index(each.code))]
     totals = loader.totals
     if causes.cause == "start_up" and totals.first_batch_ns is not None:
         lines.append(
@@ -132,7 +132,7 @@ def evidence(loader: LoaderRecord, causes: Causes) -> tuple[str, ...]:
         ready = f"{totals.ready / totals.steps:.0%} of batches were ready when asked for"
         depth = f"; {totals.depth / totals.steps:.1f} lay ready on average"
         window = "" if totals.window is None else f", in a window of {totals.window}"
-        lines.append(_first_upper(ready + depth + window))
+        lines.append(capitalised(ready + depth + window))
     lines += [f"Not measured: {each}" for each in causes.missing]
     return tuple(lines[:_MOST_EVIDENCE])
 
@@ -179,7 +179,3 @@ def _second(first: str, whole: dict[str, int]) -> str:
     others = {cause: percent for cause, percent in whole.items() if cause not in (first, RECORDING)}
     cause = max(others, key=others.__getitem__, default=first)
     return f"; {whole[cause]}% is {cause.replace('_', '-')}" if others and whole[cause] >= 10 else ""
-
-
-def _first_upper(text: str) -> str:
-    return text[:1].upper() + text[1:]

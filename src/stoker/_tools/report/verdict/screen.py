@@ -7,22 +7,16 @@ from dataclasses import asdict
 from textwrap import shorten
 from typing import Any, TextIO
 
-from stoker._tools.report.verdict import layout, table
-from stoker._tools.report.verdict.codes import counted, duration
-from stoker._tools.report.verdict.layout import (
-    COLOURS,
-    MARGIN,
-    WIDEST,
-    Line,
-    fitted,
-    indented,
-    next_lines,
-    section,
-)
+from stoker._record.finding import counted, duration
+from stoker._tools.render import terminal
+from stoker._tools.render.terminal import COLOURS, MARGIN, WIDEST, Line, fitted, indented, section
+from stoker._tools.report.verdict import table
+from stoker._tools.report.verdict.codes import Finding
 from stoker._tools.report.verdict.verdict import Cost, Crew, LoaderVerdict, Verdict
 
 _VERSION = 1
 _MOST_OTHERS = 4
+_MOST_FINDINGS = 3
 _MOST_REASON = 100
 NARROWEST = 60
 """Columns: on a narrower terminal lines are broken by it."""
@@ -30,12 +24,12 @@ NARROWEST = 60
 
 def show(verdict: Verdict, file: TextIO | None = None) -> None:
     """Write it to a file, standard output by default: with colours when that is a terminal, plain otherwise."""
-    layout.show(lambda width: _lines(verdict, width), file, narrowest=NARROWEST)
+    terminal.show(lambda width: _lines(verdict, width), file, narrowest=NARROWEST)
 
 
 def render(verdict: Verdict, width: int = WIDEST) -> str:
     """The plain text, without a newline at its end."""
-    return "\n".join(line.text for line in _lines(verdict, width))
+    return terminal.text_of(_lines(verdict, width))
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
@@ -68,6 +62,22 @@ def cost_lines(cost: Cost | None) -> list[Line]:
     return [Line(f"Idle {cost.idle:.1%} of the time: {'; '.join(parts)}.")]
 
 
+def next_lines(findings: tuple[Finding, ...]) -> list[Line]:
+    """What to do, the most useful first, with the edit and what it would gain."""
+    lines = []
+    for number, each in enumerate(findings[:_MOST_FINDINGS], 1):
+        rank = 0 if number == 1 else 5 + number
+        gain = "" if each.gain is None else f"   ({each.gain})"
+        if each.edit is None:
+            lines.append(Line(f"{number}  {each.advice}{gain}", rank))
+        else:
+            lines.append(Line(f"{number}  {each.edit}{gain}", rank))
+            lines.append(Line(f"   {each.advice}", max(rank, 1)))
+        if each.gain is not None and number == 1:
+            lines.append(Line(f"   {each.gain.how}", 9))
+    return lines
+
+
 def _table(loader: LoaderVerdict, width: int) -> list[Line]:
     """With as many causes as there is room for."""
     for most in (5, 4, 3, 2, 1):
@@ -76,13 +86,10 @@ def _table(loader: LoaderVerdict, width: int) -> list[Line]:
             return []
         if most < 5:
             cells[0][0] = "stage"
-        widths = [max(len(line[place]) for line in cells) for place in range(len(cells[0]))]
-        if sum(widths) + 2 * len(widths) - 2 <= width:
+        lines = terminal.columns(cells, width)
+        if max(map(len, lines)) <= width:
             break
-    return [
-        Line(line[0].ljust(widths[0]) + "".join(f"  {cell:>{width}}" for cell, width in zip(line[1:], widths[1:], strict=True)))
-        for line in cells
-    ]  # fmt: skip
+    return [Line(each) for each in lines]
 
 
 def _measured(loader: LoaderVerdict) -> list[Line]:

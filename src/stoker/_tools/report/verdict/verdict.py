@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stoker._record.causes.causes import Causes, settle
+from stoker._record.finding import counted
 from stoker._record.schema import Event, LoaderRecord, Machine, RunRecord, Slow
 from stoker._tools.report.verdict import reasons
 from stoker._tools.report.verdict.advice import findings
-from stoker._tools.report.verdict.codes import Finding, counted
+from stoker._tools.report.verdict.codes import Finding
 
 HOURS_PER_MONTH = 730
 _FEW_STEPS = 16

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
+from stoker._record.finding import duration
 from stoker._record.schema import RunRecord
 from stoker._runtime.simulation import predictions
 from stoker._runtime.simulation.predictions import SimulationCase
-from stoker._tools.report.verdict import layout
-from stoker._tools.report.verdict.codes import duration
-from stoker._tools.report.verdict.layout import Line, section
+from stoker._tools.render import terminal
+from stoker._tools.render.terminal import Line, section
 from stoker._tools.report.what_if.recorded_work import Recalled, recall
 from stoker.errors import RecordError
 
@@ -157,7 +157,7 @@ def _answered(found: Recalled, questions: Sequence[Question]) -> dict[str, Any]:
 
 def show(answered: dict[str, Any], file: TextIO | None = None) -> None:
     """Write it to a file, standard output by default."""
-    layout.show(lambda width: lines(answered, width), file)
+    terminal.show(lambda width: lines(answered, width), file)
 
 
 def lines(answered: dict[str, Any], width: int) -> list[Line]:
@@ -186,17 +186,7 @@ def _table(loader: dict[str, Any]) -> list[str]:
         change = case["interval_ns"] / now["interval_ns"] - 1 if now["interval_ns"] else 0.0
         told = "" if case is now else f"{change:+.0%}" if abs(change) >= 0.005 else "same"
         body.append([case["name"], *_cells(case), told])
-    rows = [head, *body]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(head))]
-    return [
-        "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-            ]
-        ).rstrip()
-        for row in rows
-    ]
+    return terminal.columns([head, *body], 0)
 
 
 def _cells(case: dict[str, Any]) -> list[str]:

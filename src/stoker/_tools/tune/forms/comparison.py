@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import TextIO
 
-from stoker._record.finding import counted, duration, size
+from stoker._record.finding import capitalised, counted, duration, size
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import MARGIN, WIDEST, Line, fitted, section
 from stoker._tools.tune.comparison import Comparison, Lane
@@ -25,7 +25,7 @@ def show(found: Comparison, file: TextIO | None = None) -> None:
 
 def render(found: Comparison, width: int = WIDEST) -> str:
     """The plain text, without a newline at its end."""
-    return "\n".join(line.text for line in _lines(found, width))
+    return terminal.text_of(_lines(found, width))
 
 
 def as_json(found: Comparison) -> str:
@@ -51,14 +51,7 @@ def _table(found: Comparison, width: int) -> list[Line]:
     if not found.lanes:
         return []
     rows = [_HEADS, *(_row(each, width) for each in found.lanes)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADS))]
-    while len(widths) > 4 and sum(widths) + 2 * (len(widths) - 1) > width - MARGIN:
-        widths.pop()
-    lines = []
-    for row in rows:
-        cells = [f"{cell:{wide}}" for cell, wide in zip(row[:2], widths[:2], strict=True)]
-        cells += [f"{cell:>{wide}}" for cell, wide in zip(row[2:], widths[2:], strict=False)]
-        lines.append(Line("  ".join(cells).rstrip()))
+    lines = [Line(each) for each in terminal.columns(rows, width - MARGIN, left=2, fewest=4)]
     failed = [each for each in found.lanes if each.point.failure]
     return lines + [Line(f"Failed: {each.name}: {each.point.failure}", 2) for each in failed]
 
@@ -101,7 +94,7 @@ def _context(found: Comparison) -> list[Line]:
             else "whether both gave equal batches was not seen"
         )
         told.append(f"{seen}: {found.alike_text}" if found.alike_text else seen)
-    return [Line(f"{each[:1].upper()}{each[1:]}.", place) for place, each in enumerate(told)]
+    return [Line(f"{capitalised(each)}.", place) for place, each in enumerate(told)]
 
 
 def _cut(text: str, longest: int) -> str:

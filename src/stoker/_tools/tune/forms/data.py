@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from stoker._record.finding import Edit
 from stoker._runtime.simulation.point import Interval, Point
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
+from stoker._tools.render.json_form import plain
 from stoker._tools.tune.result import Tuning
 from stoker.errors import RecordError
 
@@ -33,17 +32,17 @@ def render(tuning: Tuning) -> str:
 def as_json(tuning: Tuning) -> dict[str, Any]:
     """Plain values. ``recommended`` and ``baseline`` are arguments of a DataLoader; ``settings`` has both as the tuner does."""
     work = tuning.work
-    told = {each.name: _plain(getattr(tuning, each.name)) for each in fields(tuning)}
+    told = {each.name: plain(getattr(tuning, each.name)) for each in fields(tuning)}
     told |= {
         "recommended": arguments(tuning.recommended),
         "baseline": arguments(tuning.baseline),
         "points": [
-            {"arguments": arguments(each.setting), **_plain(each), "kept": each.setting == tuning.recommended}
+            {"arguments": arguments(each.setting), **plain(each), "kept": each.setting == tuning.recommended}
             for each in tuning.points
         ],
         "work": None
         if work is None
-        else _plain(work) | {name: _plain(getattr(work, name)) for name in _DERIVED},
+        else plain(work) | {name: plain(getattr(work, name)) for name in _DERIVED},
     }
     return {
         "format": FORMAT,
@@ -164,16 +163,3 @@ def _made(kind: Any, told: Any) -> Any:
     ):
         raise TypeError("an interval has no numbers")
     return made
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can say of it: numbers that are none become null."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(each) for each in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int | bool) else repr(value)

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import re
-
+from stoker._tools.render.markdown import escaped
 from stoker._tools.tune.forms import screen, words
 from stoker._tools.tune.result import Tuning
-
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
 def render(tuning: Tuning) -> str:
     """The verdict, why, a table of points and the edit, without a newline at its end."""
     gain = words.gained(tuning)
-    blocks = [f"**{_escaped(tuning.verdict)}**" + (f" {gain}." if gain else "")]
+    blocks = [f"**{escaped(tuning.verdict)}**" + (f" {gain}." if gain else "")]
     if tuning.failure and tuning.failure not in tuning.verdict:
-        blocks.append(_escaped(tuning.failure))
+        blocks.append(escaped(tuning.failure))
     if tuning.why:
-        blocks.append("\n".join(f"- {_escaped(each)}" for each in tuning.why))
+        blocks.append("\n".join(f"- {escaped(each)}" for each in tuning.why))
     points = words.chosen(tuning)
     if points:
         rows = [words.HEADS, ("---", *["---:"] * (len(words.HEADS) - 1))]
-        rows += [tuple(map(_escaped, words.row(each, tuning))) for each in points]
+        rows += [tuple(map(escaped, words.row(each, tuning))) for each in points]
         blocks.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
     if edits := screen.typed(tuning):
         blocks.append("```python\n" + "\n".join(edits) + "\n```")
     if tuning.warnings:
-        blocks.append("\n".join(f"- {_escaped(each)}" for each in tuning.warnings))
+        blocks.append("\n".join(f"- {escaped(each)}" for each in tuning.warnings))
     return "\n\n".join(blocks)
-
-
-def _escaped(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split())).replace("&", "&amp;")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from stoker._record.finding import Edit, counted
+from stoker._record.finding import Edit, capitalised, counted
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import MARGIN, WIDEST, Line, fitted, section
 from stoker._tools.tune.edits import call
 from stoker._tools.tune.forms import words
 from stoker._tools.tune.result import Tuning
-
-_GAP = 2
 
 
 def show(tuning: Tuning, file: TextIO | None = None, *, target: str | None = None) -> None:
@@ -21,7 +19,7 @@ def show(tuning: Tuning, file: TextIO | None = None, *, target: str | None = Non
 
 def render(tuning: Tuning, width: int = WIDEST, *, target: str | None = None) -> str:
     """The plain text, without a newline at its end."""
-    return "\n".join(line.text for line in _lines(tuning, width, target))
+    return terminal.text_of(_lines(tuning, width, target))
 
 
 def _lines(tuning: Tuning, width: int, target: str | None) -> list[Line]:
@@ -53,17 +51,9 @@ def _table(tuning: Tuning, width: int) -> list[Line]:
         return []
     longest = max(25, (width - MARGIN) // 3)
     rows = [words.HEADS, *(words.row(each, tuning, longest) for each in points)]
-    columns = len(words.HEADS)
     if all(each.predicted_ns is None for each in points):
-        columns -= 1
-    widths = [max(len(row[place]) for row in rows) for place in range(columns)]
-    while len(widths) > 3 and sum(widths) + _GAP * (len(widths) - 1) > width - MARGIN:
-        widths.pop()
-    lines = []
-    for row in rows:
-        cells = [f"{row[0]:{widths[0]}}"]
-        cells += [f"{cell:>{wide}}" for cell, wide in zip(row[1:], widths[1:], strict=False)]
-        lines.append(Line((" " * _GAP).join(cells).rstrip()))
+        rows = [row[:-1] for row in rows]
+    lines = [Line(each) for each in terminal.columns(rows, width - MARGIN, fewest=3)]
     failed = [each for each in points if each.failure]
     return lines + [Line(f"Failed: {words.named(each.setting)}: {each.failure}", 3) for each in failed]
 
@@ -74,9 +64,7 @@ def _measured(tuning: Tuning) -> list[Line]:
     told = [each for each in (words.hosted(tuning), words.worked(tuning)) if each]
     if told:
         text = "; ".join(told)
-        lines.append(
-            Line(f"There {text}." if tuning.host is not None else f"{text[:1].upper()}{text[1:]}.", 4)
-        )
+        lines.append(Line(f"There {text}." if tuning.host is not None else f"{capitalised(text)}.", 4))
     if tuning.limit:
         lines.append(Line(f"What limits next: {tuning.limit}", 3))
     lines += [Line(each, 6) for each in (words.scaled(tuning), words.foretold(tuning)) if each]
@@ -105,10 +93,7 @@ def _next(tuning: Tuning, target: str | None) -> list[Line]:
         plain = tuning.recommended.executor == "process" and tuning.recommended.threads == 1
         what = "in the call takes this up from the next run on"
         commands.append(('num_workers="auto"', what if plain else f"{what}, but without threads"))
-    wide = max((len(command) for command, _ in commands), default=0)
-    return lines + [
-        Line(f"{command:{wide}}   {what}", 6 + place) for place, (command, what) in enumerate(commands)
-    ]
+    return lines + [Line(each, 6 + place) for place, each in enumerate(terminal.commands(commands))]
 
 
 def typed(tuning: Tuning) -> list[str]:

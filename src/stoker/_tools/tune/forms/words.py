@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stoker._record.finding import counted, duration, size
+from stoker._record.finding import capitalised, counted, duration, size
 from stoker._runtime.simulation.point import Interval, Point
 from stoker._runtime.simulation.setting import Setting
 from stoker._tools.tune.result import Tuning
@@ -144,7 +144,7 @@ def scaled(tuning: Tuning) -> str:
     if isinstance(loss, float) and loss >= _LEAST_LOSS:
         parts.append(f"{at} give away {loss:.0%} of the throughput of {curve.get('best')}")
     text = "; ".join(each for each in parts if each)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    return f"{capitalised(text)}." if text else ""
 
 
 def foretold(tuning: Tuning) -> str:

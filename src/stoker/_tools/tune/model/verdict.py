@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from stoker._record.finding import counted, duration
+from stoker._record.finding import capitalised, counted, duration
 from stoker._runtime.simulation.point import Interval, Point
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
@@ -274,4 +274,4 @@ def _listed(words: Sequence[str]) -> str:
 
 def _sentence(text: str) -> str:
     text = text.strip()
-    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith((".", "!", "?")) else ".")
+    return capitalised(text) + ("" if text.endswith((".", "!", "?")) else ".")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stoker._record.finding import capitalised
 from stoker._record.schema import STAGES, LoaderRecord
 from stoker._tools.render.section import Beside, Chart, Part, Section, Table
 from stoker._tools.render.theme import colour
@@ -150,9 +151,7 @@ def _workers(loader: LoaderRecord, number: int) -> Chart | None:
     summary = f"{_who(most)} was waited for most: {percent(totals[most] / whole_ns)} of the time."
     if len(workers) > len(shown):
         summary += f" {len(workers) - len(shown)} workers more are in the table."
-    return Chart(
-        f"blame-workers-{number}", "Who was waited for", summary[0].upper() + summary[1:], spec, table
-    )
+    return Chart(f"blame-workers-{number}", "Who was waited for", capitalised(summary), spec, table)
 
 
 def _who(worker: int) -> str:

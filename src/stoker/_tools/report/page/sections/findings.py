@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker._record.finding import SEVERITIES
+from stoker._record.finding import SEVERITIES, capitalised
 from stoker._tools.render.section import Beside, Part, Prose, Remark, Section, Table
 from stoker._tools.report.page.material import Material, Run
 from stoker._tools.report.page.terms import cut, edited, gained, sentence
@@ -44,7 +44,7 @@ def remark(finding: Finding) -> Remark:
     return Remark(
         code=finding.code,
         severity=finding.severity,
-        title=title[0].upper() + title[1:],
+        title=capitalised(title),
         evidence=sentence(finding.evidence),
         advice=finding.advice,
         edit=None if edit is None else edited(edit.after, edit.before, edit.site),
