@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import stoker
 from stoker._runtime.worker.batch_maker import BatchMaker
 from stoker._runtime.worker.fetch import Fetcher
 from tests.unit.makers import order, spec
@@ -149,3 +152,54 @@ def test_no_subscript_is_an_error_of_the_fetch() -> None:
     fetch = Fetcher(object()).bind()
     with pytest.raises(TypeError, match="not subscriptable"):
         fetch(0)
+
+
+RUNTIME = Path(stoker.__file__).parent / "_runtime"
+ELSEWHERE = {
+    "plan/selection.py": "asks whether a subset of indices can be indexed",
+    "transport/rebuild.py": "looks up numpy's dtype by its number",
+    "worker/rng/dataset_generators.py": "reads items of plain lists, tuples and dicts",
+}
+"""Files besides worker/fetch.py that name ``__getitem__``, and what for. None of them fetches a sample."""
+
+
+def _accesses(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, text) of all code that reads items by a special method, or from something that is called a dataset."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in (
+            "__getitem__",
+            "__getitems__",
+            "getitem",
+            "itemgetter",
+        ):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.Constant) and node.value in ("__getitem__", "__getitems__"):
+            yield node.lineno, node.value
+        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name | ast.Attribute):
+            name = node.value.id if isinstance(node.value, ast.Name) else node.value.attr
+            if name.endswith("dataset"):
+                yield node.lineno, f"{name}[...]"
+
+
+def test_samples_are_fetched_in_one_module_only() -> None:
+    found: dict[str, list[tuple[int, str]]] = {}
+    for path in RUNTIME.rglob("*.py"):
+        accesses = list(_accesses(ast.parse(path.read_text())))
+        if accesses:
+            found[path.relative_to(RUNTIME).as_posix()] = accesses
+    assert found.keys() == {"worker/fetch.py", *ELSEWHERE}, found
+    assert not any(text.endswith("[...]") for accesses in found.values() for _, text in accesses), found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "sample = self._dataset[index]",
+        "batch = spec.dataset[3]",
+        "samples = dataset.__getitems__([1, 2])",
+        "fetch = getattr(dataset, '__getitem__')",
+        "map(operator.getitem, repeat(rows), indices)",
+    ],
+)
+def test_a_second_way_to_a_sample_would_be_noticed(source: str) -> None:
+    assert list(_accesses(ast.parse(source)))

@@ -14,9 +14,9 @@ from torch.utils.data import Subset
 
 import stoker
 from stoker._runtime.protocol.status_page import AT_ONCE, EPOCH, INDEX, ROW, WORDS
-from stoker._runtime.protocol.worker_spec import batch_getter
 from stoker._runtime.scheduler.row_ranges import row_ranges
 from stoker._runtime.worker.batch_maker import BatchMaker, StatusView
+from stoker._runtime.worker.fetch import batch_getter
 from stoker._runtime.worker.rng import seeding
 from stoker._runtime.worker.stream import Abandoned
 from stoker.errors import SampleStopIteration

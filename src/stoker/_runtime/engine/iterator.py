@@ -28,9 +28,10 @@ from stoker._runtime.engine.step_writer import note_start
 from stoker._runtime.executors.process import start_method
 from stoker._runtime.plan import ranks
 from stoker._runtime.plan.planner import Planner
-from stoker._runtime.protocol.worker_spec import WorkerSpec, batch_getter
+from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker._runtime.scheduler.policy import DEEPEN_LIMIT, Policy
 from stoker._runtime.worker import collation
+from stoker._runtime.worker.fetch import batch_getter
 from stoker._runtime.worker.rng import dataset_generators
 from stoker.arguments import Options
 

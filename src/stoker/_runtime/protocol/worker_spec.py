@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from torch.utils.data import Subset
-
 from stoker._pickling.attributes import Path
 
 RngMode = Literal["batch", "sample", "torch"]
@@ -54,28 +52,6 @@ class WorkerSpec:
     """How many threads of a worker process fetch rows of a batch at once."""
     warns_of_shared_rng: bool = False
     """Whether to say that rows draw from generators which these threads share."""
-
-
-def batch_getter(dataset: Any) -> Callable[[Any], Any] | None:
-    """The dataset's ``__getitems__``, which fetches a batch at once; None where rows are fetched one by one.
-
-    That of torch's Subset does no more than to fetch them one by one, unless the dataset inside has one of its own.
-    """
-    found = getattr(dataset, "__getitems__", None)
-    while found is not None and _is_plain(dataset):
-        dataset = dataset.dataset
-        if not callable(getattr(dataset, "__getitems__", None)):
-            return None
-    return found
-
-
-def _is_plain(dataset: Any) -> bool:
-    kind = type(dataset)
-    return (
-        issubclass(kind, Subset)
-        and kind.__getitem__ is Subset.__getitem__
-        and kind.__getitems__ is Subset.__getitems__
-    )
 
 
 class Resume(NamedTuple):

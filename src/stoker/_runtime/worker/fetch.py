@@ -15,7 +15,7 @@ from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
-from stoker._runtime.protocol.worker_spec import batch_getter
+from torch.utils.data import Subset
 
 
 class Fetcher:
@@ -45,3 +45,25 @@ class Fetcher:
     def bind_batched(self) -> Callable[[Any], Any] | None:
         """Return the dataset's ``__getitems__``; None when samples are fetched one by one. Called once, by the constructor."""
         return batch_getter(self._dataset)
+
+
+def batch_getter(dataset: Any) -> Callable[[Any], Any] | None:
+    """The dataset's ``__getitems__``, which fetches a batch at once; None where rows are fetched one by one.
+
+    That of torch's Subset does no more than to fetch them one by one, unless the dataset inside has one of its own.
+    """
+    found = getattr(dataset, "__getitems__", None)
+    while found is not None and _is_plain(dataset):
+        dataset = dataset.dataset
+        if not callable(getattr(dataset, "__getitems__", None)):
+            return None
+    return found
+
+
+def _is_plain(dataset: Any) -> bool:
+    kind = type(dataset)
+    return (
+        issubclass(kind, Subset)
+        and kind.__getitem__ is Subset.__getitem__
+        and kind.__getitems__ is Subset.__getitems__
+    )
