@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker._host import cgroups
+from stoker._host.kernel_files import keyed_number, number
 
 UNLIMITED_BYTES = 1 << 60
 """cgroup v1 writes "no limit" as a number near 2**63."""
@@ -45,22 +46,24 @@ def cgroup_memory(*, sys: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/pro
     used: int | None = None
     kills: int | None = None
     for folder, limit_name, used_name, events_name in levels(sys, proc):
-        here = _number(folder / limit_name)
+        here = number(folder / limit_name)
         if here is not None and here < UNLIMITED_BYTES and (limit is None or here < limit):
-            limit, used = here, _number(folder / used_name)
+            limit, used = here, number(folder / used_name)
         if kills is None:
-            kills = _keyed(folder / events_name, "oom_kill")
+            kills = keyed_number(folder / events_name, "oom_kill")
     return CgroupMemory(limit, used, kills)
 
 
 def oom_kills(*, sys: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> OomKills:
     """How often the OOM killer struck so far. Never raises."""
-    return OomKills(cgroup_memory(sys=sys, proc=proc).oom_kills, _keyed(proc / "vmstat", "oom_kill") or 0)
+    return OomKills(
+        cgroup_memory(sys=sys, proc=proc).oom_kills, keyed_number(proc / "vmstat", "oom_kill") or 0
+    )
 
 
 def available_bytes(*, proc: Path = Path("/proc")) -> int | None:
     """What the machine could still give without swapping."""
-    kilobytes = _keyed(proc / "meminfo", "MemAvailable:")
+    kilobytes = keyed_number(proc / "meminfo", "MemAvailable:")
     return None if kilobytes is None else kilobytes * 1024
 
 
@@ -68,21 +71,3 @@ def levels(sys: Path, proc: Path) -> Iterator[tuple[Path, str, str, str]]:
     """This process's memory cgroup and all above it, with the names of the files to read there."""
     for folder, version in cgroups.folders("memory", sys=sys, proc=proc):
         yield (folder, *_NAMES[version])
-
-
-def _number(file: Path) -> int | None:
-    try:
-        return int(file.read_text())
-    except (OSError, ValueError):  # "max" is no number
-        return None
-
-
-def _keyed(file: Path, key: str) -> int | None:
-    try:
-        for line in file.read_text().splitlines():
-            words = line.split()
-            if words and words[0] == key:
-                return int(words[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker._host import cgroups
+from stoker._host.kernel_files import text
 from stoker._host.local_ranks import local_ranks
 
 
@@ -61,9 +62,9 @@ def cpu_quota(*, sys: Path = cgroups.SYS, proc: Path = cgroups.PROC) -> float | 
     tightest: float | None = None
     for folder, version in cgroups.folders("cpu", sys=sys, proc=proc):
         if version == 2:
-            words = _words(folder / "cpu.max")
+            words = text(folder / "cpu.max").split()
         else:
-            words = _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
+            words = [*text(folder / "cpu.cfs_quota_us").split(), *text(folder / "cpu.cfs_period_us").split()]
         try:
             granted_us, period_us = (float(word) for word in words)
         except ValueError:  # "max", or not told
@@ -80,10 +81,3 @@ def _affinity() -> int:
         return len(os.sched_getaffinity(0))
     except (AttributeError, OSError):
         return 0
-
-
-def _words(file: Path) -> list[str]:
-    try:
-        return file.read_text().split()
-    except (OSError, UnicodeDecodeError):
-        return []

@@ -15,6 +15,9 @@ from typing import Any
 from stoker._host import cgroups
 from stoker._host.cgroup_memory import cgroup_memory
 from stoker._host.cpus import cpus
+from stoker._host.environment import gil
+from stoker._host.kernel_files import space, text
+from stoker._host.limits import resource_limit
 from stoker._host.memory_available import Gauge
 from stoker._record.schema import Load, Machine
 
@@ -35,12 +38,12 @@ def facts(*, sys_root: Path = cgroups.SYS, proc: Path = cgroups.PROC, shm: str =
         memory_bytes=room.total_bytes,
         available_bytes=room.available_bytes,
         cgroup_limit_bytes=cgroup_memory(sys=sys_root, proc=proc).limit_bytes,
-        gil=sys._is_gil_enabled() if hasattr(sys, "_is_gil_enabled") else True,
+        gil=gil(),
         accelerators=_accelerators(),
         versions=_versions(),
     )
-    machine.shm_bytes, machine.shm_free_bytes = _shm(shm)
-    machine.descriptors = _descriptors()
+    machine.shm_bytes, machine.shm_free_bytes = space(shm)
+    machine.descriptors = resource_limit("RLIMIT_NOFILE")[0]
     missing = machine.missing
     if not any(cgroups.folders("cpu", sys=sys_root, proc=proc)):
         missing["quota"] = "no cgroup files of the cpu controller can be seen"
@@ -61,23 +64,6 @@ def facts(*, sys_root: Path = cgroups.SYS, proc: Path = cgroups.PROC, shm: str =
 def known() -> Machine:
     """As read when somebody first asked, in this process or the one that forked it."""
     return facts()
-
-
-def _shm(path: str) -> tuple[int | None, int | None]:
-    try:
-        found = os.statvfs(path)
-    except (OSError, AttributeError):
-        return None, None
-    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
-
-
-def _descriptors() -> int | None:
-    try:
-        import resource
-
-        return int(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    except (ImportError, OSError, ValueError):
-        return None
 
 
 def _accelerators() -> list[str]:
@@ -170,7 +156,7 @@ class Dials:
         )
 
     def _loop(self) -> tuple[int | None, int | None]:
-        words = _text(self._schedstat).split()
+        words = text(self._schedstat).split()
         if len(words) < 2 or not (words[0].isdigit() and words[1].isdigit()):
             return None, None
         return int(words[0]), int(words[1])
@@ -178,7 +164,7 @@ class Dials:
     def _machine(self) -> tuple[int | None, int | None, int | None]:
         """CPU time that everybody used, that the hypervisor took, and that was idle for want of storage."""
         try:
-            words = _text(self._stat).split("\n", 1)[0].split()[1:]
+            words = text(self._stat).split("\n", 1)[0].split()[1:]
             user, nice, system, _, iowait, irq, softirq, steal = (int(word) * _TICK_NS for word in words[:8])
         except ValueError:
             return None, None, None
@@ -188,7 +174,7 @@ class Dials:
         """Periods, throttled ones and throttled time of the cgroup that was throttled most."""
         worst: tuple[int | None, int | None, int | None] = (None, None, None)
         for path, version in self._quotas:
-            facts = dict(line.split(" ", 1) for line in _text(path).splitlines() if " " in line)
+            facts = dict(line.split(" ", 1) for line in text(path).splitlines() if " " in line)
             try:
                 periods, throttled = int(facts["nr_periods"]), int(facts["nr_throttled"])
                 lost_ns = (
@@ -201,15 +187,8 @@ class Dials:
         return worst
 
     def _waiting(self) -> int | None:
-        for line in _text(self._pressure).splitlines():
+        for line in text(self._pressure).splitlines():
             if line.startswith("some ") and "total=" in line:
                 total = line.rpartition("total=")[2]
                 return int(total) * 1000 if total.isdigit() else None
         return None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError):
-        return ""

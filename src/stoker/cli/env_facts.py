@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import stoker
+from stoker._host.environment import container, gil, thread_variables
+from stoker._host.kernel_files import space, text
+from stoker._host.limits import INFINITE, resource_limit
 from stoker._record import machine
-from stoker._tools.doctor.facts.environment import container, gil, thread_variables
-from stoker._tools.doctor.facts.limits import text
 
 FORMAT, VERSION = "stoker-env", 1
 REQUIRED = ("torch", "numpy", "cloudpickle", "psutil", "threadpoolctl", "click", "rich")
@@ -42,6 +43,7 @@ def gathered(environ: Mapping[str, str] = os.environ, *, root: Path = Path("/"))
     found = asdict(
         machine.facts(sys_root=root / "sys/fs/cgroup", proc=root / "proc", shm=str(root / "dev/shm"))
     )
+    _, hard = resource_limit("RLIMIT_NOFILE")
     for name in ("versions", "accelerators", "gil"):
         found.pop(name)
     return {
@@ -62,7 +64,7 @@ def gathered(environ: Mapping[str, str] = os.environ, *, root: Path = Path("/"))
             "libc": _libc(),
             "container": container(root, environ),
         },
-        "machine": {**found, "hard_descriptors": _hard_descriptors()},
+        "machine": {**found, "hard_descriptors": None if hard == INFINITE else hard},
         "accelerators": accelerators(root),
         "filesystems": _filesystems(environ, root / "proc"),
         "environment": variables(environ),
@@ -151,18 +153,10 @@ def _filesystems(environ: Mapping[str, str], proc: Path) -> dict[str, dict[str, 
     lines = text(proc / "self/mountinfo").splitlines()
     found = {}
     for name, path in (("working folder", os.curdir), ("temporary files", environ.get("TMPDIR", "/tmp"))):
-        size, free = _space(path)
+        size, free = space(path)
         kind = filesystem_of(os.path.realpath(path), lines)
         found[name] = {"type": kind, "bytes": size, "free_bytes": free}
     return found
-
-
-def _space(path: str) -> tuple[int | None, int | None]:
-    try:
-        found = os.statvfs(path)
-    except OSError:
-        return None, None
-    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
 
 @cache
@@ -186,16 +180,6 @@ def _libc() -> str | None:
         return os.confstr("CS_GNU_LIBC_VERSION")
     except (AttributeError, ValueError, OSError):
         return " ".join(platform.libc_ver()).strip() or None
-
-
-def _hard_descriptors() -> int | None:
-    try:
-        import resource
-
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    except (ImportError, OSError, ValueError):
-        return None
-    return None if hard == resource.RLIM_INFINITY else int(hard)
 
 
 def _names(folder: Path, pattern: str) -> list[str]:

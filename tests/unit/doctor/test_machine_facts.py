@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from stoker._host import environment, limits
 from stoker._record.finding import size
-from stoker._tools.doctor.facts import environment, limits
 from stoker._tools.doctor.facts.leftovers import Leftovers, left_over
 from stoker._tools.doctor.facts.machine import Machine, gather
 from stoker._tools.doctor.facts.tmpdir import LONGEST_PATH_BYTES, SOCKET_BYTES, temporary_folder

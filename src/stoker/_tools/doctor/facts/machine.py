@@ -6,11 +6,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
+from stoker._host import environment, limits
 from stoker._host.cgroup_memory import cgroup_memory
 from stoker._host.cpus import Cpus, cpus
+from stoker._host.kernel_files import number, space
 from stoker._host.memory_available import Gauge
-from stoker._tools.doctor.facts import environment, limits
 from stoker._tools.doctor.facts.leftovers import Leftovers, left_over
 from stoker._tools.doctor.facts.tmpdir import Tmpdir, temporary_folder
 
@@ -85,10 +87,10 @@ def gather(*, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Mac
     container = environment.container(root, environ)
     mount = environment.shm_mount(proc)
     shared = None if mount is None else environment.is_shared(mount, container)
-    quota = limits.throttling(sys, proc)
+    quota = _throttling(sys, proc)
     memory = limits.memory_accounts(proc)
     tasks = limits.pids(sys, proc)
-    shm_bytes, shm_free_bytes = limits.space(root / "dev" / "shm")
+    shm_bytes, shm_free_bytes = space(root / "dev" / "shm")
     descriptors, descriptors_hard = limits.descriptors(proc)
     return Machine(
         cpus=cpus(environ=environ, sys=sys, proc=proc),
@@ -101,7 +103,7 @@ def gather(*, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Mac
         cgroup_used_bytes=group.used_bytes,
         swap_bytes=memory.get("SwapTotal"),
         swap_free_bytes=memory.get("SwapFree"),
-        overcommit=limits.number(proc / "sys" / "vm" / "overcommit_memory"),
+        overcommit=number(proc / "sys" / "vm" / "overcommit_memory"),
         commit_limit_bytes=memory.get("CommitLimit"),
         committed_bytes=memory.get("Committed_AS"),
         shm_bytes=shm_bytes,
@@ -111,7 +113,7 @@ def gather(*, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Mac
         descriptors=descriptors,
         descriptors_hard=descriptors_hard,
         descriptors_open=limits.descriptors_open(root),
-        max_maps=limits.number(proc / "sys" / "vm" / "max_map_count"),
+        max_maps=number(proc / "sys" / "vm" / "max_map_count"),
         maps=limits.maps(proc),
         processes=limits.processes(proc),
         pids_limit=None if tasks is None else tasks.limit,
@@ -124,3 +126,20 @@ def gather(*, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Mac
         gil=environment.gil(),
         versions=environment.versions(),
     )
+
+
+class _Throttling(NamedTuple):
+    """Periods of a CPU quota, how many were cut short, and for how long in all."""
+
+    periods: int | None = None
+    throttled: int | None = None
+    throttled_s: float | None = None
+
+
+def _throttling(sys: Path, proc: Path) -> _Throttling:
+    """Of the cgroup that was throttled most, since it was made."""
+    from stoker._record.machine import Dials  # brings the record, which nothing else here needs
+
+    found = Dials(sys_root=sys, proc=proc).read()
+    lost_s = None if found.throttled_ns is None else found.throttled_ns / 1e9
+    return _Throttling(found.quota_periods, found.throttled_periods, lost_s)

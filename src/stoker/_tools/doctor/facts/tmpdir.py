@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from stoker._host.kernel_files import space
+
 SOCKET_BYTES = len("/pymp-xxxxxxxx/listener-xxxxxxxx")
 """What multiprocessing adds to the folder for a socket's path."""
 LONGEST_PATH_BYTES = 107
@@ -42,18 +44,10 @@ def temporary_folder(environ: Mapping[str, str]) -> Tmpdir:
         exists=os.path.isdir(path),
         writable=_usable(path),
         length_bytes=len(os.fsencode(path)),
-        free_bytes=_free_bytes(path),
+        free_bytes=space(path)[1],
         used=next(filter(_usable, candidates), None),
     )
 
 
 def _usable(path: str) -> bool:
-    return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK) and _free_bytes(path) != 0
-
-
-def _free_bytes(path: str) -> int | None:
-    try:
-        found = os.statvfs(path)
-    except (OSError, AttributeError, ValueError):
-        return None
-    return found.f_bavail * found.f_frsize
+    return os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK) and space(path)[1] != 0

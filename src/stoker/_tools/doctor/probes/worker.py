@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from stoker._host.cpus import cpus
+from stoker._host.environment import thread_variables
 from stoker._host.process_memory import footprint
-from stoker._tools.doctor.facts.environment import thread_variables
 from stoker._tools.doctor.facts.worker import Worker
 from stoker._tools.doctor.instruments.trial import fetcher, in_worker, spread
 from stoker._tools.doctor.probes import NotTold

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 from typing import Any
 
 from stoker._host.cpus import Cpus, cpus
+from stoker._host.environment import gil
+from stoker._host.kernel_files import space
+from stoker._host.limits import resource_limit
 from stoker._host.memory_available import room_bytes
 from stoker._runtime.executors.process.start_method import live_hazards
 from stoker._runtime.simulation.work import Host
@@ -37,11 +39,11 @@ def probe(subject: Subject) -> Host:
         machine_cpus=found.machine,
         ranks=found.ranks,
         room_bytes=None if room is None else room // found.ranks,
-        shm_bytes=_shm_bytes(),
-        descriptors=_descriptors(),
+        shm_bytes=space("/dev/shm")[1],
+        descriptors=resource_limit("RLIMIT_NOFILE")[0],
         accelerator=accelerator.kind(),
         copy_bytes_per_s=speed,
-        gil=sys._is_gil_enabled() if hasattr(sys, "_is_gil_enabled") else True,
+        gil=gil(),
         start_method=_start_method(subject, sendable=shipment is not None),
         shipment_bytes=None if shipment is None else shipment.bytes,
         shipment_ns=None if shipment is None else shipment.ns,
@@ -80,20 +82,3 @@ def _copy_bytes_per_s() -> float | None:
         np.copyto(target, source)
         took_ns.append(time.perf_counter_ns() - began_ns)
     return _COPIED_BYTES / max(1, min(took_ns)) * 1e9
-
-
-def _shm_bytes() -> int | None:
-    try:
-        found = os.statvfs("/dev/shm")
-    except (OSError, AttributeError):
-        return None
-    return found.f_bavail * found.f_frsize
-
-
-def _descriptors() -> int | None:
-    try:
-        import resource
-
-        return int(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    except (ImportError, OSError, ValueError):
-        return None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from stoker._tools.doctor.facts.limits import text
+from stoker._host.kernel_files import text
 
 _VARIABLES = (
     "OMP_NUM_THREADS",

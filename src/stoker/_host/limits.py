@@ -7,25 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stoker._host import cgroups
+from stoker._host.kernel_files import number, text
 
 _UNLIMITED = (1 << 63) - 1
-
-
-class Throttling(NamedTuple):
-    """Periods of a CPU quota, how many were cut short, and for how long in all."""
-
-    periods: int | None = None
-    throttled: int | None = None
-    throttled_s: float | None = None
-
-
-def throttling(sys: Path, proc: Path) -> Throttling:
-    """Of the cgroup that was throttled most, since it was made."""
-    from stoker._record.machine import Dials  # brings the record, which nothing else here needs
-
-    found = Dials(sys_root=sys, proc=proc).read()
-    lost_s = None if found.throttled_ns is None else found.throttled_ns / 1e9
-    return Throttling(found.quota_periods, found.throttled_periods, lost_s)
+INFINITE = -1
+"""What ``resource.RLIM_INFINITY`` is."""
 
 
 def memory_accounts(proc: Path) -> dict[str, int]:
@@ -39,13 +25,15 @@ def memory_accounts(proc: Path) -> dict[str, int]:
     return found
 
 
-def space(folder: Path) -> tuple[int | None, int | None]:
-    """Size and free bytes of the file system that a folder lies on."""
+def resource_limit(constant: str) -> tuple[int | None, int | None]:
+    """Soft and hard limit by the name that ``resource`` has for it, INFINITE for none; None where the platform has no limit."""
     try:
-        found = os.statvfs(folder)
-    except (OSError, AttributeError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(getattr(resource, constant))
+    except (ImportError, AttributeError, OSError, ValueError):
         return None, None
-    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+    return int(soft), int(hard)
 
 
 def descriptors(proc: Path) -> tuple[int | None, int | None]:
@@ -94,36 +82,14 @@ def pids(sys: Path, proc: Path) -> Pids | None:
     return tightest
 
 
-def number(file: Path) -> int | None:
-    """The number in a file; None for "max", and where there is none."""
-    try:
-        return int(text(file))
-    except ValueError:
-        return None
-
-
-def text(file: Path) -> str:
-    """All of a file, "" where it cannot be read."""
-    try:
-        return file.read_text(errors="replace")
-    except (OSError, ValueError):
-        return ""
-
-
 def _limit(proc: Path, name: str, constant: str) -> tuple[int | None, int | None]:
     for line in text(proc / "self" / "limits").splitlines():
         if line.startswith(name):
             words = line[len(name) :].split()
             if len(words) >= 2:
                 return _bound(words[0]), _bound(words[1])
-    try:
-        import resource
-
-        found = resource.getrlimit(getattr(resource, constant))
-    except (ImportError, AttributeError, OSError, ValueError):
-        return None, None
-    soft, hard = (_UNLIMITED if each == resource.RLIM_INFINITY else int(each) for each in found)
-    return soft, hard
+    soft, hard = resource_limit(constant)
+    return _UNLIMITED if soft == INFINITE else soft, _UNLIMITED if hard == INFINITE else hard
 
 
 def _bound(word: str) -> int | None:
