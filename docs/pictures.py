@@ -17,7 +17,7 @@ from typing import Any
 from stoker._tools.demo import curves, record, runner
 from stoker._tools.demo.acts import killed, memory
 from stoker._tools.render import theme
-from stoker._tools.render.section import Beside, Chart, Section
+from stoker._tools.render.section import Chart, Section, SideBySide
 from stoker.cli.tune_options import Lines
 
 FOLDER = Path(__file__).parent / "pictures"
@@ -99,7 +99,7 @@ def _curves(result: dict[str, Any], told: str) -> dict[str, Any]:
     views = [
         {**_drawn(chart), "title": _title(f"{label}: {chart.title}"), "width": _SIZE[0], "height": _SIZE[1]}
         for part in curves.sections(result)[0].parts
-        if isinstance(part, Beside)
+        if isinstance(part, SideBySide)
         for label, inner in part.columns
         for chart in inner
         if isinstance(chart, Chart)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stoker._tools.demo import runner
-from stoker._tools.demo.act import Stage
+from stoker._tools.demo.act import ActContext
 from stoker._tools.demo.acts import scaling
 from tests.warm import environment
 
@@ -51,7 +51,7 @@ def test_acts_measure_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(flavours, "MAKERS", {"sleep": flavours.MAKERS["sleep"]})
     monkeypatch.setattr(scaling, "_WINDOW_S", (0.02, 0.02))
-    stage = Stage(True, 1, str(tmp_path), lambda what, share: None, budget_s=60.0)
+    stage = ActContext(True, 1, str(tmp_path), lambda what, share: None, budget_s=60.0)
     result = scaling.run(stage)
     [flavour] = result["flavours"]
     assert [each["workers"] for each in flavour["points"]] == [0, 1, 2]

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from stoker._tools.demo import child
-from stoker._tools.demo.act import Stage
+from stoker._tools.demo.act import ActContext
 from stoker._tools.demo.acts import doctor, killed, memory, tuner
 
 
-def _stage(folder: Path) -> Stage:
-    return Stage(quick=True, cpus=2, folder=str(folder), tell=lambda what, share: None, budget_s=2.0)
+def _stage(folder: Path) -> ActContext:
+    return ActContext(quick=True, cpus=2, folder=str(folder), tell=lambda what, share: None, budget_s=2.0)
 
 
 def test_workers_copy_a_list_and_not_a_shared_one() -> None:

@@ -12,8 +12,8 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset
 
 import stoker
 from stoker._tools.doctor.checks.memory import stk601_copy_on_write, stk603_out_of_memory
-from stoker._tools.doctor.facts.growth import Growth
-from stoker._tools.doctor.probes import NotTold, growth
+from stoker._tools.doctor.facts.growth import GrowthFacts
+from stoker._tools.doctor.probes import FactUnavailable, growth
 from stoker._tools.sandbox.subject import Subject
 from tests.unit.doctor.test_checks_growth import TARGET
 
@@ -65,7 +65,7 @@ class Remembering(Caching):
         return _kept(index)
 
 
-def _probed(dataset: object) -> Growth:
+def _probed(dataset: object) -> GrowthFacts:
     found = growth.probe(Subject(dataset))
     # What a machine with little memory would have to say about it.
     return replace(found, available_bytes=64 << 20)
@@ -110,5 +110,5 @@ class Short(IterableDataset):
 
 
 def test_a_stream_that_ends_soon_is_not_said_to_have_no_samples():
-    with pytest.raises(NotTold, match="the stream has too few items"):
+    with pytest.raises(FactUnavailable, match="the stream has too few items"):
         growth.probe(Subject(Short()))

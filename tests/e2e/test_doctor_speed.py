@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from stoker._tools.doctor.facts.speed import Speed
-from stoker._tools.doctor.facts.worker import Worker
+from stoker._tools.doctor.facts.speed import SpeedFacts
+from stoker._tools.doctor.facts.worker import WorkerFacts
 from stoker._tools.doctor.instruments import race
 from stoker._tools.doctor.probes import speed, worker
 from stoker._tools.sandbox.subject import Subject
@@ -50,11 +50,11 @@ def four_threads():
     cv2.setNumThreads(before)
 
 
-def _worker(make) -> Worker:
+def _worker(make) -> WorkerFacts:
     return worker.probe(Subject(Made(make)))
 
 
-def _speed(dataset: Dataset, **arguments) -> Speed:
+def _speed(dataset: Dataset, **arguments) -> SpeedFacts:
     return speed.probe(Subject(dataset, arguments={"batch_size": 16, "num_workers": 2, **arguments}))
 
 

@@ -17,9 +17,9 @@ from playwright.sync_api import Browser, FloatRect, Page, TimeoutError, expect
 from stoker import DataLoader
 from stoker._record.schema import RunRecord
 from stoker._tools.render import html, theme
-from stoker._tools.render.section import Beside, Chart, Code, Prose, Remark, Report, Section, Table
+from stoker._tools.render.section import Chart, Code, Prose, Remark, Report, Section, SideBySide, Table
 from stoker._tools.report.page import build
-from stoker._tools.report.page.material import Material, Run
+from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.verdict.verdict import judge
 from tests import browser as browsers
 from tests.browser import visit
@@ -50,8 +50,8 @@ def built_record(name: str, wait_s: float) -> RunRecord:
     return records.run(records.loader(waits, dataset=name, steps=records.steps(60)), id=name)
 
 
-def run(label: str, record: RunRecord) -> Run:
-    return Run(label, record, judge(record))
+def run(label: str, record: RunRecord) -> ReportedRun:
+    return ReportedRun(label, record, judge(record))
 
 
 def made_up() -> Report:
@@ -114,7 +114,7 @@ def made_up() -> Report:
         Section(
             "both",
             "Beside",
-            (Beside((("one", (remark, replace(charts[0], id="again"))), (HOSTILE, (cells,)))),),
+            (SideBySide((("one", (remark, replace(charts[0], id="again"))), (HOSTILE, (cells,)))),),
         ),
     )
     return Report(

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from stoker._tools.demo import record
-from stoker._tools.demo.act import Stage
+from stoker._tools.demo.act import ActContext
 from stoker._tools.render.section import Chart, Prose, Section, Table
 
 
@@ -15,7 +15,7 @@ def act(
     title: str = "An act",
     *,
     seconds: tuple[float, float] = (1.0, 2.0),
-    run: Callable[[Stage], dict[str, Any]] = lambda stage: {"found": 1},
+    run: Callable[[ActContext], dict[str, Any]] = lambda stage: {"found": 1},
     lines: Callable[[dict[str, Any]], list[str]] = lambda result: [f"found {result['found']}"],
 ) -> Any:
     """One that does as it is told."""

@@ -9,9 +9,9 @@ import pytest
 
 from stoker._record.run_page import page as pages
 from stoker._record.run_page.page import RunPage
-from stoker._record.run_page.summary import Recently, summary_of
+from stoker._record.run_page.summary import RecentSums, summary_of
 from stoker._runtime.protocol import status_page
-from stoker._tools.top.processes import Scan, belongs, scan
+from stoker._tools.top.processes import ProcessScan, belongs, scan
 from tests.unit import records
 
 
@@ -47,7 +47,7 @@ class Proc:
         page.words[pages.OWNER_PID], page.words[pages.OWNER_START] = pid, start
         for name, value in words.items():
             page.words[getattr(pages, name)] = value
-        page.write(summary_of(records.loader(name=f"of {pid}"), Recently(), workers=2, at_ns=1))
+        page.write(summary_of(records.loader(name=f"of {pid}"), RecentSums(), workers=2, at_ns=1))
         assert page._map is not None
         return self._file("memfd:stoker-run (deleted)", page._map[:])
 
@@ -69,7 +69,7 @@ class Proc:
         (folder / name).write_bytes(content)
         return folder / name
 
-    def scan(self) -> Scan:
+    def scan(self) -> ProcessScan:
         return scan(str(self.folder))
 
 

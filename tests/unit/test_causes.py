@@ -10,7 +10,7 @@ from stoker._record.causes.causes import Causes, settle
 from stoker._record.causes.contention import Measurement, culprit, parent_cpu_ns
 from stoker._record.causes.reclassify import median_us
 from stoker._record.causes.thresholds import BANDWIDTH
-from stoker._record.schema import Concurrency, Slow
+from stoker._record.schema import Concurrency, SlowestSample
 from tests.unit.records import MS, SECOND, Waits, loader, machine, worker
 
 LATE = [0] * 13 + [100]
@@ -290,7 +290,7 @@ def test_a_training_process_without_a_cpu_is_starved_and_not_slow():
 
 def test_waits_for_a_few_slow_samples_are_theirs():
     waits_s = {("fetch", 0, "io"): 0.6, ("fetch", 0, "head_of_line"): 0.3}
-    slow = [Slow(61 * place, 300 * MS, 0, 1, place, 3, blamed_ns=250 * MS) for place in range(3)]
+    slow = [SlowestSample(61 * place, 300 * MS, 0, 1, place, 3, blamed_ns=250 * MS) for place in range(3)]
     found = _settled(waits_s, slowest=slow)
     assert found.cause == "head_of_line"
     assert found.share("head_of_line") == pytest.approx(0.75 / 0.9)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from stoker._record.run_identity import run_here
 from stoker._record.schema import Machine, RunRecord
 from stoker._tools.demo import page, record, runner, summary
-from stoker._tools.demo.act import Stage
-from stoker._tools.render.section import Beside, Chart, Part
+from stoker._tools.demo.act import ActContext
+from stoker._tools.render.section import Chart, Part, SideBySide
 from stoker.errors import RecordError
 from tests.unit import demos
 
@@ -42,11 +42,11 @@ def perform(acts: dict[str, Any], **more: Any) -> dict[str, Any]:
     return runner.perform(acts, quick=True, tell=lambda what, share: None, **more)
 
 
-def fail(stage: Stage) -> dict[str, Any]:
+def fail(stage: ActContext) -> dict[str, Any]:
     raise OSError("no such luck")
 
 
-def interrupt(stage: Stage) -> dict[str, Any]:
+def interrupt(stage: ActContext) -> dict[str, Any]:
     raise KeyboardInterrupt
 
 
@@ -54,7 +54,7 @@ def test_acts_are_performed_in_order_and_told_of() -> None:
     told: list[tuple[str, float]] = []
     folders: list[str] = []
 
-    def run(stage: Stage) -> dict[str, Any]:
+    def run(stage: ActContext) -> dict[str, Any]:
         assert os.path.isdir(stage.folder)
         folders.append(stage.folder)
         assert (stage.quick, stage.cpus >= 1, stage.budget_s) == (True, True, 1.0)
@@ -94,7 +94,7 @@ def test_ctrl_c_ends_with_what_is_done() -> None:
 
 
 def test_ctrl_c_that_an_act_makes_the_best_of_ends_the_demo_too() -> None:
-    def settle(stage: Stage) -> dict[str, Any]:
+    def settle(stage: ActContext) -> dict[str, Any]:
         with suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         return {"found": 1}
@@ -109,7 +109,7 @@ def test_ctrl_c_that_an_act_makes_the_best_of_ends_the_demo_too() -> None:
 def test_acts_get_less_time_when_there_is_not_enough_for_all() -> None:
     budgets: list[float] = []
 
-    def run(stage: Stage) -> dict[str, Any]:
+    def run(stage: ActContext) -> dict[str, Any]:
         budgets.append(stage.budget_s)
         return {}
 
@@ -209,7 +209,11 @@ def test_a_file_that_knows_ascii_only(monkeypatch: pytest.MonkeyPatch) -> None:
 def ids(parts: tuple[Part, ...]) -> list[str]:
     found = [each.id for each in parts if isinstance(each, Chart)]
     return found + [
-        name for each in parts if isinstance(each, Beside) for _, inner in each.columns for name in ids(inner)
+        name
+        for each in parts
+        if isinstance(each, SideBySide)
+        for _, inner in each.columns
+        for name in ids(inner)
     ]
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from stoker._record.run_identity import run_here
 from stoker._record.schema import LoaderRecord, Machine, RunRecord
 from stoker._tools.demo import curves, flavours, gains, loader_rate, other_load
-from stoker._tools.demo.act import Stage
+from stoker._tools.demo.act import ActContext
 from stoker._tools.demo.acts import gap, profile, scaling
-from stoker._tools.render.section import Beside, Chart
+from stoker._tools.render.section import Chart, SideBySide
 from tests.unit import demos
 
 GAINS = {
@@ -136,18 +136,18 @@ def test_whoever_was_disturbed_is_measured_again(monkeypatch: pytest.MonkeyPatch
 
     def stretch(
         kind: str, dataset: object, workers: int, seconds: float, settle_s: float
-    ) -> loader_rate.Stretch:
+    ) -> loader_rate.LoaderRate:
         seen.append((workers, kind))
-        return loader_rate.Stretch(0.01, 100, 1.0, 0.001, 0.1)
+        return loader_rate.LoaderRate(0.01, 100, 1.0, 0.001, 0.1)
 
     class Others:
         def share(self) -> float:
             return 0.5 if len(seen) == 4 else 0.0
 
     monkeypatch.setattr(loader_rate, "stretch", stretch)
-    monkeypatch.setattr(scaling, "Bystanders", Others)
+    monkeypatch.setattr(scaling, "OtherLoad", Others)
     monkeypatch.setattr(flavours, "MAKERS", {"sleep": flavours.MAKERS["sleep"]})
-    result = scaling.run(Stage(False, 1, "", lambda what, share: None, budget_s=60.0))
+    result = scaling.run(ActContext(False, 1, "", lambda what, share: None, budget_s=60.0))
     points = {each["workers"]: each for each in result["flavours"][0]["points"]}
     assert {workers: len(each["others"]) for workers, each in points.items()} == {0: 3, 1: 4, 2: 3, 4: 3}
     assert points[1]["others"] == [0.5, 0.0, 0.0, 0.0]
@@ -168,22 +168,22 @@ def test_what_the_host_takes_is_others(monkeypatch: pytest.MonkeyPatch) -> None:
 
     clock = iter([100.0, 104.0, 200.0, 204.0])
     own = iter([1.0, 2.0, 1.0, 2.0])
-    monkeypatch.setattr(other_load, "Dials", Read)
+    monkeypatch.setattr(other_load, "CounterReader", Read)
     monkeypatch.setattr(other_load, "_own_s", lambda: next(own))
     monkeypatch.setattr(other_load, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    assert other_load.Bystanders().share() == (3 + 2 - 1) / 4 / 2
-    assert other_load.Bystanders().share() is None
+    assert other_load.OtherLoad().share() == (3 + 2 - 1) / 4 / 2
+    assert other_load.OtherLoad().share() is None
 
 
 def test_a_curve_for_every_flavour_with_its_table() -> None:
     curve, crowd = curves.sections(demos.scaling(GAINS))
-    [beside] = [each for each in curve.parts if isinstance(each, Beside)]
+    [beside] = [each for each in curve.parts if isinstance(each, SideBySide)]
     charts = [part for _, parts in beside.columns for part in parts if isinstance(part, Chart)]
     assert [each.id for each in charts] == ["scaling-sleep", "scaling-jpeg", "scaling-stragglers"]
     assert [row[0] for row in charts[0].table.rows] == ["0", "2", "8"]
     assert charts[2].table.rows[2][-1] == "2.0×"
-    [beside] = [each for each in crowd.parts if isinstance(each, Beside)]
+    [beside] = [each for each in crowd.parts if isinstance(each, SideBySide)]
     [(label, (chart,))] = beside.columns
     assert isinstance(chart, Chart)
     assert label == "The jpeg kind"
@@ -221,15 +221,15 @@ def test_ctrl_c_leaves_what_was_measured(monkeypatch: pytest.MonkeyPatch, calls:
 
     def stretch(
         kind: str, dataset: object, workers: int, seconds: float, settle_s: float
-    ) -> loader_rate.Stretch:
+    ) -> loader_rate.LoaderRate:
         if len(seen) == calls:
             raise KeyboardInterrupt
         seen.append((kind, workers))
-        return loader_rate.Stretch(0.01, 100 + workers, 1.0, 0.001, 0.1)
+        return loader_rate.LoaderRate(0.01, 100 + workers, 1.0, 0.001, 0.1)
 
     monkeypatch.setattr(loader_rate, "stretch", stretch)
     monkeypatch.setattr(flavours, "MAKERS", {name: flavours.MAKERS[name] for name in ("sleep", "stragglers")})
-    stage = Stage(False, 2, "", lambda what, share: None, budget_s=60.0)
+    stage = ActContext(False, 2, "", lambda what, share: None, budget_s=60.0)
     if calls == 1:
         with pytest.raises(KeyboardInterrupt):
             scaling.run(stage)

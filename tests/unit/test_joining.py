@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from stoker._record.memory_curve import MOST_EACH, MemoryReading, as_columns, readings
 from stoker._record.merge_loaders import joined
-from stoker._record.schema import Event, LoaderRecord, Period, Slow
+from stoker._record.schema import Event, LoaderRecord, Period, SlowestSample
 from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import SECOND, loader, run, steps
 
 
 def an_epoch(number: int) -> LoaderRecord:
     made = loader({("start", -1, "start_up"): 0.5, ("fetch", 0, "io"): 0.2}, steps=steps(3))
-    made.slowest = [Slow(7 + number, 100 + number, 0, 0, 1, 2)]
+    made.slowest = [SlowestSample(7 + number, 100 + number, 0, 0, 1, 2)]
     made.events = [Event(number * SECOND, "restart", "it died")]
     made.memory = as_columns([MemoryReading(number * SECOND, 0, 40 + number, 2000 + number, 1000 + number)])
     made.periods = [Period(number * SECOND, (number + 1) * SECOND, 100, 7, 5, {"io": 7})]

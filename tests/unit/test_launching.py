@@ -89,7 +89,7 @@ def test_a_sentry_tells_when_a_module_has_been_run(tmp_path: Path, monkeypatch: 
     def tell(module: ModuleType) -> None:
         told.append(module.__name__)
 
-    sentry = bootstrap.Sentry({"awaited_one": tell, "awaited_two": tell, "absent": tell})
+    sentry = bootstrap.ImportWatcher({"awaited_one": tell, "awaited_two": tell, "absent": tell})
     monkeypatch.setattr(sys, "meta_path", [sentry, *sys.meta_path])
     with pytest.raises(ValueError):
         importlib.import_module("awaited_one")
@@ -165,7 +165,9 @@ def test_an_interpreter_that_cannot_be_entered(tmp_path: Path, monkeypatch: pyte
 def test_files_have_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the script; of a rank, with its number; one that is taken gets another."""
     monkeypatch.chdir(tmp_path)
-    order = script_command.Order("run", False, "a/train.py", (), None, False, None, None, None, None, False)
+    order = script_command.ScriptOptions(
+        "run", False, "a/train.py", (), None, False, None, None, None, None, False
+    )
     assert re.fullmatch(r"train-\d{8}-\d{6}\.stoker\.json", script_command._default(order).name)
     assert script_command._default(replace(order, module=True, script="a.b")).name.startswith("a-b-")
     assert script_command._default(replace(order, script="-")).name.startswith("stdin-")
@@ -204,7 +206,9 @@ def test_records_stay_until_they_are_written(
     if how == "broken":
         monkeypatch.setattr("stoker._tools.report.verdict.verdict.judge", lambda *_, **__: 1 / 0)
     script_command.launch(
-        script_command.Order("run", False, "script.py", (), None, False, None, None, None, None, False)
+        script_command.ScriptOptions(
+            "run", False, "script.py", (), None, False, None, None, None, None, False
+        )
     )
     assert ended == [outcome]
     said = capsys.readouterr().err

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from stoker._record.run_page.page import PageReading
-from stoker._record.run_page.summary import Recently, Summary, summary_of
+from stoker._record.run_page.summary import RecentSums, Summary, summary_of
 from stoker._tools.top.lines import board
 from stoker._tools.top.live import LoaderLive, document, live
-from stoker._tools.top.processes import LoaderSeen, Meter, PoolSeen, Scan, WorkerSeen
+from stoker._tools.top.processes import LoaderSeen, PoolSeen, ProcessScan, ThreadTimes, WorkerSeen
 from tests.unit.records import MS, SECOND, Waits, loader
 
 AT = 1000 * SECOND
 
 
 def summary(waits_s: Waits | None = None, *, at_ns: int = AT, **changed: Any) -> Summary:
-    return summary_of(loader(waits_s, **changed), Recently(), workers=2, at_ns=at_ns, depth=3)
+    return summary_of(loader(waits_s, **changed), RecentSums(), workers=2, at_ns=at_ns, depth=3)
 
 
 def worker(number: int, **changed: Any) -> WorkerSeen:
@@ -42,11 +42,11 @@ def seen(told: Summary | None, *workers: WorkerSeen, **words: int) -> LoaderSeen
     return LoaderSeen((1, 2), 40, "train.py", reading, (PoolSeen(40, 2, 1, workers),) if workers else ())
 
 
-def at(moment_ns: int, *loaders: LoaderSeen) -> Scan:
-    return Scan(moment_ns, loaders)
+def at(moment_ns: int, *loaders: LoaderSeen) -> ProcessScan:
+    return ProcessScan(moment_ns, loaders)
 
 
-def only(now: Scan, before: Scan | None = None) -> LoaderLive:
+def only(now: ProcessScan, before: ProcessScan | None = None) -> LoaderLive:
     [told] = live(now, before)
     return told
 
@@ -74,8 +74,8 @@ def test_a_wait_under_way_counts_and_is_laid_on_the_oldest_batch() -> None:
     """The page says all is well; since then the consumer has waited five seconds for a worker that is off the CPU."""
     told_by_page = summary(step_s=5.0)
     now_ns = AT + 5 * SECOND
-    stuck = worker(1, seq=7, since_ns=AT - SECOND, index=17, meter=Meter(4 * MS, 0))
-    other = worker(0, seq=9, since_ns=now_ns - MS, meter=Meter(9 * SECOND, 0))
+    stuck = worker(1, seq=7, since_ns=AT - SECOND, index=17, meter=ThreadTimes(4 * MS, 0))
+    other = worker(0, seq=9, since_ns=now_ns - MS, meter=ThreadTimes(9 * SECOND, 0))
     before = at(
         now_ns - SECOND, seen(told_by_page, replace(other, busy_ns=0, phase="idle"), stuck, asked_ns=AT)
     )
@@ -107,15 +107,16 @@ def test_a_loader_at_rest_does_not_stall() -> None:
 def test_what_the_awaited_worker_does_is_the_cause(cpu_ms: int, runq_ms: int, cause: str) -> None:
     page = summary()
     now_ns = AT + 30 * SECOND
-    before = at(now_ns - SECOND, seen(page, worker(0, meter=Meter(0, 0)), asked_ns=AT))
-    now = at(now_ns, seen(page, worker(0, meter=Meter(cpu_ms * MS, runq_ms * MS)), asked_ns=AT))
+    before = at(now_ns - SECOND, seen(page, worker(0, meter=ThreadTimes(0, 0)), asked_ns=AT))
+    now = at(now_ns, seen(page, worker(0, meter=ThreadTimes(cpu_ms * MS, runq_ms * MS)), asked_ns=AT))
     assert only(now, before).cause == cause
 
 
 def test_who_makes_batches_himself_is_the_cause_himself() -> None:
     page = summary(executor="inline", workers=[])
     before, now = (
-        replace(seen(page, asked_ns=AT), meter=meter) for meter in (Meter(0, 0), Meter(100 * MS, 850 * MS))
+        replace(seen(page, asked_ns=AT), meter=meter)
+        for meter in (ThreadTimes(0, 0), ThreadTimes(100 * MS, 850 * MS))
     )
     told = only(at(AT + 30 * SECOND, now), at(AT + 29 * SECOND, before))
     assert told.causes == {"starved": 0.85, "compute": 0.1, "io": 0.05}
@@ -138,8 +139,10 @@ def test_busy_shares_count_the_task_under_way() -> None:
 def test_shares_of_workers_are_of_the_time_they_were_at_work() -> None:
     page = summary()
     now_ns = AT + 10 * SECOND
-    before = at(now_ns - SECOND, seen(page, worker(0, phase="idle", meter=Meter(0, 0))))
-    now = at(now_ns, seen(page, worker(0, phase="idle", busy_ns=500 * MS, meter=Meter(100 * MS, 25 * MS))))
+    before = at(now_ns - SECOND, seen(page, worker(0, phase="idle", meter=ThreadTimes(0, 0))))
+    now = at(
+        now_ns, seen(page, worker(0, phase="idle", busy_ns=500 * MS, meter=ThreadTimes(100 * MS, 25 * MS)))
+    )
     told = only(now, before)
     assert (told.cpu, told.runq, told.off) == pytest.approx((0.2, 0.05, 0.75))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from stoker._record import machine
-from stoker._record.machine import Dials, facts
+from stoker._record.machine import CounterReader, facts
 
 
 def written(root: Path, **files: str) -> Path:
@@ -24,7 +24,7 @@ def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
     assert "shm" in found.missing["shm_bytes"]
     assert found.cpus
     assert found.versions["python"]
-    counters = Dials(sys_root=tmp_path / "sys", proc=tmp_path / "proc").read()
+    counters = CounterReader(sys_root=tmp_path / "sys", proc=tmp_path / "proc").read()
     assert (counters.busy_cpu_ns, counters.throttled_ns, counters.pressure_ns) == (None, None, None)
     load = counters.since(counters, 0)
     assert (load.busy_cpu_ns, load.throttled_periods) == (None, None)
@@ -38,7 +38,7 @@ def test_counters_of_both_kinds_of_cgroup(tmp_path: Path) -> None:
     )
     first = written(tmp_path / "v1", cpu__job__ignored="")
     (first / "cpu/job/cpu.stat").write_text("nr_periods 10\nnr_throttled 4\nthrottled_time 5000000\n")
-    counters = Dials(sys_root=first, proc=proc).read()
+    counters = CounterReader(sys_root=first, proc=proc).read()
     tick_ns = machine._TICK_NS
     assert counters.busy_cpu_ns == (100 + 10 + 50 + 3 + 2) * tick_ns
     assert (counters.steal_ns, counters.iowait_ns) == (5 * tick_ns, 7 * tick_ns)
@@ -47,13 +47,15 @@ def test_counters_of_both_kinds_of_cgroup(tmp_path: Path) -> None:
     (proc / "self/cgroup").write_text("0::/job\n")
     second = written(tmp_path / "v2", job__ignored="")
     (second / "job/cpu.stat").write_text("usage_usec 9\nnr_periods 20\nnr_throttled 2\nthrottled_usec 7\n")
-    counters = Dials(sys_root=second, proc=proc).read()
+    counters = CounterReader(sys_root=second, proc=proc).read()
     assert (counters.quota_periods, counters.throttled_periods, counters.throttled_ns) == (20, 2, 7000)
 
 
 def test_differences_are_never_negative(tmp_path: Path) -> None:
     later, earlier = (
-        Dials(proc=written(tmp_path / name, stat=f"cpu {user} 0 0 0 0 0 0 0\n"), sys_root=tmp_path).read()
+        CounterReader(
+            proc=written(tmp_path / name, stat=f"cpu {user} 0 0 0 0 0 0 0\n"), sys_root=tmp_path
+        ).read()
         for name, user in (("a", 5), ("b", 9))
     )
     load = later.since(earlier, 50)

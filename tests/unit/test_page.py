@@ -10,14 +10,14 @@ import pytest
 
 from stoker._record.run_page import page as pages
 from stoker._record.run_page.page import RunPage
-from stoker._record.run_page.summary import Recently, Summary, summary_of
+from stoker._record.run_page.summary import RecentSums, Summary, summary_of
 from stoker.errors import RecordError
 from tests.unit import records
 
 
 def told(**changed: object) -> Summary:
     summary = summary_of(
-        records.loader({("fetch", 1, "io"): 0.5}), Recently(), workers=2, at_ns=9 * records.SECOND
+        records.loader({("fetch", 1, "io"): 0.5}), RecentSums(), workers=2, at_ns=9 * records.SECOND
     )
     summary.update(changed)  # type: ignore[typeddict-item]
     return summary

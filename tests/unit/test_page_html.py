@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from stoker._tools.render import chart_library, html
 from stoker._tools.render.enclosure import enclosed
 from stoker._tools.render.markup import MOST_ROWS, Markup, table, text
-from stoker._tools.render.section import Beside, Chart, Code, Prose, Remark, Report, Section, Table
+from stoker._tools.render.section import Chart, Code, Prose, Remark, Report, Section, SideBySide, Table
 
 HOSTILE = (
     """</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)> "' & ]]> ` </title></style>"""
@@ -40,7 +40,7 @@ def hostile_report() -> Report:
         cells,
         chart,
         remark,
-        Beside(((HOSTILE, (remark, chart)),)),
+        SideBySide(((HOSTILE, (remark, chart)),)),
     )
     return Report(
         HOSTILE, HOSTILE, "high", (Section(HOSTILE, HOSTILE, parts),) * 2, {HOSTILE: {"a": HOSTILE}}

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stoker._host.process_memory import footprint
 from stoker._record.recorder import Recorder
-from stoker._record.run_page.summary import Recently, summary_of
+from stoker._record.run_page.summary import RecentSums, summary_of
 from stoker._record.schema import LoaderRecord
 from stoker.exports import prometheus
 from tests.unit import records
@@ -91,7 +91,7 @@ def test_what_was_not_measured_has_no_sample() -> None:
 
 def test_the_queue_is_that_of_the_last_batch() -> None:
     one = fixed()
-    one.shown.latest = summary_of(one.given, Recently(), workers=2, at_ns=1, depth=3, undelivered_bytes=77)
+    one.shown.latest = summary_of(one.given, RecentSums(), workers=2, at_ns=1, depth=3, undelivered_bytes=77)
     found = scraped(one)
     assert (found["stoker_queue_depth", "loader"], found["stoker_undelivered_bytes", "loader"]) == (3, 77)
 
@@ -163,7 +163,7 @@ def test_without_the_client_the_way_to_it_is_named(monkeypatch: pytest.MonkeyPat
 
 def test_every_metric_is_in_the_documentation() -> None:
     one = fixed({("fetch", 0, "io"): 1.0})
-    one.shown.latest = summary_of(one.given, Recently(), workers=2, at_ns=1, depth=3, undelivered_bytes=77)
+    one.shown.latest = summary_of(one.given, RecentSums(), workers=2, at_ns=1, depth=3, undelivered_bytes=77)
     text = (Path(__file__).parents[2] / "docs" / "exports.md").read_text()
     assert [name for name in sorted({key[0] for key in scraped(one)}) if f"`{name}`" not in text] == []
 

@@ -14,7 +14,7 @@ from stoker._record.schema import CAUSES, MEMORY_COLUMNS, STAGES, STARVED_BY, ST
 PAGE = (Path(__file__).parents[2] / "docs" / "record.md").read_text()
 NAMED = set(re.findall(r"`([a-z_]+)`", PAGE))
 KINDS = [
-    schema.Run, schema.Machine, schema.Load, schema.Totals, schema.Blame, schema.WorkerRecord, schema.Slow, schema.Event,
+    schema.Run, schema.Machine, schema.Load, schema.Totals, schema.Blame, schema.WorkerRecord, schema.SlowestSample, schema.Event,
     schema.Period, schema.Concurrency, schema.Option, schema.LoaderRecord, schema.RunRecord,
 ]  # fmt: skip
 

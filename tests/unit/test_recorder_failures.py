@@ -43,7 +43,7 @@ class Numbers(Dataset[Any]):
         (totals.RunningTotals, "copy"),
         (totals.RunningTotals, "opened"),
         (totals.RunningTotals, "stopped"),
-        (machine.Dials, "read"),
+        (machine.CounterReader, "read"),
         (recorder.Recorder, "_tally"),
         (recorder.Recorder, "_loader"),
         (step_buffer.StepBuffer, "take"),

@@ -10,7 +10,7 @@ from stoker._record.schema import LoaderRecord, Period, RunRecord
 from stoker._tools.render.section import Chart, Part, Prose, Table
 from stoker._tools.render.theme import colour
 from stoker._tools.report.page import build
-from stoker._tools.report.page.material import Material, Run
+from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.sections import compare, comparing
 from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import SECOND, loader, machine, run, steps
@@ -26,17 +26,17 @@ def slow(wait_s: float, *, uneven: float = 0.0, stretches: int = 10, **changed: 
     return loader({("fetch", 0, "io"): wait_s}, periods=periods, **changed)
 
 
-def told(label: str, *loaders: LoaderRecord, **changed: Any) -> Run:
+def told(label: str, *loaders: LoaderRecord, **changed: Any) -> ReportedRun:
     record: RunRecord = run(*loaders, id=label, **changed)
-    return Run(label, record, judge(record))
+    return ReportedRun(label, record, judge(record))
 
 
-def made(*runs: Run) -> tuple[Part, ...]:
+def made(*runs: ReportedRun) -> tuple[Part, ...]:
     found = compare.section(Material(runs))
     return () if found is None else found.parts
 
 
-def headline(*runs: Run) -> str:
+def headline(*runs: ReportedRun) -> str:
     return build.report(Material(runs)).headline
 
 

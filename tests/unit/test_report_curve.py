@@ -9,7 +9,7 @@ import pytest
 
 from stoker._record.schema import STEP_COLUMNS, LoaderRecord, RunRecord
 from stoker._tools.render.section import Chart, Part, Prose
-from stoker._tools.report.page.material import Material, Run
+from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.sections import curve
 from stoker._tools.report.page.sections.scaling import of_run, of_tuning
 from stoker._tools.report.verdict.verdict import judge
@@ -25,11 +25,11 @@ def waiting(workers: int, *, count: int = 200, make_ms: int = 30, **changed: Any
     return loader(waits, step_s=count * 0.01, num_workers=workers, steps=table, totals=totals, **changed)
 
 
-def told(record: RunRecord, label: str = "run") -> Run:
-    return Run(label, record, judge(record))
+def told(record: RunRecord, label: str = "run") -> ReportedRun:
+    return ReportedRun(label, record, judge(record))
 
 
-def made(*runs: Run, tunings: tuple[dict[str, Any], ...] = ()) -> tuple[Part, ...]:
+def made(*runs: ReportedRun, tunings: tuple[dict[str, Any], ...] = ()) -> tuple[Part, ...]:
     found = curve.section(Material(runs, tunings))
     return () if found is None else found.parts
 

@@ -8,8 +8,8 @@ import pytest
 
 from stoker._record.memory_curve import MemoryReading, as_columns, thinned
 from stoker._record.schema import LoaderRecord
-from stoker._tools.render.section import Beside, Chart, Part, Prose, Remark, Table
-from stoker._tools.report.page.material import Material, Run
+from stoker._tools.render.section import Chart, Part, Prose, Remark, SideBySide, Table
+from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.sections import memory
 from stoker._tools.report.page.sections.occupied import PARENT, occupied
 from stoker._tools.report.verdict.verdict import judge
@@ -35,7 +35,7 @@ def made(*loaders: LoaderRecord, **changed: Any) -> tuple[Part, ...]:
     runs = []
     for number, each in enumerate(loaders):
         record = run(each, id=str(number), **changed)
-        runs.append(Run(f"run {number}", record, judge(record)))
+        runs.append(ReportedRun(f"run {number}", record, judge(record)))
     found = memory.section(Material(tuple(runs)))
     return () if found is None else found.parts
 
@@ -115,7 +115,7 @@ def test_an_older_record_has_a_table_of_what_was_read_last() -> None:
 
 def test_two_runs_stand_beside_each_other_with_charts_of_their_own() -> None:
     (beside,) = made(loader(memory=read(2, 5)), loader(memory=read(2, 5)))
-    assert isinstance(beside, Beside)
+    assert isinstance(beside, SideBySide)
     charts = [part.id for _, parts in beside.columns for part in parts if isinstance(part, Chart)]
     assert charts == ["memory-0", "memory-1"]
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stoker._record.schema import CAUSES, STAGES, Blame, Event, LoaderRecord, Period, RunRecord, Slow
+from stoker._record.schema import CAUSES, STAGES, Blame, Event, LoaderRecord, Period, RunRecord, SlowestSample
 from stoker._tools.render import chart_library, html, json_form, markdown, text
-from stoker._tools.render.section import Beside, Chart, Part, Prose, Remark, Report, Section, Table
+from stoker._tools.render.section import Chart, Part, Prose, Remark, Report, Section, SideBySide, Table
 from stoker._tools.report.page import build
-from stoker._tools.report.page.material import Material, Run
+from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.stretch import around_worst, numbered
 from stoker._tools.report.page.terms import DOING, PARTS, edited, loaders, percent, plain
 from stoker._tools.report.verdict.verdict import judge
@@ -33,7 +33,9 @@ HOSTILE = "</script><img src=x onerror=alert(1)>`|\n\x1b[31m\ud800"
 
 
 def material(*records: RunRecord, **changed: Any) -> Material:
-    runs = tuple(Run(name, record, judge(record)) for name, record in zip("abcdef", records, strict=False))
+    runs = tuple(
+        ReportedRun(name, record, judge(record)) for name, record in zip("abcdef", records, strict=False)
+    )
     return Material(runs, **changed)
 
 
@@ -41,7 +43,10 @@ def full(**changed: Any) -> LoaderRecord:
     """A loader with something for every section."""
     usual: dict[str, Any] = {
         "steps": steps(40, workers=2),
-        "slowest": [Slow(7, 300 * MS, 1, 1, 3, 2, 90 * MS), Slow(None, 20 * MS, -1, 1, 4, 5)],
+        "slowest": [
+            SlowestSample(7, 300 * MS, 1, 1, 3, 2, 90 * MS),
+            SlowestSample(None, 20 * MS, -1, 1, 4, 5),
+        ],
         "events": [Event(5 * MS, "bad_sample", "sample 9 raised")],
         "periods": [
             Period(place * SECOND, (place + 1) * SECOND, 10, 300 * MS, 700 * MS, {"io": 250 * MS})
@@ -58,7 +63,7 @@ def made(name: str, *records: RunRecord, **changed: Any) -> Section:
 
 def flat(parts: tuple[Part, ...]) -> Iterator[Part]:
     for part in parts:
-        if isinstance(part, Beside):
+        if isinstance(part, SideBySide):
             for _, inner in part.columns:
                 yield from flat(inner)
         else:
@@ -110,7 +115,7 @@ def test_two_runs_stand_side_by_side_under_one_headline():
     assert "47 %" in report.headline
     for name in ("verdict", "findings", "lanes", "blame", "slowest"):
         section = next(each for each in report.sections if each.id == name)
-        beside = [each for each in section.parts if isinstance(each, Beside)]
+        beside = [each for each in section.parts if isinstance(each, SideBySide)]
         assert [label for label, _ in beside[0].columns] == ["a", "b"], name
 
 
@@ -317,7 +322,10 @@ def _odd_loaders(draw: st.DrawFn) -> LoaderRecord:
         steps=table,
         blame=draw(st.lists(st.builds(Blame, _NAMES, _NUMBERS, _NAMES, _NUMBERS), max_size=3)),
         slowest=draw(
-            st.lists(st.builds(Slow, st.sampled_from([None, 3, HOSTILE, [1]]), *[_NUMBERS] * 6), max_size=3)
+            st.lists(
+                st.builds(SlowestSample, st.sampled_from([None, 3, HOSTILE, [1]]), *[_NUMBERS] * 6),
+                max_size=3,
+            )
         ),
         events=draw(st.lists(st.builds(Event, _NUMBERS, _NAMES, _NAMES), max_size=2)),
         periods=draw(

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from stoker._record import journal
 from stoker._tools.render import chart_library, json_form, markdown, text
-from stoker._tools.render.section import Beside, Chart, Code, Prose, Remark, Report, Section, Table
+from stoker._tools.render.section import Chart, Code, Prose, Remark, Report, Section, SideBySide, Table
 from stoker._tools.render.terminal import encodable
 from stoker.cli.main import main
 from tests.unit.profiled import Profiled
@@ -184,7 +184,10 @@ SAMPLE = Report(
         Section(
             "two",
             "Two",
-            (Chart("c", "A chart", "It rises.", {}, TABLE), Beside((("l", (REMARK,)), ("r", (Prose("p"),))))),
+            (
+                Chart("c", "A chart", "It rises.", {}, TABLE),
+                SideBySide((("l", (REMARK,)), ("r", (Prose("p"),)))),
+            ),
         ),
     ),
 )

@@ -13,10 +13,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker._runtime.checkpoint.state_format import LoaderFacts, Saved, StreamState, differences, dump, parse
+from stoker._runtime.checkpoint.state_format import (
+    LoaderFacts,
+    SavedState,
+    StreamState,
+    differences,
+    dump,
+    parse,
+)
 
 FACTS = LoaderFacts("map", 20, ("torch.Batch", "torch.Random"), 20, None, False, 4, "batch")
-MAP = Saved(
+MAP = SavedState(
     facts=FACTS, base_seed=5, pipe_seed=None, batches=2, samples=8, ahead=(3, 5), finished=False,
     generators={"given": ["eA=="], "torch": "eA==", "pulled": {"given": [], "python": "eA=="}}, sampler_epoch=None,
     sampler_state=None, sampler_at=0, dataset_state={"k": 1}, streams=None, turn=0,
@@ -33,13 +40,13 @@ BOTH = pytest.mark.parametrize("saved", [MAP, STREAMS], ids=["map", "iterable"])
 
 
 @BOTH
-def test_what_is_dumped_is_read_back_also_through_json(saved: Saved) -> None:
+def test_what_is_dumped_is_read_back_also_through_json(saved: SavedState) -> None:
     assert parse(dump(saved)) == saved
     assert parse(json.loads(json.dumps(dump(saved)))) == saved
 
 
 @BOTH
-def test_nothing_of_a_dump_is_shared(saved: Saved) -> None:
+def test_nothing_of_a_dump_is_shared(saved: SavedState) -> None:
     state = dump(saved)
     state["generators"][0]["given"].clear()
     state["generators"][0]["pulled"].clear()
@@ -51,7 +58,7 @@ def test_nothing_of_a_dump_is_shared(saved: Saved) -> None:
 
 
 @BOTH
-def test_a_state_without_one_of_its_entries_is_truncated(saved: Saved) -> None:
+def test_a_state_without_one_of_its_entries_is_truncated(saved: SavedState) -> None:
     for name in dump(saved):
         state = dump(saved)
         del state[name]
@@ -84,7 +91,7 @@ NONSENSE: list[Any] = [
 
 
 @BOTH
-def test_an_entry_is_of_its_kind_or_the_state_is_refused(saved: Saved) -> None:
+def test_an_entry_is_of_its_kind_or_the_state_is_refused(saved: SavedState) -> None:
     """Either it is read, and reads the same again, or it is a ValueError with words of ours."""
     users = {"sampler_state", "dataset_state", "dataset", "iterator"}
     for value in NONSENSE:
@@ -240,5 +247,5 @@ def test_batches_out_of_order_belong_to_their_rank() -> None:
 
 
 @BOTH
-def test_it_has_no_key_that_accelerate_takes_for_torchdatas(saved: Saved) -> None:
+def test_it_has_no_key_that_accelerate_takes_for_torchdatas(saved: SavedState) -> None:
     assert not {"_sampler_iter_yielded", "_num_yielded", "_index_sampler_state"} & set(dump(saved))

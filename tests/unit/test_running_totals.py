@@ -9,7 +9,7 @@ import pytest
 
 from stoker._record import totals as module
 from stoker._record.attribution import Attribution
-from stoker._record.schema import STEP_COLUMNS, Period, Slow
+from stoker._record.schema import STEP_COLUMNS, Period, SlowestSample
 from stoker._record.step_buffer import HELD_BACK, ROWS, StepBuffer
 from stoker._record.totals import KEPT_FIRST, KEPT_LAST, KEPT_SLOW, RunningTotals, _fewer, table
 from tests.unit.test_blame import MS, made, row
@@ -102,10 +102,10 @@ def test_an_endless_run_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_slowest_samples_are_kept_and_each_once() -> None:
     accounts = RunningTotals(0)
-    floors = [accounts.note_slow(Slow(index, 100 + index, 0, 1, index, 0)) for index in range(40)]
+    floors = [accounts.note_slow(SlowestSample(index, 100 + index, 0, 1, index, 0)) for index in range(40)]
     assert floors[KEPT_SLOW - 2] == 0
     assert floors[-1] == 140 - KEPT_SLOW
-    accounts.note_slow(Slow(39, 500, 1, 2, 7, 3))
+    accounts.note_slow(SlowestSample(39, 500, 1, 2, 7, 3))
     assert len(accounts.slowest) == KEPT_SLOW
     assert [(each.index, each.ns) for each in accounts.slowest[:2]] == [(39, 500), (38, 138)]
 

@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, RandomSampler, Sampler, SequentialSam
 
 from stoker._runtime.checkpoint import sampler_position
 from stoker._runtime.checkpoint.sampler_position import IndexSource
-from stoker._runtime.checkpoint.state_format import Saved
+from stoker._runtime.checkpoint.state_format import SavedState
 from tests.unit.test_resume import MAP
 
 SIZE = 23
@@ -103,7 +103,7 @@ def pull(from_: IndexSource, count: int) -> tuple[list[Any], tuple[int, bytes] |
     return batches, snapshot
 
 
-def saved_after(from_: IndexSource, batches: list[Any], snapshot: tuple[int, bytes] | None) -> Saved:
+def saved_after(from_: IndexSource, batches: list[Any], snapshot: tuple[int, bytes] | None) -> SavedState:
     samples = sum(map(len, batches))
     state, at = from_.state(len(batches), samples, snapshot)
     return replace(MAP, batches=len(batches), samples=samples, ahead=(), sampler_state=state, sampler_at=at)

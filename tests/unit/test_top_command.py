@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from stoker._record.run_page.page import PageReading
-from stoker._record.run_page.summary import Recently, summary_of
+from stoker._record.run_page.summary import RecentSums, summary_of
 from stoker._tools.top.live import live
-from stoker._tools.top.processes import LoaderSeen, PoolSeen, Scan, WorkerSeen
+from stoker._tools.top.processes import LoaderSeen, PoolSeen, ProcessScan, WorkerSeen
 from stoker.cli import top
 from tests.unit import records
 
@@ -23,7 +23,7 @@ SECOND = records.SECOND
 
 def seen(pid: int, workers: int = 2, **words: int) -> LoaderSeen:
     """A loader whose consumer has been waiting for two seconds at second 100, for worker 1."""
-    summary = summary_of(records.loader(name=f"of {pid}"), Recently(), workers=2, at_ns=98 * SECOND)
+    summary = summary_of(records.loader(name=f"of {pid}"), RecentSums(), workers=2, at_ns=98 * SECOND)
     reading = PageReading(pid, 1, words.get("asked_ns", 98 * SECOND), 97 * SECOND, 100, summary)
     rows = tuple(
         WorkerSeen(
@@ -45,8 +45,8 @@ class Stage:
         monkeypatch.setattr(top, "scan", self.scan)
         monkeypatch.setattr(time, "sleep", self.sleep)
 
-    def scan(self) -> Scan:
-        return Scan(100 * SECOND, tuple(self.loaders), self.skipped)
+    def scan(self) -> ProcessScan:
+        return ProcessScan(100 * SECOND, tuple(self.loaders), self.skipped)
 
     def sleep(self, number: float) -> None:
         """Ctrl-C comes after as many looks as were wanted."""
@@ -138,7 +138,7 @@ def test_it_ends_with_the_process_that_was_asked_for(stage: Stage, monkeypatch: 
 
 def test_many_workers_fit_the_screen() -> None:
     loaders = [seen(40, workers=192), seen(41, workers=192)]
-    scan = Scan(100 * SECOND, tuple(loaders))
+    scan = ProcessScan(100 * SECOND, tuple(loaders))
     moment: Any = top._Moment(scan, live(scan))
     lines = top._fitted(moment, False, 200, 40)
     assert 30 <= len(lines) <= 40

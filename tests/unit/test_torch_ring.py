@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stoker._tools.profile.torch_loader.task_ring import Ring, TaskRow
+from stoker._tools.profile.torch_loader.task_ring import TaskRing, TaskRow
 
 
 def test_a_row_is_found_by_worker_and_position() -> None:
-    ring = Ring.create(2, 3)
+    ring = TaskRing.create(2, 3)
     first = TaskRow(
         0, 10, received_ns=5, fetched_ns=6, collated_ns=7, rows=4, slow_row=1, slow_ns=2, slow_index=9
     )
@@ -21,7 +21,7 @@ def test_a_row_is_found_by_worker_and_position() -> None:
 
 
 def test_a_row_of_another_task_is_not_taken_for_it() -> None:
-    ring = Ring.create(1, 3)
+    ring = TaskRing.create(1, 3)
     assert ring.read(0, 1, 0) is None
     ring.write(0, TaskRow(0, 10))
     ring.write(0, TaskRow(3, 40))  # the same place, a round later
@@ -31,13 +31,13 @@ def test_a_row_of_another_task_is_not_taken_for_it() -> None:
 
 
 def test_a_worker_tells_of_its_threads() -> None:
-    ring = Ring.create(2, 1)
+    ring = TaskRing.create(2, 1)
     ring.tell(1, 3, 500)
     assert (ring.told(0), ring.told(1), ring.done) == (None, (3, 500), 0)
 
 
 def test_its_memory_outlives_its_descriptor() -> None:
-    ring = Ring.create(1, 1)
+    ring = TaskRing.create(1, 1)
     ring.settle()
     ring.settle()
     ring.write(0, TaskRow(0, 1))

@@ -12,8 +12,8 @@ from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 
 from stoker._runtime.worker.cpu_meter import CpuMeter
 from stoker._tools.profile.torch_loader.task_clock import TaskClock
-from stoker._tools.profile.torch_loader.task_ring import Ring
-from stoker._tools.profile.torch_loader.worker import Desk, Loop
+from stoker._tools.profile.torch_loader.task_ring import TaskRing
+from stoker._tools.profile.torch_loader.worker import MeasuredLoop, RowWriter
 
 
 class Queue:
@@ -47,17 +47,17 @@ class Queue:
             self._send_bytes(data)
 
 
-Sit = Callable[[Any], tuple[Ring, Queue, Queue]]
+Sit = Callable[[Any], tuple[TaskRing, Queue, Queue]]
 
 
 @pytest.fixture
 def at_desk() -> Iterator[Sit]:
-    desks: list[Desk] = []
+    desks: list[RowWriter] = []
 
-    def sit(tasks: Any) -> tuple[Ring, Queue, Queue]:
-        ring = Ring.create(1, 4)
+    def sit(tasks: Any) -> tuple[TaskRing, Queue, Queue]:
+        ring = TaskRing.create(1, 4)
         index_queue, data_queue = Queue(tasks), Queue()
-        desks.append(Desk(ring, 0, TaskClock([], list, batched=True)))
+        desks.append(RowWriter(ring, 0, TaskClock([], list, batched=True)))
         desks[0].observe(index_queue, data_queue)
         return ring, index_queue, data_queue
 
@@ -131,8 +131,8 @@ def test_an_instrument_that_fails_is_unplugged_and_the_worker_goes_on(at_desk: S
 
 
 def test_the_loop_travels_as_torchs_own_with_the_ring() -> None:
-    loop = pickle.loads(pickle.dumps(Loop(torch_worker._worker_loop)))
-    assert isinstance(loop, Loop)
+    loop = pickle.loads(pickle.dumps(MeasuredLoop(torch_worker._worker_loop)))
+    assert isinstance(loop, MeasuredLoop)
     assert loop.__wrapped__ is torch_worker._worker_loop  # type: ignore[attr-defined]
     assert loop.__name__ == "_worker_loop"  # type: ignore[attr-defined]
 
@@ -143,5 +143,5 @@ def test_a_loop_that_takes_other_arguments_runs_unobserved() -> None:
     def other(dataset: Any, queue: Any) -> None:
         ran.append((dataset, queue))
 
-    Loop(other, Ring.create(1, 1))("dataset", "queue")
+    MeasuredLoop(other, TaskRing.create(1, 1))("dataset", "queue")
     assert ran == [("dataset", "queue")]

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from stoker._record.schema import CAUSES, Event, Slow
+from stoker._record.schema import CAUSES, Event, SlowestSample
 from stoker._tools.render import terminal
 from stoker._tools.report.verdict import screen, table
-from stoker._tools.report.verdict.codes import CODES, Finding
+from stoker._tools.report.verdict.codes import CODES, VerdictFinding
 from stoker._tools.report.verdict.verdict import Verdict, judge
 from tests.unit.records import MS, SECOND, loader, machine, run, steps, worker
 
@@ -20,7 +20,7 @@ CROWD = {"busy_cpu_ns": 3 * SECOND, "own_cpu_ns": SECOND}
 """Others use a CPU."""
 
 
-def _first(*loaders, **changed) -> Finding:
+def _first(*loaders, **changed) -> VerdictFinding:
     return judge(run(*loaders, **changed)).loaders[0].findings[0]
 
 
@@ -56,7 +56,7 @@ def test_a_worker_that_is_slower_than_all_others_is_named_and_few_slow_samples_a
     assert "worker 0 takes 6.3 times as long" in found.evidence
     assert found.gain is not None
     assert found.gain.share == pytest.approx(1.0 / 2.1)
-    slow = [Slow(place, 800 * MS, 0, 0, place, 0, 400 * MS) for place in range(2)]
+    slow = [SlowestSample(place, 800 * MS, 0, 0, place, 0, 400 * MS) for place in range(2)]
     assert _first(loader(waits_s, workers=crew, slowest=slow)).code == "slow-samples"
     assert _first(loader({("fetch", 1, "io"): 1.0}, workers=crew)).code != "slow-worker"
 
@@ -69,7 +69,7 @@ def test_without_workers_no_worker_is_spoken_of():
         num_workers=0,
         executor="inline",
         workers=[parent],
-        slowest=[Slow(7, 1190 * MS, -1, 0, 0, 0)],
+        slowest=[SlowestSample(7, 1190 * MS, -1, 0, 0, 0)],
         load=CROWD,
     )
     text = screen.render(judge(run(starved, machine=machine(usable=2))))
@@ -135,7 +135,7 @@ def test_workers_that_would_save_nothing_are_not_advised():
 
 
 def test_samples_of_a_stream_have_no_index_to_show():
-    stream = [Slow(None, 8 * MS, 1, 0, 3, 2)]
+    stream = [SlowestSample(None, 8 * MS, 1, 0, 3, 2)]
     assert "Slowest" not in screen.render(judge(run(loader(IO, slowest=stream))))
 
 
@@ -206,7 +206,10 @@ def test_workers_that_start_at_every_epoch_are_kept():
 
 
 def test_slow_samples_are_named_by_index_with_their_share():
-    slow = [Slow(4711, 800 * MS, 0, 0, 3, 2, blamed_ns=500 * MS), Slow(17, 300 * MS, 1, 0, 9, 1)]
+    slow = [
+        SlowestSample(4711, 800 * MS, 0, 0, 3, 2, blamed_ns=500 * MS),
+        SlowestSample(17, 300 * MS, 1, 0, 9, 1),
+    ]
     found = _first(loader({("fetch", 0, "head_of_line"): 1.0}, slowest=slow))
     assert found.code == "slow-samples"
     assert "4711" in found.evidence
@@ -287,7 +290,9 @@ def _busy(cause: str) -> Verdict:
         (stage, 1, other): 0.02 for stage in ("start", "plan", "queue", "wake", "open") for other in CAUSES
     }
     crowd = [worker(place, cpu=0.2, runq=0.8, threads=8, process_cpu_ns=2 * SECOND) for place in range(8)]
-    slow = [Slow({"key": "x" * 100}, 800 * MS, place, 0, 3, 2, blamed_ns=100 * MS) for place in range(8)]
+    slow = [
+        SlowestSample({"key": "x" * 100}, 800 * MS, place, 0, 3, 2, blamed_ns=100 * MS) for place in range(8)
+    ]
     events = [Event(place, "restart", "worker 1 was killed by signal 9 " * 9) for place in range(99)]
     many = [loader(waits_s, name=f"loader number {place} " * 9, slowest=slow, events=events, engine="torch", workers=crowd,
                    totals={"epochs": 3, "hidden_ns": 100 * MS}) for place in range(9)]  # fmt: skip
@@ -309,7 +314,7 @@ def test_a_screen_shows_workers_slow_samples_and_events():
             run(
                 loader(
                     {("fetch", 0, "head_of_line"): 1.0},
-                    slowest=[Slow(4711, 812 * MS, 1, 0, 3, 2)],
+                    slowest=[SlowestSample(4711, 812 * MS, 1, 0, 3, 2)],
                     events=[Event(0, "restart", "worker 1 was killed by signal 9")],
                 )
             )
@@ -370,7 +375,7 @@ def test_a_terminal_gets_bold_titles_and_colour_unless_asked_not_to(monkeypatch)
 
 def test_codes_are_known():
     with pytest.raises(ValueError, match="no such finding"):
-        Finding("not-a-code", "low", "", "")
+        VerdictFinding("not-a-code", "low", "", "")
 
 
 def test_a_loader_that_chooses_its_workers_itself_is_not_told_how_many():

@@ -126,7 +126,7 @@ def _less(now: int | None, before: int | None) -> int | None:
     return None if now is None or before is None else max(0, now - before)
 
 
-class Dials:
+class CounterReader:
     """Reads the counters again and again, in about 0.1 ms. It keeps paths and no descriptors. Any thread. Never raises.
 
     The thread that makes it is the one that iterates.

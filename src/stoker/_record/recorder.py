@@ -28,8 +28,8 @@ from stoker._record.journal import Journal
 from stoker._record.live_objects import LiveObjects
 from stoker._record.run_identity import run_here
 from stoker._record.run_page import page
-from stoker._record.run_page.publisher import Shown
-from stoker._record.schema import Event, LoaderRecord, Machine, Option, RunRecord, Slow
+from stoker._record.run_page.publisher import PagePublisher
+from stoker._record.schema import Event, LoaderRecord, Machine, Option, RunRecord, SlowestSample
 from stoker._record.step_buffer import StepBuffer
 from stoker._record.totals import RunningTotals, named, table
 from stoker._record.worker_usage import Size, WorkerUsage, used_ns
@@ -90,7 +90,7 @@ class Recorder:
         """The same without sizes, but with threads and their CPU time: that costs next to nothing."""
         self.idle: Idle | None = None
         """Tells how much of the waiting left the accelerator at work, where there is one."""
-        self.shown = Shown()
+        self.shown = PagePublisher()
         self._sink = sink
         self._lock = threading.RLock()
         self._tapes: list[StepBuffer] = []
@@ -112,7 +112,7 @@ class Recorder:
         self.slow_floor_ns = 0
         """How slow a sample has to be to be one of the slowest."""
         self._deepest = 0
-        self._dials: machine.Dials | None = None
+        self._dials: machine.CounterReader | None = None
         self._began: machine.Counters | None = None
         self._now: machine.Counters | None = None
         self._load_due_ns = self._journal_due_ns = self._folded_ns = 0
@@ -155,7 +155,7 @@ class Recorder:
     def reborn(self) -> None:
         """In a forked child: begin with nothing. Locks may be held by threads that are not here."""
         self._lock = threading.RLock()
-        self.shown = Shown()
+        self.shown = PagePublisher()
         self._tapes.clear()
         self._born()
 
@@ -228,11 +228,11 @@ class Recorder:
         """It is time to tell others how things are."""
         self._guarded(partial(self._tick, tape, now_ns), tape)
 
-    def slow(self, slow: Slow) -> None:
+    def slow(self, slow: SlowestSample) -> None:
         """A sample slower than ``slow_floor_ns``."""
         self._guarded(partial(self._slow, slow))
 
-    def _slow(self, slow: Slow) -> None:
+    def _slow(self, slow: SlowestSample) -> None:
         with self._lock:
             self.slow_floor_ns = self._accounts.note_slow(slow)
 
@@ -465,7 +465,7 @@ class Recorder:
 
     def _read_load(self) -> None:
         if self._dials is None:
-            self._dials = machine.Dials()
+            self._dials = machine.CounterReader()
         self._now = self._dials.read()
         if self._began is None:
             self._began = self._now

@@ -187,7 +187,7 @@ class WorkerRecord:
 
 
 @dataclass(slots=True)
-class Slow:
+class SlowestSample:
     """One of the slowest samples. ``index`` is the dataset's, None where it is not known (streams)."""
 
     index: Any
@@ -256,7 +256,7 @@ class LoaderRecord:
     blame: list[Blame] = field(default_factory=list)
     workers: list[WorkerRecord] = field(default_factory=list)
     concurrency: list[Concurrency] = field(default_factory=list)
-    slowest: list[Slow] = field(default_factory=list)
+    slowest: list[SlowestSample] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     events_dropped: int = 0
     periods: list[Period] = field(default_factory=list)
@@ -359,7 +359,7 @@ def _loader(data: dict[str, Any]) -> LoaderRecord:
     made.totals = _made(Totals, data["totals"])
     made.load = _made(Load, data["load"])
     for name, kind in (
-        ("blame", Blame), ("workers", WorkerRecord), ("concurrency", Concurrency), ("slowest", Slow),
+        ("blame", Blame), ("workers", WorkerRecord), ("concurrency", Concurrency), ("slowest", SlowestSample),
         ("events", Event), ("periods", Period),
     ):  # fmt: skip
         setattr(made, name, [_made(kind, each) for each in data[name]])

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from stoker._record.attribution import Array, Attribution, Sums
-from stoker._record.schema import STEP_COLUMNS, Blame, Concurrency, Period, Slow, Totals, WorkerRecord
+from stoker._record.schema import (
+    STEP_COLUMNS,
+    Blame,
+    Concurrency,
+    Period,
+    SlowestSample,
+    Totals,
+    WorkerRecord,
+)
 
 KEPT_FIRST = 512
 KEPT_LAST = 4096
@@ -37,7 +45,7 @@ class RunningTotals:
     sums: Sums = field(default_factory=lambda: defaultdict(float))
     workers: dict[int, WorkerRecord] = field(default_factory=dict)
     concurrency: dict[int, list[int]] = field(default_factory=dict)
-    slowest: list[Slow] = field(default_factory=list)
+    slowest: list[SlowestSample] = field(default_factory=list)
     periods: list[Period] = field(default_factory=list)
     first_rows: Array = field(default_factory=lambda: np.zeros((0, len(STEP_COLUMNS)), np.int64))
     last_rows: list[Array] = field(default_factory=list)
@@ -267,7 +275,7 @@ class RunningTotals:
                 took = int(rows[place, _AT["sent_ns"]] - rows[place, _AT["received_ns"]])
                 slow.blamed_ns += int(blamed[place] * min(1.0, slow.ns / max(took, 1)))
 
-    def note_slow(self, slow: Slow) -> int:
+    def note_slow(self, slow: SlowestSample) -> int:
         """A slow sample, if it is one of the slowest; how slow the next one has to be to count."""
         for known in self.slowest:
             if slow.index is not None and known.index == slow.index:

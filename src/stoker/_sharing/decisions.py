@@ -33,7 +33,7 @@ _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _ENTERED = frozenset((list, tuple, dict, OrderedDict))
 
 
-class Fate(Enum):
+class ShareAction(Enum):
     """What happens to a thing."""
 
     PACK = "pack"
@@ -42,33 +42,35 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ShareDecision:
     """``reason`` is for people: why a thing is left alone, or what changes when it is packed.
 
     ``inner_bytes``: where the threshold for what is inside differs from the one outside. ``tell``: worth a line of the report
     however small.
     """
 
-    fate: Fate
+    fate: ShareAction
     nbytes: int = 0
     reason: str = ""
     inner_bytes: int | None = None
     tell: bool = False
 
 
-_SILENTLY = Verdict(Fate.KEEP)
-_SHARED = Verdict(Fate.KEEP, 0, "already shared", tell=True)
+_SILENTLY = ShareDecision(ShareAction.KEEP)
+_SHARED = ShareDecision(ShareAction.KEEP, 0, "already shared", tell=True)
 
 
-def judge(obj: Any, min_bytes: int, *, root: bool = False) -> Verdict:
+def judge(obj: Any, min_bytes: int, *, root: bool = False) -> ShareDecision:
     """Decide about one thing. Reads it, changes nothing. ``root``: the user named it, so its size does not matter."""
     try:
         return _judged(obj, min_bytes, root)
     except Exception as error:  # a proxy that may not be asked now, a stand-in that only claims to be a list
-        return Verdict(Fate.KEEP, 0, f"it does not let itself be looked at: {error!r}", tell=True)
+        return ShareDecision(
+            ShareAction.KEEP, 0, f"it does not let itself be looked at: {error!r}", tell=True
+        )
 
 
-def _judged(obj: Any, min_bytes: int, root: bool) -> Verdict:
+def _judged(obj: Any, min_bytes: int, root: bool) -> ShareDecision:
     kind = type(obj)
     if kind in contents.ATOMS:
         return _atom(obj, min_bytes)
@@ -89,18 +91,22 @@ def _judged(obj: Any, min_bytes: int, root: bool) -> Verdict:
     return _object(obj, root)
 
 
-def _atom(obj: Any, min_bytes: int) -> Verdict:
+def _atom(obj: Any, min_bytes: int) -> ShareDecision:
     if isinstance(obj, bytes) and len(obj) >= min_bytes:
-        return Verdict(Fate.KEEP, len(obj), "one bytes object: share np.frombuffer(it, np.uint8) instead")
+        return ShareDecision(
+            ShareAction.KEEP, len(obj), "one bytes object: share np.frombuffer(it, np.uint8) instead"
+        )
     return _SILENTLY
 
 
-def _array(obj: np.ndarray[Any, Any], min_bytes: int, root: bool) -> Verdict:
+def _array(obj: np.ndarray[Any, Any], min_bytes: int, root: bool) -> ShareDecision:
     nbytes = estimate(obj)
     if nbytes == 0 or (_taken(obj, nbytes) < min_bytes and not root):
         return _SILENTLY
     if obj.dtype.hasobject:
-        return Verdict(Fate.KEEP, nbytes, "an array of Python objects: share array.tolist() instead")
+        return ShareDecision(
+            ShareAction.KEEP, nbytes, "an array of Python objects: share array.tolist() instead"
+        )
     base: Any = obj
     while isinstance(base, np.ndarray) and base.base is not None:
         if isinstance(base, np.memmap):
@@ -111,12 +117,14 @@ def _array(obj: np.ndarray[Any, Any], min_bytes: int, root: bool) -> Verdict:
     if isinstance(base, Segment):
         return _SHARED
     if isinstance(base, np.memmap | mmap.mmap):
-        return Verdict(Fate.KEEP, nbytes, "a mapped file: processes share its pages already")
+        return ShareDecision(ShareAction.KEEP, nbytes, "a mapped file: processes share its pages already")
     if type(obj) is not np.ndarray:
-        return Verdict(
-            Fate.KEEP, nbytes, f"a {type(obj).__name__}, not a plain ndarray: np.asarray(it) can be shared"
+        return ShareDecision(
+            ShareAction.KEEP,
+            nbytes,
+            f"a {type(obj).__name__}, not a plain ndarray: np.asarray(it) can be shared",
         )
-    return Verdict(Fate.PACK, nbytes)
+    return ShareDecision(ShareAction.PACK, nbytes)
 
 
 def _taken(obj: Any, nbytes: int) -> int:
@@ -127,99 +135,105 @@ def _taken(obj: Any, nbytes: int) -> int:
     return min(nbytes, reach.high - reach.low)
 
 
-def _tensor(obj: torch.Tensor, min_bytes: int, root: bool) -> Verdict:
+def _tensor(obj: torch.Tensor, min_bytes: int, root: bool) -> ShareDecision:
     nbytes = estimate(obj)
     if obj.requires_grad or type(obj) is not torch.Tensor:
-        return Verdict(
-            Fate.KEEP,
+        return ShareDecision(
+            ShareAction.KEEP,
             nbytes,
             "requires grad: share tensor.detach() instead"
             if obj.requires_grad
             else f"a {type(obj).__name__}, not a plain tensor",
         )
     if obj.device.type != "cpu":
-        return Verdict(Fate.KEEP, nbytes, f"on {obj.device}")
+        return ShareDecision(ShareAction.KEEP, nbytes, f"on {obj.device}")
     if obj.layout is not torch.strided or obj.is_nested or obj.is_quantized or obj.is_conj() or obj.is_neg():
-        return Verdict(Fate.KEEP, nbytes, "not a dense tensor of plain numbers")
+        return ShareDecision(ShareAction.KEEP, nbytes, "not a dense tensor of plain numbers")
     if nbytes == 0 or (_taken(obj, nbytes) < min_bytes and not root):
         return _SILENTLY
     if obj.is_shared():  # type: ignore[no-untyped-call]
-        return Verdict(Fate.KEEP, 0, "shared by torch already (share_memory_)", tell=True)
+        return ShareDecision(ShareAction.KEEP, 0, "shared by torch already (share_memory_)", tell=True)
     storage = obj.untyped_storage()
     if find(storage.data_ptr(), storage.nbytes()) is not None:
         return _SHARED
     if storage.filename is not None:
-        return Verdict(Fate.KEEP, nbytes, "a mapped file: processes share its pages already")
-    return Verdict(Fate.PACK, nbytes)
+        return ShareDecision(ShareAction.KEEP, nbytes, "a mapped file: processes share its pages already")
+    return ShareDecision(ShareAction.PACK, nbytes)
 
 
-def _table(obj: Any, min_bytes: int, root: bool) -> Verdict:
+def _table(obj: Any, min_bytes: int, root: bool) -> ShareDecision:
     nbytes = tables.measured(obj)
     if nbytes < min_bytes and not root:
         return _SILENTLY
     reason = tables.refusal(obj)
     if reason == tables.SHARED:
         return _SHARED
-    return Verdict(Fate.KEEP if reason else Fate.PACK, nbytes, reason)
+    return ShareDecision(ShareAction.KEEP if reason else ShareAction.PACK, nbytes, reason)
 
 
-def _container(obj: Any, min_bytes: int, root: bool) -> Verdict:
+def _container(obj: Any, min_bytes: int, root: bool) -> ShareDecision:
     if not obj:
         return _SILENTLY
     levels = item_kinds(obj, _LEVELS)
     kinds = levels[0]
     if type(obj) in _ENTERED and any(issubclass(kind, contents.LIVE) for kind in kinds):
-        return Verdict(Fate.ENTER, sys.getsizeof(obj), contents.alive(levels), tell=type(obj) is not tuple)
+        return ShareDecision(
+            ShareAction.ENTER, sys.getsizeof(obj), contents.alive(levels), tell=type(obj) is not tuple
+        )
     nbytes = estimate(obj)
-    enter = Verdict(Fate.ENTER) if type(obj) in _ENTERED else _SILENTLY
+    enter = ShareDecision(ShareAction.ENTER) if type(obj) in _ENTERED else _SILENTLY
     if kinds == {type(None)} and not isinstance(obj, dict) and not root:
-        return Verdict(
-            Fate.KEEP, 0, "nothing but None: a cache that is filled later?", tell=nbytes >= min_bytes
+        return ShareDecision(
+            ShareAction.KEEP, 0, "nothing but None: a cache that is filled later?", tell=nbytes >= min_bytes
         )
     if kinds <= contents.ATOMS:
-        return Verdict(Fate.PACK, nbytes) if nbytes >= min_bytes or root else _SILENTLY
+        return ShareDecision(ShareAction.PACK, nbytes) if nbytes >= min_bytes or root else _SILENTLY
     if nbytes < min_bytes and not root:
         return enter
     if type(obj) in _ENTERED:
         if reason := contents.alive(levels):
-            return Verdict(Fate.ENTER, sys.getsizeof(obj), reason, tell=True)
+            return ShareDecision(ShareAction.ENTER, sys.getsizeof(obj), reason, tell=True)
         if torch.Tensor in kinds and not all(
             map(contents.is_data, obj.values() if isinstance(obj, dict) else obj)
         ):
-            return Verdict(
-                Fate.ENTER, nbytes, "holds tensors that are shared by torch, on a device or require grad"
+            return ShareDecision(
+                ShareAction.ENTER,
+                nbytes,
+                "holds tensors that are shared by torch, on a device or require grad",
             )
         inner = contents.large_inside(obj, kinds, min_bytes, nbytes)
         if inner is not None:
-            return Verdict(Fate.ENTER, inner_bytes=inner)
+            return ShareDecision(ShareAction.ENTER, inner_bytes=inner)
     if any(contents.is_opaque(kind) for level in levels for kind in level) and contents.sprawls(obj, nbytes):
-        return Verdict(
-            Fate.ENTER if len(obj) <= FEW and type(obj) in _ENTERED else Fate.KEEP,
+        return ShareDecision(
+            ShareAction.ENTER if len(obj) <= FEW and type(obj) in _ENTERED else ShareAction.KEEP,
             nbytes,
             "its items refer to much more than themselves: packed one by one they would take more memory",
         )
-    return Verdict(Fate.PACK, nbytes, contents.what_changes(kinds))
+    return ShareDecision(ShareAction.PACK, nbytes, contents.what_changes(kinds))
 
 
-def _subclass(obj: Any, min_bytes: int) -> Verdict:
+def _subclass(obj: Any, min_bytes: int) -> ShareDecision:
     if isinstance(obj, tuple) and hasattr(obj, "_fields"):
-        return Verdict(Fate.ENTER)
+        return ShareDecision(ShareAction.ENTER)
     if isinstance(obj, Dataset):
-        return Verdict(Fate.ENTER)  # its attributes; what it is itself stays
+        return ShareDecision(ShareAction.ENTER)  # its attributes; what it is itself stays
     nbytes = estimate(obj)
     if nbytes < min_bytes:
         return _SILENTLY
     plain = next(
         kind for kind in (dict, set, frozenset, tuple, list) if isinstance(obj, kind) or kind is list
     )
-    return Verdict(Fate.KEEP, nbytes, f"a {type(obj).__name__}: {plain.__name__}(it) can be shared")
+    return ShareDecision(
+        ShareAction.KEEP, nbytes, f"a {type(obj).__name__}: {plain.__name__}(it) can be shared"
+    )
 
 
-def _object(obj: Any, root: bool) -> Verdict:
+def _object(obj: Any, root: bool) -> ShareDecision:
     kind = type(obj)
     if isinstance(obj, torch.nn.Module):
-        return Verdict(
-            Fate.KEEP, _parameters(obj), "a torch Module: share its parameters with share_memory()"
+        return ShareDecision(
+            ShareAction.KEEP, _parameters(obj), "a torch Module: share its parameters with share_memory()"
         )
     if kind.__module__.startswith("stoker.") and not isinstance(obj, DataLoader | Dataset):
         return _SILENTLY
@@ -231,14 +245,16 @@ def _object(obj: Any, root: bool) -> Verdict:
     ):
         return _SILENTLY
     if not root and not isinstance(obj, Dataset) and _from_library(kind) and _has_own_state(kind):
-        return Verdict(
-            Fate.KEEP,
+        return ShareDecision(
+            ShareAction.KEEP,
             estimate(obj),
             f"a {kind.__module__}.{kind.__name__}, which decides itself how it is copied",
         )
     if isinstance(obj, Sized) and own_dict(obj) is None and not has_slots(kind):
-        return Verdict(Fate.KEEP, estimate(obj), f"a {kind.__name__}: nothing is known of its inside")
-    return Verdict(Fate.ENTER)
+        return ShareDecision(
+            ShareAction.KEEP, estimate(obj), f"a {kind.__name__}: nothing is known of its inside"
+        )
+    return ShareDecision(ShareAction.ENTER)
 
 
 def _parameters(module: torch.nn.Module) -> int:

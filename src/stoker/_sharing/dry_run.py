@@ -12,7 +12,7 @@ import torch
 
 from stoker._pickling.segment import Place, SegmentWriter
 from stoker._sharing.containers import tables, views
-from stoker._sharing.decisions import Fate
+from stoker._sharing.decisions import ShareAction
 from stoker._sharing.report import ShareEntry, ShareReport
 from stoker._sharing.storage.packing import pack
 from stoker._sharing.storage.pickled import NotPacked
@@ -23,7 +23,7 @@ _SAMPLED = 4_000_000
 _SAMPLE = 200_000
 
 
-class Tally(SegmentWriter):
+class DryRunWriter(SegmentWriter):
     """Takes what a segment would, and only counts it."""
 
     def __init__(self) -> None:
@@ -62,9 +62,9 @@ def _arrays(survey: Survey) -> list[Any]:
 
 def _tried(found: Found, complaint: Any) -> ShareEntry:
     obj = found.node.obj
-    if found.verdict.fate is not Fate.PACK:
+    if found.verdict.fate is not ShareAction.PACK:
         return _entry(found, "kept", "", 0)
-    tally, note = Tally(), found.verdict.reason
+    tally, note = DryRunWriter(), found.verdict.reason
     try:
         if isinstance(obj, np.ndarray | torch.Tensor):
             return _entry(found, "packed", str(obj.dtype).removeprefix("torch."), found.verdict.nbytes)

@@ -19,12 +19,12 @@ from stoker._pickling import find_unpicklable
 from stoker._pickling.segment import SegmentWriter
 from stoker._pickling.spec_pickle import probing
 from stoker._sharing.containers import tables, views
-from stoker._sharing.decisions import Fate
+from stoker._sharing.decisions import ShareAction
 from stoker._sharing.dry_run import dry_run
 from stoker._sharing.report import ShareReport, human
 from stoker._sharing.storage.packing import Packed, pack
 from stoker._sharing.storage.pickled import NotPacked
-from stoker._sharing.survey import Found, Node, Spot, Survey
+from stoker._sharing.survey import Found, Spot, Survey, SurveyNode
 from stoker.errors import CannotShare, StokerError, UnsendableError
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ def _explained(error: OSError, writer: SegmentWriter | None) -> OSError:
     return OSError(error.errno, f"{error.strerror}: {why}. Nothing was changed")
 
 
-def _pack_all(every: list[Found], writer: SegmentWriter, root: Node) -> list[tuple[Found, Packed]]:
+def _pack_all(every: list[Found], writer: SegmentWriter, root: SurveyNode) -> list[tuple[Found, Packed]]:
     packed: list[tuple[Found, Packed]] = []
     by_node = {id(found.node): found for found in every}
     arrays = [found.node for found in every if isinstance(found.node.obj, np.ndarray | torch.Tensor)]
@@ -180,11 +180,11 @@ def _undo(done: list[tuple[Spot, Any]]) -> None:
 
 def _say_what_stays(survey: Survey) -> None:
     for found in survey.found:
-        if found.verdict.fate is Fate.KEEP and found.verdict.nbytes:
+        if found.verdict.fate is ShareAction.KEEP and found.verdict.nbytes:
             level, size = _level(found, survey.root), human(found.verdict.nbytes)
             _log.log(level, "share: %s (%s) is left as it is: %s", found.path, size, found.verdict.reason)
 
 
-def _level(found: Found, root: Node) -> int:
+def _level(found: Found, root: SurveyNode) -> int:
     """What the user named and does not get is worth a warning."""
     return logging.WARNING if found.node is root else logging.INFO

@@ -15,7 +15,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset
 
 from stoker._pickling.instances import own_dict
-from stoker._sharing.decisions import FEW, Fate, Verdict, judge
+from stoker._sharing.decisions import FEW, ShareAction, ShareDecision, judge
 
 _DEEP = 60
 _LONG = 40
@@ -23,12 +23,12 @@ _MISSING = object()
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class SurveyNode:
     """An object, and what takes its place: itself, unless it is packed or rebuilt."""
 
     obj: Any
     replacement: Any = _MISSING
-    parts: list[Node] | None = None
+    parts: list[SurveyNode] | None = None
     """Of a tuple (and of a list or dict that the user named): what it is rebuilt from, when one of the parts changes."""
 
     _known: bool | None = None
@@ -70,7 +70,7 @@ class Node:
 class Spot:
     """A place that holds an object: a key of a dict (attributes are that too), a place in a list, a slot."""
 
-    node: Node
+    node: SurveyNode
     path: str
     owner: Any
     key: Any
@@ -94,8 +94,8 @@ class Found:
     """Something worth a line in the report."""
 
     path: str
-    node: Node
-    verdict: Verdict
+    node: SurveyNode
+    verdict: ShareDecision
     also: list[str] = field(default_factory=list)
 
 
@@ -106,15 +106,15 @@ class Survey:
         self.found: list[Found] = []
         self.spots: list[Spot] = []
         self._min_bytes = min_bytes
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, SurveyNode] = {}
         self._found_at: dict[int, Found] = {}
         self.root = self._look(obj, _root_name(obj), min_bytes, 0, copies=True)
 
     def to_pack(self) -> list[Found]:
         """What shall be packed."""
-        return [found for found in self.found if found.verdict.fate is Fate.PACK]
+        return [found for found in self.found if found.verdict.fate is ShareAction.PACK]
 
-    def _look(self, obj: Any, path: str, min_bytes: int, depth: int, *, copies: bool) -> Node:
+    def _look(self, obj: Any, path: str, min_bytes: int, depth: int, *, copies: bool) -> SurveyNode:
         """``copies``: the container is the user's own argument (or lies in it), and is rebuilt instead of changed."""
         known = self._nodes.get(id(obj))
         if known is not None:
@@ -122,22 +122,22 @@ class Survey:
                 self._found_at[id(obj)].also.append(path)
             return known
         verdict = judge(obj, min_bytes, root=depth == 0)
-        node = Node(obj)
-        if verdict.fate is Fate.KEEP and not verdict.reason:
+        node = SurveyNode(obj)
+        if verdict.fate is ShareAction.KEEP and not verdict.reason:
             return node  # numbers and names: nothing to remember
         self._nodes[id(obj)] = node
-        if verdict.fate is Fate.PACK or (verdict.reason and self._worth_telling(verdict, depth)):
+        if verdict.fate is ShareAction.PACK or (verdict.reason and self._worth_telling(verdict, depth)):
             self._found_at[id(obj)] = Found(path, node, verdict)
             self.found.append(self._found_at[id(obj)])
-        if verdict.fate is Fate.ENTER and depth < _DEEP:
+        if verdict.fate is ShareAction.ENTER and depth < _DEEP:
             inner = min_bytes if verdict.inner_bytes is None else verdict.inner_bytes
             self._enter(node, path, inner, depth + 1, copies=copies)
         return node
 
-    def _worth_telling(self, verdict: Verdict, depth: int) -> bool:
+    def _worth_telling(self, verdict: ShareDecision, depth: int) -> bool:
         return depth == 0 or verdict.nbytes >= self._min_bytes or verdict.tell
 
-    def _enter(self, node: Node, path: str, min_bytes: int, depth: int, *, copies: bool) -> None:
+    def _enter(self, node: SurveyNode, path: str, min_bytes: int, depth: int, *, copies: bool) -> None:
         obj = node.obj
         if isinstance(obj, tuple):
             names = getattr(obj, "_fields", None)
@@ -158,7 +158,7 @@ class Survey:
                 self._spot(value, f"{path}.{name}", owner, key, self._min_bytes, depth)
 
     def _parts(
-        self, node: Node, values: list[Any], paths: list[str], min_bytes: int, depth: int, copies: bool
+        self, node: SurveyNode, values: list[Any], paths: list[str], min_bytes: int, depth: int, copies: bool
     ) -> None:
         node.parts = []
         for value, path in zip(values, paths, strict=True):

@@ -17,4 +17,4 @@ def command(**given: Any) -> None:
     The script runs as python SCRIPT would run it; every DataLoader in it, torch's or stoker's, is measured. When it has ended
     a summary is printed on stderr and the run record is written. Everything after SCRIPT is the script's own.
     """
-    script_command.launch(script_command.Order(mode="profile", **given))
+    script_command.launch(script_command.ScriptOptions(mode="profile", **given))

@@ -32,7 +32,7 @@ _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "sr
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ScriptOptions:
     """What the user asked for. ``output`` is None when no record file was named."""
 
     mode: str
@@ -75,7 +75,7 @@ def options(function: Function) -> Function:
     return function
 
 
-def launch(order: Order) -> NoReturn:
+def launch(order: ScriptOptions) -> NoReturn:
     """Run the script, tell how it went, and end as it ended. Never returns: errors of ours are click's."""
     flags = supervisor.interpreter_flags(sys.orig_argv)
     output, verdict, trace = (each and _ranked(each) for each in (order.output, order.json, order.trace))
@@ -105,7 +105,7 @@ def launch(order: Order) -> NoReturn:
     supervisor.end_as(outcome)
 
 
-def _check(order: Order, flags: Sequence[str]) -> None:
+def _check(order: ScriptOptions, flags: Sequence[str]) -> None:
     """Refuse, before anything runs, what cannot end well."""
     flag = supervisor.shut_off(flags)
     if flag is not None:
@@ -132,7 +132,7 @@ def _check(order: Order, flags: Sequence[str]) -> None:
         raise click.UsageError(f"there is no script {order.script!r}.{_hint(order)}")
 
 
-def _hint(order: Order) -> str:
+def _hint(order: ScriptOptions) -> str:
     """What somebody who named a command where a script belongs may have meant."""
     command = f"stoker {order.mode}"
     name = Path(order.script).name
@@ -144,12 +144,12 @@ def _hint(order: Order) -> str:
     return f" To run the installed command: {command} {found}" if found else ""
 
 
-def _started_by(launcher: str, order: Order) -> str:
+def _started_by(launcher: str, order: ScriptOptions) -> str:
     how = {"torchrun": " --no-python", "accelerate": " launch --no_python"}.get(launcher, "")
     return f"{launcher}{how} ... stoker {order.mode} train.py"
 
 
-def _default(order: Order) -> Path:
+def _default(order: ScriptOptions) -> Path:
     """``train-20261116-101500.stoker.json`` in the folder that is the current one before the script runs."""
     script = Path(order.script)
     with contextlib.suppress(OSError):  # the current folder may be gone
@@ -176,7 +176,7 @@ def _rank() -> int | None:
     return int(rank) if rank.isdecimal() and os.environ.get("WORLD_SIZE", "1") != "1" else None
 
 
-def _tell(order: Order, outcome: supervisor.ScriptExit, folder: Path, default: Path) -> bool:
+def _tell(order: ScriptOptions, outcome: supervisor.ScriptExit, folder: Path, default: Path) -> bool:
     """Write what was asked for and print the screen. False: ``folder`` has to stay, the record could not be written."""
     from stoker._tools.profile.collected_records import gather
     from stoker._tools.report.trace import trace
@@ -227,7 +227,7 @@ def _say(text: str) -> None:
         click.echo(text, err=True)
 
 
-def _followed(order: Order, record: RunRecord) -> list[str]:
+def _followed(order: ScriptOptions, record: RunRecord) -> list[str]:
     """Why there may be no loader in the record although the script has some."""
     if record.loaders or not order.module or order.script.split(".")[0] not in ("torch", "accelerate"):
         return []

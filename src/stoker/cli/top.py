@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import click
 
-from stoker._tools.top.lines import Line, board, folded
+from stoker._tools.top.lines import TopLine, board, folded
 from stoker._tools.top.live import LoaderLive, document, live
-from stoker._tools.top.processes import Scan, belongs, scan
+from stoker._tools.top.processes import ProcessScan, belongs, scan
 
 _GLANCE_S = 0.25
 """Between the two scans that shares of workers come from, when there is to be one answer."""
@@ -24,7 +24,7 @@ _STYLES = {"head": "bold", "alarm": "yellow", "detail": "dim", "worker": ""}
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    scan: Scan
+    scan: ProcessScan
     loaders: list[LoaderLive]
 
 
@@ -115,7 +115,7 @@ def _watch(interval_s: float, pid: int | None, verbose: bool) -> None:
             screen.update(text, refresh=True)
 
 
-def _fitted(moment: _Moment, verbose: bool, width: int, height: int) -> list[Line]:
+def _fitted(moment: _Moment, verbose: bool, width: int, height: int) -> list[TopLine]:
     """As many workers of every loader as the screen has room for."""
     most = None if verbose else height
     while True:
@@ -126,15 +126,15 @@ def _fitted(moment: _Moment, verbose: bool, width: int, height: int) -> list[Lin
         most = max(0, min(most - 1, most - over // max(1, len(moment.loaders))))
 
 
-def _lines(moment: _Moment, verbose: bool, most_workers: int | None) -> list[Line]:
+def _lines(moment: _Moment, verbose: bool, most_workers: int | None) -> list[TopLine]:
     lines = [line for loader in moment.loaders for line in board(loader, most_workers)]
     if not moment.loaders:
-        lines.append(Line("head", "no loader of this user's processes is running"))
+        lines.append(TopLine("head", "no loader of this user's processes is running"))
     if verbose:
-        lines += [Line("detail", f"skipped: {text}") for text in moment.scan.skipped]
+        lines += [TopLine("detail", f"skipped: {text}") for text in moment.scan.skipped]
     elif not moment.loaders and moment.scan.skipped:
         number = len(moment.scan.skipped)
-        lines.append(Line("detail", f"{number} processes could not be looked into; -v says which and why"))
+        lines.append(TopLine("detail", f"{number} processes could not be looked into; -v says which and why"))
     return lines
 
 

@@ -142,27 +142,27 @@ def _tell(tuning: Tuning, target: str | None, as_json: bool, aside: bool) -> Non
 def _fix(tuning: Tuning, write: bool) -> None:
     """The patch to standard output, all else to standard error: the one can be piped into ``git apply``."""
     from stoker._tools.doctor.patches.fixes import FixError, patch_of
-    from stoker._tools.doctor.patches.patch import Refusal, Wanted
+    from stoker._tools.doctor.patches.patch import RefusedEdit, WantedEdit
 
     if tuning.failure or not tuning.measured:
         click.echo("No patch: what was not measured is not written into a file.", err=True)
         return
-    wanted = [Wanted("tune", each, tuning.line) for each in tuning.edits if each.kind != "shown"]
+    wanted = [WantedEdit("tune", each, tuning.line) for each in tuning.edits if each.kind != "shown"]
     refused = [
-        Refusal("tune", each, "there is no call that could be changed")
+        RefusedEdit("tune", each, "there is no call that could be changed")
         for each in tuning.edits
         if each.kind == "shown"
     ]
     patch = None
     if wanted and tuning.file is None:
         refused += [
-            Refusal("tune", each.edit, "nobody knows in which file the loader is made") for each in wanted
+            RefusedEdit("tune", each.edit, "nobody knows in which file the loader is made") for each in wanted
         ]
     elif wanted and tuning.file is not None:
         patch, not_made = patch_of(tuning.file, wanted)
         if not_made:  # half of a setting is another setting, which nobody has measured
             others = [each.edit for each in wanted if each.edit not in [left.edit for left in not_made]]
-            refused += [*not_made, *(Refusal("tune", each, "not without the other") for each in others)]
+            refused += [*not_made, *(RefusedEdit("tune", each, "not without the other") for each in others)]
             patch = None
     for each in refused:
         click.echo(f"Left to you: {each.edit} ({each.reason})", err=True)

@@ -41,7 +41,7 @@ def pass_through(path: str) -> None:
     os.close(os.open(path, os.O_RDONLY))
 
 
-class Numbers:
+class GatedNumbers:
     """A dataset whose index says what happens: a number is doubled, a text is a gate to wait at, None fails."""
 
     def __getitem__(self, index: int | str | None) -> int:
@@ -53,7 +53,7 @@ class Numbers:
         return 2 * index
 
 
-class Stream:
+class NumberStream:
     """An iterable dataset of this many numbers, the same in every worker."""
 
     def __init__(self, count: int) -> None:

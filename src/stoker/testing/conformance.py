@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from stoker.testing.bench import Bench, Gate, Numbers, Stream
+from stoker.testing.bench import Bench, Gate, GatedNumbers, NumberStream
 from stoker.testing.leaks import GRACE_S, leak_guard
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ExecutorConformance:
         from stoker._runtime.protocol.worker_spec import WorkerSpec
 
         spec = WorkerSpec(
-            dataset=Numbers() if stream is None else Stream(stream),
+            dataset=GatedNumbers() if stream is None else NumberStream(stream),
             iterable=stream is not None,
             auto_collation=True,
             collate_fn=list,

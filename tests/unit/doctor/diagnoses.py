@@ -7,10 +7,10 @@ from typing import Any
 from stoker._record.finding import Edit, Finding, Gain
 from stoker._tools.doctor.diagnosis import Diagnosis, Skip
 from stoker._tools.doctor.facts import Missing
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 
 
-def loader(file: str | None = None, line: int | None = None, **more: Any) -> Loader:
+def loader(file: str | None = None, line: int | None = None, **more: Any) -> LoaderArguments:
     values: dict[str, Any] = {
         "engine": "torch",
         "batch_size": 32,
@@ -35,10 +35,10 @@ def loader(file: str | None = None, line: int | None = None, **more: Any) -> Loa
         "file": file,
         "line": line,
     }
-    return Loader(**(values | more))
+    return LoaderArguments(**(values | more))
 
 
-def target(file: str | None = None, line: int | None = None, **more: Any) -> Target:
+def target(file: str | None = None, line: int | None = None, **more: Any) -> TargetFacts:
     values: dict[str, Any] = {
         "name": "train.py:train",
         "kind": "loader",
@@ -53,7 +53,7 @@ def target(file: str | None = None, line: int | None = None, **more: Any) -> Tar
         "file": file,
         "source": "x = 1\n" * 1000,
     }
-    return Target(**(values | more))
+    return TargetFacts(**(values | more))
 
 
 def diagnosis(*findings: Finding, facts: dict[str, Any] | None = None, **more: Any) -> Diagnosis:

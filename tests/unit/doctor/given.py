@@ -8,12 +8,12 @@ from stoker._host.cpus import Cpus
 from stoker._record.finding import Finding
 from stoker._tools.doctor.catalogue import check_of
 from stoker._tools.doctor.diagnosis import diagnose
-from stoker._tools.doctor.facts.process import Process
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.process import ProcessFacts
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 
 
-def loader(**changes: Any) -> Loader:
+def loader(**changes: Any) -> LoaderArguments:
     """torch's, with two forked workers and batches of 32."""
     ordinary: dict[str, Any] = {
         "engine": "torch",
@@ -37,10 +37,10 @@ def loader(**changes: Any) -> Loader:
         "samples": 320,
         "site": "train.py:31",
     }
-    return Loader(**{**ordinary, **changes})
+    return LoaderArguments(**{**ordinary, **changes})
 
 
-def target(**changes: Any) -> Target:
+def target(**changes: Any) -> TargetFacts:
     """A DataLoader around data.Pictures; what belongs to the loader is passed on to it."""
     ordinary: dict[str, Any] = {
         "name": "train.py:loader",
@@ -53,12 +53,12 @@ def target(**changes: Any) -> Target:
         "has_getitems": False,
         "assumed": False,
     }
-    own = {name: value for name, value in changes.items() if name in Target.__dataclass_fields__}
+    own = {name: value for name, value in changes.items() if name in TargetFacts.__dataclass_fields__}
     rest = {name: value for name, value in changes.items() if name not in own}
-    return Target(**{**ordinary, "loader": loader(**rest), **own})
+    return TargetFacts(**{**ordinary, "loader": loader(**rest), **own})
 
 
-def process(**changes: Any) -> Process:
+def process(**changes: Any) -> ProcessFacts:
     """One with torch and nothing else that matters."""
     ordinary: dict[str, Any] = {
         "python_threads": (),
@@ -75,12 +75,12 @@ def process(**changes: Any) -> Process:
         "threads_by_library": {},
         "versions": {},
     }
-    return Process(**{**ordinary, **changes})
+    return ProcessFacts(**{**ordinary, **changes})
 
 
-def samples(**changes: Any) -> Samples:
+def samples(**changes: Any) -> SampleFacts:
     """Eight, which took no time worth measuring."""
-    return Samples(**{"indices": tuple(range(8)), "leaves": (), **changes})
+    return SampleFacts(**{"indices": tuple(range(8)), "leaves": (), **changes})
 
 
 def cpus(usable: int, machine: int | None = None, **changes: Any) -> Cpus:

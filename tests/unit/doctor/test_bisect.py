@@ -12,28 +12,34 @@ from click.testing import CliRunner
 
 from stoker._tools.doctor.bisection import bisect as bisecting
 from stoker._tools.doctor.bisection.bisect import Bisection, bisect
-from stoker._tools.doctor.bisection.procedure import Conclusion, Setting, Trial, conclude, procedure
-from stoker._tools.doctor.facts.trial import Own, TrialOutcome
+from stoker._tools.doctor.bisection.procedure import (
+    BisectionSetting,
+    BisectionTrial,
+    Conclusion,
+    conclude,
+    procedure,
+)
+from stoker._tools.doctor.facts.trial import BisectionBaseline, BisectionOutcome
 from stoker._tools.doctor.forms import bisection as bisect_screen
 from stoker.cli.main import main
 
-OWN = Own(
+OWN = BisectionBaseline(
     4, "fork", ("fork", "spawn", "forkserver"), ("dataset.transform", "collate_fn", "persistent_workers")
 )
-OK = TrialOutcome("ok", 3, 0.1)
-BAD = TrialOutcome("error", 0, 0.1, "Traceback (most recent call last):\n  ...\nRuntimeError: no")
+OK = BisectionOutcome("ok", 3, 0.1)
+BAD = BisectionOutcome("error", 0, 0.1, "Traceback (most recent call last):\n  ...\nRuntimeError: no")
 
 
 def played(
-    works: Callable[[Setting], bool], own: Own = OWN, threads: bool = False
-) -> tuple[list[Trial], Conclusion]:
+    works: Callable[[BisectionSetting], bool], own: BisectionBaseline = OWN, threads: bool = False
+) -> tuple[list[BisectionTrial], Conclusion]:
     """The whole procedure in a world where ``works`` says what works."""
     steps = procedure(own, threads=threads)
     trials = []
     setting = next(steps)
     while True:
         outcome = OK if works(setting) else BAD
-        trials.append(Trial(setting, outcome))
+        trials.append(BisectionTrial(setting, outcome))
         try:
             setting = steps.send(outcome)
         except StopIteration:
@@ -49,16 +55,16 @@ def test_a_transform_that_fails_in_workers_is_named():
         "the suspect is dataset.transform; stoker's loader fails on it, too."
     )
     assert [each.setting.workers for each in trials[:2]] == [0, 1]
-    assert trials[-1].setting == Setting(1, engine="stoker")
+    assert trials[-1].setting == BisectionSetting(1, engine="stoker")
     assert found.failure == trials[1]
 
 
 def test_a_failure_without_workers_is_not_about_workers():
     trials, found = played(lambda each: "collate_fn" in each.without)
     assert [each.setting for each in trials] == [
-        Setting(0),
-        Setting(0, without=("dataset.transform",)),
-        Setting(0, without=("collate_fn",)),
+        BisectionSetting(0),
+        BisectionSetting(0, without=("dataset.transform",)),
+        BisectionSetting(0, without=("collate_fn",)),
     ]
     assert found.text.startswith("fails without workers, too: they are not the cause")
     assert found.suspects == ("collate_fn",)
@@ -81,7 +87,7 @@ def test_what_a_fork_copies_and_what_spawning_sends():
 def test_only_many_workers_fail_or_only_all_changes_together_help():
     trials, found = played(lambda each: each.workers < 4)
     assert found.text.startswith("fails from 4 workers on under fork, works with 0, 1 and 2; no change helps")
-    assert Setting(4, without=OWN.parts) in [each.setting for each in trials]
+    assert BisectionSetting(4, without=OWN.parts) in [each.setting for each in trials]
     _, found = played(lambda each: each.workers == 0 or len(each.without) == 3)
     assert (
         "works only when all of dataset.transform, collate_fn, persistent_workers are left out" in found.text
@@ -119,17 +125,17 @@ WORKER = (
 )
 
 
-def bisection(*trials: Trial, **more: object) -> Bisection:
+def bisection(*trials: BisectionTrial, **more: object) -> Bisection:
     return replace(Bisection("t.py:x", OWN, trials, conclude(OWN, trials)), **more)  # type: ignore[arg-type]
 
 
 def test_a_table_of_trials_fits_the_screen():
-    hang = TrialOutcome("hang", text="no answer for 12 s", stack='  File "t.py", line 3, in __getitem__')
+    hang = BisectionOutcome("hang", text="no answer for 12 s", stack='  File "t.py", line 3, in __getitem__')
     trials = [
-        Trial(Setting(0), OK),
-        Trial(Setting(1), replace(hang, text="no answer " * 20)),
-        Trial(Setting(1, without=("dataset.transform",)), replace(BAD, text=WORKER)),
-        Trial(Setting(1, "spawn"), TrialOutcome("killed", text="killed by SIGKILL")),
+        BisectionTrial(BisectionSetting(0), OK),
+        BisectionTrial(BisectionSetting(1), replace(hang, text="no answer " * 20)),
+        BisectionTrial(BisectionSetting(1, without=("dataset.transform",)), replace(BAD, text=WORKER)),
+        BisectionTrial(BisectionSetting(1, "spawn"), BisectionOutcome("killed", text="killed by SIGKILL")),
     ]
     found = bisection(*trials, code="STK201", advice="Do\nthis.")
     for width in (80, 100):
@@ -154,13 +160,28 @@ def test_what_a_thread_of_torchs_printed_explains_a_hang():
         '  File "/lib/multiprocessing/queues.py", line 244, in _feed\n    obj = _ForkingPickler.dumps(obj)\n'
         "TypeError: cannot pickle 'generator' object\n"
     )
-    hang = Trial(Setting(1), TrialOutcome("hang", text="no answer for 12 s", printed=printed))
+    hang = BisectionTrial(
+        BisectionSetting(1), BisectionOutcome("hang", text="no answer for 12 s", printed=printed)
+    )
     assert bisecting._explained(hang)[0] == "STK406"
-    assert bisecting._explained(Trial(Setting(1), TrialOutcome("hang", text="no answer")))[0] == "STK804"
-    assert bisecting._explained(Trial(Setting(0), TrialOutcome("killed", text="by SIGSEGV")))[0] == "STK412"
-    assert bisecting._explained(Trial(Setting(1), replace(BAD, text="OddError: what?")))[0] is None
+    assert (
+        bisecting._explained(BisectionTrial(BisectionSetting(1), BisectionOutcome("hang", text="no answer")))[
+            0
+        ]
+        == "STK804"
+    )
+    assert (
+        bisecting._explained(
+            BisectionTrial(BisectionSetting(0), BisectionOutcome("killed", text="by SIGSEGV"))
+        )[0]
+        == "STK412"
+    )
+    assert (
+        bisecting._explained(BisectionTrial(BisectionSetting(1), replace(BAD, text="OddError: what?")))[0]
+        is None
+    )
     assert bisecting._explained(None) == (None, "")
-    text = bisect_screen.render(bisection(Trial(Setting(0), OK), hang))
+    text = bisect_screen.render(bisection(BisectionTrial(BisectionSetting(0), OK), hang))
     assert "printed: TypeError: cannot pickle 'generator' object" in text
 
 
@@ -171,10 +192,10 @@ def test_ctrl_c_gives_the_table_so_far(monkeypatch):
         def __init__(self, *arguments: object) -> None:
             self.closed = False
 
-        def look(self) -> Own:
+        def look(self) -> BisectionBaseline:
             return OWN
 
-        def outcome(self, setting: Setting, before: list[Trial]) -> TrialOutcome:
+        def outcome(self, setting: BisectionSetting, before: list[BisectionTrial]) -> BisectionOutcome:
             if len(before) == 2:
                 raise KeyboardInterrupt
             return OK
@@ -182,7 +203,7 @@ def test_ctrl_c_gives_the_table_so_far(monkeypatch):
         def close(self) -> None:
             self.closed = True
 
-    monkeypatch.setattr(bisecting, "_Bench", Bench)
+    monkeypatch.setattr(bisecting, "_TrialRunner", Bench)
     told: list[tuple[str, int, int]] = []
     found = bisect("t.py:x", progress=lambda *each: told.append(each))
     assert found.interrupted

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stoker._tools.doctor.facts.process import Hazard
-from stoker._tools.doctor.facts.scan import Scan, Unsendable
+from stoker._tools.doctor.facts.process import ForkUnsafeLibrary
+from stoker._tools.doctor.facts.scan import ScanFacts, Unsendable
 from stoker._tools.doctor.probes.process import interactive
 from stoker._tools.doctor.sources.unguarded import uses
 from tests.unit.doctor.given import found, only, process, target
@@ -141,7 +141,7 @@ def test_302_a_class_that_workers_find(interactive: bool, changes: dict[str, Any
 
 
 def test_303_a_listed_pool() -> None:
-    risky = process(hazards=(Hazard("polars", "compute pool"),), native_threads=9)
+    risky = process(hazards=(ForkUnsafeLibrary("polars", "compute pool"),), native_threads=9)
     finding = only("STK303", process=risky, target=target())
     assert (finding.severity, finding.where) == ("high", "polars")
     assert "polars (compute pool)" in finding.evidence
@@ -156,8 +156,10 @@ def test_303_threads_that_are_not_listed() -> None:
 
 
 def test_303_a_fork_server_is_not_advised_to_what_cannot_be_sent_there() -> None:
-    held = Scan(unsendable=(Unsendable("dataset.pool", "ThreadPoolExecutor", "cannot pickle it", "", True),))
-    for risky in (process(hazards=(Hazard("polars", "pool"),)), process(python_threads=("Own",))):
+    held = ScanFacts(
+        unsendable=(Unsendable("dataset.pool", "ThreadPoolExecutor", "cannot pickle it", "", True),)
+    )
+    for risky in (process(hazards=(ForkUnsafeLibrary("polars", "pool"),)), process(python_threads=("Own",))):
         finding = only("STK303", process=risky, target=target(), scan=held)
         assert finding.edit is None
         assert "once dataset.pool can be sent there" in finding.advice
@@ -165,7 +167,7 @@ def test_303_a_fork_server_is_not_advised_to_what_cannot_be_sent_there() -> None
 
 def test_303_threads_that_say_nothing() -> None:
     assert found("STK303", process=process(native_threads=64), target=target()) == []
-    risky = process(hazards=(Hazard("polars", "compute pool"),))
+    risky = process(hazards=(ForkUnsafeLibrary("polars", "compute pool"),))
     assert found("STK303", process=risky, target=target(start_method="forkserver")) == []
     assert found("STK303", process=risky, target=target(num_workers=0)) == []
     assert found("STK303", process=process(python_threads=("tqdm_monitor",)), target=target()) == []

@@ -10,26 +10,33 @@ import pytest
 from stoker._host.cpus import Cpus
 from stoker._record.finding import Finding
 from stoker._tools.doctor.checks.memory import stk601_copy_on_write, stk603_out_of_memory, stk604_window_bytes
-from stoker._tools.doctor.facts.growth import Container, Course, Growing, Growth, Window, forecast
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.growth import (
+    Container,
+    GrowingContainer,
+    GrowthFacts,
+    GrowthWindow,
+    MemoryTrend,
+    forecast,
+)
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 
 GIB, MIB = 1 << 30, 1 << 20
 
-LOADER = Loader(
+LOADER = LoaderArguments(
     engine="torch", batch_size=100, num_workers=8, prefetch_factor=None, persistent_workers=False, pin_memory=False,
     drop_last=False, timeout_s=0.0, in_order=True, start_method="fork", sampler="RandomSampler",
     batch_sampler="BatchSampler", shuffle=True, has_set_epoch=False, replicas=None, own_collate=False, own_init=False,
     batches=12_000, samples=1_200_000, site="train.py:31",
 )  # fmt: skip
-TARGET = Target(
+TARGET = TargetFacts(
     name="data.py:train", kind="loader", dataset_class="data.Pictures", dataset_file="data.py", dataset_line=3, stream=False,
     length=1_200_000, has_getitems=False, loader=LOADER, assumed=False,
 )  # fmt: skip
 ROWS = Container("dataset.rows", "list", 1_200_000, 6 * GIB, 0.99, 0.97)
-STEADY = (Window(500, 2_100_000, 0),) * 6
-COPYING = Growth(
+STEADY = (GrowthWindow(500, 2_100_000, 0),) * 6
+COPYING = GrowthFacts(
     warm_up=512, windows=STEADY, containers=(ROWS,), available_bytes=2 * GIB, copied_bytes=16_000_000
 )
 
@@ -95,14 +102,14 @@ def test_under_spawn_every_worker_has_its_copy_from_the_start():
     "fine",
     [
         # The allocator warms up: much at first, then nothing.
-        replace(COPYING, windows=(Window(500, 9_000_000, 0), *(Window(500, 8192, 0),) * 5)),
+        replace(COPYING, windows=(GrowthWindow(500, 9_000_000, 0), *(GrowthWindow(500, 8192, 0),) * 5)),
         # Steady, and of nothing that the dataset holds.
         replace(COPYING, containers=()),
         replace(COPYING, containers=(replace(ROWS, explains=0.1),)),
         # A list that is too small to matter, though all of it is copied.
         replace(COPYING, containers=(replace(ROWS, items=5000, object_bytes=400_000),)),
         # Memory of its own, which is STK603's.
-        replace(COPYING, windows=(Window(500, 0, 6_000_000),) * 6),
+        replace(COPYING, windows=(GrowthWindow(500, 0, 6_000_000),) * 6),
     ],
 )
 def test_what_only_looks_like_copying_is_not_found(fine):
@@ -114,10 +121,10 @@ def test_without_workers_nothing_is_copied():
 
 
 def test_a_cache_that_grows_until_memory_ends_is_named():
-    growing = Growth(
+    growing = GrowthFacts(
         warm_up=512,
-        windows=(Window(500, 0, 6_000_000),) * 6,
-        growing=(Growing("dataset.cache", 0, 3512), Growing("dataset.seen", 0, 2)),
+        windows=(GrowthWindow(500, 0, 6_000_000),) * 6,
+        growing=(GrowingContainer("dataset.cache", 0, 3512), GrowingContainer("dataset.seen", 0, 2)),
         available_bytes=2 * GIB,
     )
     (found,) = stk603_out_of_memory.examine(growing, TARGET)
@@ -125,18 +132,18 @@ def test_a_cache_that_grows_until_memory_ends_is_named():
     assert found.numbers["ends_at_step"] == -(-2 * GIB // 1_200_000)
     assert "dataset.cache went from 0 items to 3,512" in found.evidence
     # Its tensors may as well lie in memory that the parent had freed, which the worker then copies.
-    reused = replace(growing, windows=(Window(500, 6_000_000, 0),) * 6)
+    reused = replace(growing, windows=(GrowthWindow(500, 6_000_000, 0),) * 6)
     (again,) = stk603_out_of_memory.examine(reused, TARGET)
     assert again.numbers == found.numbers
     # The same cache where all of it fits, one that is full, and a worker that only copies.
     assert list(stk603_out_of_memory.examine(replace(growing, available_bytes=100 * GIB), TARGET)) == []
-    full = (Window(500, 0, 6_000_000), Window(500, 0, 3_000_000), *(Window(500, 0, 0),) * 4)
+    full = (GrowthWindow(500, 0, 6_000_000), GrowthWindow(500, 0, 3_000_000), *(GrowthWindow(500, 0, 0),) * 4)
     assert list(stk603_out_of_memory.examine(replace(growing, windows=full), TARGET)) == []
     assert list(stk603_out_of_memory.examine(COPYING, TARGET)) == []
 
 
 def test_a_course_of_copies_comes_to_its_end_and_one_of_leaks_does_not():
-    copies, leak = Course(4096, 4096 * 1000), Course(4096)
+    copies, leak = MemoryTrend(4096, 4096 * 1000), MemoryTrend(4096)
     assert copies.after(10) == pytest.approx(40_960, rel=0.01)
     assert copies.after(1e6) == pytest.approx(4096 * 1000)
     assert copies.reaches(copies.after(500)) == pytest.approx(500)
@@ -148,13 +155,13 @@ def test_a_course_of_copies_comes_to_its_end_and_one_of_leaks_does_not():
     assert forecast(leak, samples=None, **told).ends_at == 10
 
 
-MACHINE = Machine(
+MACHINE = MachineFacts(
     cpus=Cpus(8, 8, 8, None, 1, ""), available_bytes=64 * GIB, shm_bytes=32 * GIB, shm_free_bytes=32 * GIB
 )
 
 
 def _samples(batch_bytes):
-    return Samples(indices=(0,), leaves=(), batch_bytes=batch_bytes)
+    return SampleFacts(indices=(0,), leaves=(), batch_bytes=batch_bytes)
 
 
 def test_a_window_of_batches_that_does_not_fit_into_memory():

@@ -21,28 +21,28 @@ from stoker._tools.doctor.checks.order import stk511_bad_sampler as stk511
 from stoker._tools.doctor.checks.speed import stk703_needless_pinning as stk703
 from stoker._tools.doctor.checks.speed import stk704_pin_thread as stk704
 from stoker._tools.doctor.checks.speed import stk706_cold_epochs as stk706
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.pinning import Pinning
-from stoker._tools.doctor.facts.randomness import Randomness, Source
-from stoker._tools.doctor.facts.sampler import Outside, Sampler
-from stoker._tools.doctor.facts.samples import Leaf, Samples
-from stoker._tools.doctor.facts.scan import Scan
-from stoker._tools.doctor.facts.stream import Broken, Reading, Stream
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.pinning import PinningFacts
+from stoker._tools.doctor.facts.randomness import RandomnessFacts, RandomSource
+from stoker._tools.doctor.facts.sampler import OutOfRangeIndex, SamplerFacts
+from stoker._tools.doctor.facts.samples import Leaf, SampleFacts
+from stoker._tools.doctor.facts.scan import ScanFacts
+from stoker._tools.doctor.facts.stream import BrokenItem, StreamFacts, StreamReading
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 
-LOADER = Loader(
+LOADER = LoaderArguments(
     engine="torch", batch_size=32, num_workers=2, prefetch_factor=None, persistent_workers=False, pin_memory=False,
     drop_last=False, timeout_s=0.0, in_order=True, start_method="fork", sampler="RandomSampler",
     batch_sampler="BatchSampler", shuffle=True, has_set_epoch=False, replicas=None, own_collate=False, own_init=False,
     batches=100, samples=3200, site="train.py:31",
 )  # fmt: skip
-TARGET = Target(
+TARGET = TargetFacts(
     name="data.py:train", kind="loader", dataset_class="data.Pictures", dataset_file="data.py", dataset_line=3, stream=False,
     length=3200, has_getitems=False, loader=LOADER, assumed=False,
 )  # fmt: skip
-STORED = Source("dataset.transform.rng", "numpy.Generator", "stored")
-GLOBAL = Source("numpy.random", "numpy.RandomState", "global")
-REPEATED = Randomness((0, 800, 1600, 2400), 4, False, True, True, True, True, (STORED,))
+STORED = RandomSource("dataset.transform.rng", "numpy.Generator", "stored")
+GLOBAL = RandomSource("numpy.random", "numpy.RandomState", "global")
+REPEATED = RandomnessFacts((0, 800, 1600, 2400), 4, False, True, True, True, True, (STORED,))
 HEALTHY = replace(REPEATED, workers_equal=False, epochs_equal=False, sources=(GLOBAL,))
 
 
@@ -64,9 +64,9 @@ def test_a_stored_generator_that_repeats_is_named_and_reseeded():
 @pytest.mark.parametrize(
     ("source", "statement"),
     [
-        (Source("dataset.parts[0]", "numpy.Generator", "stored"), "info.dataset.parts[0].bit_generator.state ="),
-        (Source("dataset.g", "torch.Generator", "stored"), "info.dataset.g.manual_seed(info.seed)"),
-        (Source("cv2", "cv2", "library"), "cv2.setRNGSeed(info.seed % 2**31)"),
+        (RandomSource("dataset.parts[0]", "numpy.Generator", "stored"), "info.dataset.parts[0].bit_generator.state ="),
+        (RandomSource("dataset.g", "torch.Generator", "stored"), "info.dataset.g.manual_seed(info.seed)"),
+        (RandomSource("cv2", "cv2", "library"), "cv2.setRNGSeed(info.seed % 2**31)"),
     ],
 )  # fmt: skip
 def test_each_kind_of_generator_is_seeded_its_own_way(source, statement):
@@ -95,7 +95,7 @@ def test_randomness_that_does_not_repeat_and_what_stoker_seeds_are_fine():
     chance = replace(REPEATED, indices=(0,), times=2, sources=(GLOBAL,))
     assert not list(stk501.examine(chance, TARGET))
     assert not list(stk501.examine(REPEATED, _target(engine="stoker")))
-    module = replace(REPEATED, sources=(Source("data.RNG", "numpy.Generator", "module"),))
+    module = replace(REPEATED, sources=(RandomSource("data.RNG", "numpy.Generator", "module"),))
     (found,) = stk501.examine(module, _target(engine="stoker"))
     assert found.where == "data.RNG"
 
@@ -111,9 +111,11 @@ def test_numbers_that_depend_on_the_worker_are_worth_knowing_and_unseeded_ones_m
     assert not list(stk507.examine(REPEATED, TARGET))
 
 
-WHOLE = Stream((Reading(100, True), Reading(100, True)), Reading(100, True), 100, True, (0, 0, 1, 0))
-SHARED_OUT = Stream((Reading(52, True), Reading(51, True)), Reading(103, True))
-ENDLESS = Stream((Reading(20000, False), Reading(20000, False)), Reading(20000, False))
+WHOLE = StreamFacts(
+    (StreamReading(100, True), StreamReading(100, True)), StreamReading(100, True), 100, True, (0, 0, 1, 0)
+)
+SHARED_OUT = StreamFacts((StreamReading(52, True), StreamReading(51, True)), StreamReading(103, True))
+ENDLESS = StreamFacts((StreamReading(20000, False), StreamReading(20000, False)), StreamReading(20000, False))
 
 
 def test_a_stream_that_every_worker_reads_is_found_by_content_by_order_and_by_number():
@@ -162,7 +164,7 @@ def test_what_drop_last_loses_of_a_stream_in_every_worker():
     assert found.severity == "moderate"
     assert (found.numbers["batches"], found.numbers["lost"]) == (2, 20 + 19)
     assert "one worker would lose 7" in found.evidence
-    short = Stream((Reading(20, True), Reading(20, True)), Reading(40, True))
+    short = StreamFacts((StreamReading(20, True), StreamReading(20, True)), StreamReading(40, True))
     (nothing,) = stk503.examine(_target(stream=True, drop_last=True), short)
     assert nothing.severity == "high"
     assert "no batch at all" in nothing.evidence
@@ -174,7 +176,7 @@ def test_what_drop_last_loses_of_a_stream_in_every_worker():
 
 
 def test_full_batches_endless_streams_and_long_ones_lose_nothing():
-    even = Stream((Reading(64, True), Reading(64, True)), Reading(128, True))
+    even = StreamFacts((StreamReading(64, True), StreamReading(64, True)), StreamReading(128, True))
     assert not list(stk503.examine(_target(stream=True, drop_last=True), even))
     assert not list(stk503.examine(_target(stream=True, drop_last=True), ENDLESS))
     assert not list(stk503.examine(_target(stream=True, drop_last=True), replace(ENDLESS, declared=10**6)))
@@ -231,7 +233,7 @@ def test_changes_to_others_and_outside_of_loops_reach_whom_they_should():
     assert "through shared memory, and in no other way" in reminder.evidence
 
 
-DISTRIBUTED = Sampler("DistributedSampler", 0, 3200, repeats=True)
+DISTRIBUTED = SamplerFacts("DistributedSampler", 0, 3200, repeats=True)
 
 
 def test_epochs_in_the_same_order():
@@ -256,15 +258,17 @@ def test_ranks_that_end_at_different_steps():
     (found,) = stk506.examine(_target(stream=True), ranks)
     assert (found.code, found.severity) == ("STK506", "high")
     assert (found.numbers["world"], found.numbers["rank_0"], found.numbers["rank_3"]) == (4, 4, 3)
-    (sampler,) = stk506.examine(TARGET, sampler=Sampler("Own", 10, 100, world=2, ranks=((0, 4), (1, 3))))
+    (sampler,) = stk506.examine(TARGET, sampler=SamplerFacts("Own", 10, 100, world=2, ranks=((0, 4), (1, 3))))
     assert sampler.where == "Own"
 
 
 def test_ranks_with_unequal_samples_but_equal_batches_are_fine():
     ranks = replace(SHARED_OUT, world=2, ranks=((0, (26, 26)), (1, (26, 25))))
     assert not list(stk506.examine(_target(stream=True), ranks))
-    assert not list(stk506.examine(TARGET, SHARED_OUT, Sampler("Own", 10, 100)))
-    assert not list(stk506.examine(TARGET, sampler=Sampler("Own", 10, 100, world=2, ranks=((0, 4), (1, 4)))))
+    assert not list(stk506.examine(TARGET, SHARED_OUT, SamplerFacts("Own", 10, 100)))
+    assert not list(
+        stk506.examine(TARGET, sampler=SamplerFacts("Own", 10, 100, world=2, ranks=((0, 4), (1, 4))))
+    )
 
 
 def test_one_loader_iterated_twice():
@@ -286,11 +290,11 @@ def test_two_loaders_and_loops_one_after_the_other_are_fine():
 
 
 def test_a_generator_that_dies_and_an_iterator_that_goes_on():
-    broken = replace(SHARED_OUT, declared=10, broken=Broken(5, "ValueError", "bad record", "ended"))
+    broken = replace(SHARED_OUT, declared=10, broken=BrokenItem(5, "ValueError", "bad record", "ended"))
     (found,) = stk509.examine(broken, _target(stream=True))
     assert (found.code, found.severity, found.numbers["item"]) == ("STK509", "high", 5)
     assert "item 5 of 10 raised ValueError: bad record" in found.evidence
-    goes_on = replace(SHARED_OUT, broken=Broken(5, "ValueError", "bad record", "went on"))
+    goes_on = replace(SHARED_OUT, broken=BrokenItem(5, "ValueError", "bad record", "went on"))
     assert not list(stk509.examine(goes_on, _target(stream=True)))
     assert not list(stk509.examine(SHARED_OUT, _target(stream=True)))
 
@@ -307,41 +311,46 @@ def test_lengths_that_are_wrong_and_lengths_that_cannot_be_judged():
 
 
 def test_samplers_that_cannot_be_right():
-    outside = Sampler("WeightedRandomSampler", 1000, 800, Outside(900, 3, "IndexError: list index"), 190)
+    outside = SamplerFacts(
+        "WeightedRandomSampler", 1000, 800, OutOfRangeIndex(900, 3, "IndexError: list index"), 190
+    )
     (found,) = stk511.examine(outside, TARGET)
     assert (found.code, found.severity, found.numbers["index"]) == ("STK511", "high", 900)
     assert "190 of 1000" in found.evidence
-    (once,) = stk511.examine(Sampler("generator", 10, 10, one_shot=True), TARGET)
+    (once,) = stk511.examine(SamplerFacts("generator", 10, 10, one_shot=True), TARGET)
     assert "used up after one epoch" in once.evidence
-    (raising,) = stk511.examine(Sampler("Own", 3, 10, error="KeyError: 3"), TARGET)
+    (raising,) = stk511.examine(SamplerFacts("Own", 3, 10, error="KeyError: 3"), TARGET)
     assert "KeyError: 3" in raising.evidence
-    (empty,) = stk511.examine(Sampler("Own", 0, 10, empty=True), TARGET)
+    (empty,) = stk511.examine(SamplerFacts("Own", 0, 10, empty=True), TARGET)
     assert empty.numbers["seen"] == 0
-    (nothing,) = stk511.examine(Sampler("SequentialSampler", 0, 0, empty=True), TARGET)
+    (nothing,) = stk511.examine(SamplerFacts("SequentialSampler", 0, 0, empty=True), TARGET)
     assert (nothing.where, nothing.numbers["length"]) == ("dataset", 0)
     (unknown,) = stk511.examine(
-        Sampler("RandomSampler", 0, None, error="len(dataset): OSError: no index"), TARGET
+        SamplerFacts("RandomSampler", 0, None, error="len(dataset): OSError: no index"), TARGET
     )
     assert (unknown.where, "OSError: no index" in unknown.evidence) == ("dataset.__len__", True)
 
 
 def test_a_dataset_that_takes_any_index_and_an_ordinary_sampler_are_fine():
-    wraps = Sampler("Own", 1000, 800, Outside(900, 3, ""), 190)
+    wraps = SamplerFacts("Own", 1000, 800, OutOfRangeIndex(900, 3, ""), 190)
     assert not list(stk511.examine(wraps, TARGET))
-    assert not list(stk511.examine(Sampler("RandomSampler", 0, 800), TARGET))
+    assert not list(stk511.examine(SamplerFacts("RandomSampler", 0, 800), TARGET))
 
 
 def test_two_loaders_that_both_keep_their_workers():
     both = _target(
         persistent_workers=True, num_workers=8, others=({"persistent_workers": True, "num_workers": 4},)
     )
-    (found,) = stk602.examine(both, Machine(available_bytes=4 << 30))
+    (found,) = stk602.examine(both, MachineFacts(available_bytes=4 << 30))
     assert (found.code, found.severity) == ("STK602", "low")
-    (trifle,) = stk602.examine(both, Machine(available_bytes=64 << 30))
+    (trifle,) = stk602.examine(both, MachineFacts(available_bytes=64 << 30))
     assert trifle.severity == "none"
     assert (found.numbers["workers"], found.numbers["idle"]) == (12, 4)
-    batches, rows = Samples((0,), (), batch_bytes=1 << 20), Scan(copied_bytes=1 << 30, nbytes=2 << 30)
-    (scarce,) = stk602.examine(both, Machine(available_bytes=8 << 30), batches, rows)
+    batches, rows = (
+        SampleFacts((0,), (), batch_bytes=1 << 20),
+        ScanFacts(copied_bytes=1 << 30, nbytes=2 << 30),
+    )
+    (scarce,) = stk602.examine(both, MachineFacts(available_bytes=8 << 30), batches, rows)
     assert scarce.severity == "moderate"
     assert scarce.numbers["idle_bytes"] == 4 * ((16 << 20) + (1 << 30)) + 2 * 4 * (1 << 20)
     spawned = replace(both, loader=replace(both.loader, start_method="spawn"))
@@ -362,10 +371,10 @@ def test_one_loader_that_keeps_its_workers_is_fine():
     assert not list(stk602.examine(replace(_target(persistent_workers=True, source=_script()), assumed=True)))
 
 
-CPU = Pinning(None, 0, 5e9)
-CUDA = Pinning("cuda", 1, 5e9)
+CPU = PinningFacts(None, 0, 5e9)
+CUDA = PinningFacts("cuda", 1, 5e9)
 FLOATS = Leaf("[0]", "tensor", "float32", (3, 224, 224), 602_112, 602_112)
-LARGE = Samples(
+LARGE = SampleFacts(
     (0, 1), (FLOATS,), sample_s=(1e-4, 1e-4), collate_s=(1e-3,), batch_bytes=154_140_672, batch_tensors=1
 )
 
@@ -378,14 +387,14 @@ def test_pinning_that_does_nothing_and_none_that_would_help():
     (wanted,) = stk703.examine(TARGET, CUDA, LARGE)
     assert wanted.edit is not None
     assert wanted.edit.after == "pin_memory=True"
-    (empty,) = stk703.examine(_target(pin_memory=True), CUDA, Samples((0,), ()))
+    (empty,) = stk703.examine(_target(pin_memory=True), CUDA, SampleFacts((0,), ()))
     assert "no tensors" in empty.evidence
 
 
 def test_pinning_with_an_accelerator_and_none_without_are_fine():
     assert not list(stk703.examine(_target(pin_memory=True), CUDA, LARGE))
     assert not list(stk703.examine(TARGET, CPU, LARGE))
-    assert not list(stk703.examine(TARGET, CUDA, Samples((0,), ())))
+    assert not list(stk703.examine(TARGET, CUDA, SampleFacts((0,), ())))
     assert not list(stk703.examine(replace(TARGET, assumed=True), CUDA, LARGE))
 
 
@@ -408,14 +417,14 @@ def test_slow_samples_small_batches_and_no_pinning_leave_the_pin_thread_idle():
 
 
 def test_epochs_that_are_short_against_the_start_of_workers():
-    quick = Samples((0, 1), (), sample_s=(1e-4, 1e-4), collate_s=(1e-4,))
-    (found,) = stk706.examine(_target(num_workers=8, start_method="spawn"), quick, Scan(pickle_s=0.5))
+    quick = SampleFacts((0, 1), (), sample_s=(1e-4, 1e-4), collate_s=(1e-4,))
+    (found,) = stk706.examine(_target(num_workers=8, start_method="spawn"), quick, ScanFacts(pickle_s=0.5))
     assert (found.code, found.severity) == ("STK706", "moderate")
     assert found.numbers["start_s"] == pytest.approx(2.5 + 8 * 0.5)
     assert found.edit is not None
     assert (found.edit.after, found.edit.kind) == ("persistent_workers=True", "argument")
     (ours,) = stk706.examine(
-        _target(num_workers=8, start_method="spawn", engine="stoker"), quick, Scan(pickle_s=0.5)
+        _target(num_workers=8, start_method="spawn", engine="stoker"), quick, ScanFacts(pickle_s=0.5)
     )
     assert ours.numbers["start_s"] == pytest.approx(3.0)
     (forked,) = stk706.examine(_target(num_workers=8), quick)
@@ -425,7 +434,7 @@ def test_epochs_that_are_short_against_the_start_of_workers():
 
 
 def test_long_epochs_and_workers_that_stay_are_fine():
-    slow = Samples((0, 1), (), sample_s=(5e-2, 5e-2), collate_s=(1e-4,))
+    slow = SampleFacts((0, 1), (), sample_s=(5e-2, 5e-2), collate_s=(1e-4,))
     assert not list(stk706.examine(_target(num_workers=8), slow))
     quick = replace(slow, sample_s=(1e-6,))
     assert not list(stk706.examine(_target(num_workers=8, persistent_workers=True), quick))

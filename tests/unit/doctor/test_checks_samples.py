@@ -26,29 +26,29 @@ from stoker._tools.doctor.checks.samples import (
     stk412_deadly_sample,
 )
 from stoker._tools.doctor.facts.probe_failures import ProbeFailure, ProbeFailures
-from stoker._tools.doctor.facts.round_trip import RoundTrip, Trip
-from stoker._tools.doctor.facts.samples import Difference, Failure, Leaf, Samples, Storage
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.round_trip import RoundTripFacts, StartMethodTrip
+from stoker._tools.doctor.facts.samples import Difference, Leaf, SampleFacts, SampleFailure, Storage
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 
-LOADER = Loader(
+LOADER = LoaderArguments(
     engine="torch", batch_size=4, num_workers=2, prefetch_factor=2, persistent_workers=False, pin_memory=False,
     drop_last=False, timeout_s=0.0, in_order=True, start_method="fork", sampler="RandomSampler",
     batch_sampler="BatchSampler", shuffle=True, has_set_epoch=False, replicas=None, own_collate=False, own_init=False,
     batches=25, samples=100, site="train.py:31",
 )  # fmt: skip
-TARGET = Target(
+TARGET = TargetFacts(
     name="data.py:train", kind="loader", dataset_class="data.Pictures", dataset_file="data.py", dataset_line=3, stream=False,
     length=100, has_getitems=False, loader=LOADER, assumed=False,
 )  # fmt: skip
 IMAGE = Leaf("['image']", "tensor", "float32", (3, 224, 224), 602112, 602112)
-FINE = Samples(
+FINE = SampleFacts(
     indices=tuple(range(8)), leaves=(IMAGE, Leaf("['label']", "int")), batch_tensors=2, batch_rows=4
 )
 STACK = '  File "/home/me/data.py", line 12, in __getitem__\n    return 1 / 0'
-MISSING = Failure(4, "FileNotFoundError", "no such file: a.png", STACK, picklable=True)
+MISSING = SampleFailure(4, "FileNotFoundError", "no such file: a.png", STACK, picklable=True)
 
 
-def target(**loader: Any) -> Target:
+def target(**loader: Any) -> TargetFacts:
     return replace(TARGET, loader=replace(LOADER, **loader))
 
 
@@ -57,7 +57,7 @@ def only(found: Iterable[Finding]) -> Finding:
     return finding
 
 
-def differing(what: str, first: str, second: str, *, collates: bool = False) -> Samples:
+def differing(what: str, first: str, second: str, *, collates: bool = False) -> SampleFacts:
     return replace(FINE, differences=(Difference(what, "['image']", first, second, 0, 7, collates),))
 
 
@@ -65,7 +65,7 @@ def test_a_sample_on_a_device_is_found_by_its_path() -> None:
     samples = replace(FINE, leaves=(replace(IMAGE, device="cuda"),))
     found = only(stk304_cuda_in_worker.examine(samples, TARGET))
     assert (found.code, found.severity, found.where) == ("STK304", "high", "sample['image']")
-    refused = Failure(
+    refused = SampleFailure(
         3, "RuntimeError", "Cannot re-initialize CUDA in forked subprocess. To use", STACK, True
     )
     raised = only(stk304_cuda_in_worker.examine(replace(FINE, failures=(refused,)), TARGET))
@@ -231,37 +231,43 @@ def test_few_tensors_or_large_ones_are_fine() -> None:
     ("trip", "words"),
     [
         (
-            Trip("fork", True, "lost", "TypeError: oh", seconds=4.0),
+            StartMethodTrip("fork", True, "lost", "TypeError: oh", seconds=4.0),
             "the worker is idle; the worker printed: TypeError: oh",
         ),
         (
-            Trip("fork", True, "hung", "", STACK, 4.0),
+            StartMethodTrip("fork", True, "hung", "", STACK, 4.0),
             "no batch came within 4 s; the worker stands in __getitem__ (data.py:12)",
         ),
-        (Trip("spawn", True, "failed", "RuntimeError: received 0 items of ancdata"), "0 items of ancdata"),
-        (Trip("fork", True, "changed", "batch[0]: dtype int64 became float32"), "dtype int64 became float32"),
+        (
+            StartMethodTrip("spawn", True, "failed", "RuntimeError: received 0 items of ancdata"),
+            "0 items of ancdata",
+        ),
+        (
+            StartMethodTrip("fork", True, "changed", "batch[0]: dtype int64 became float32"),
+            "dtype int64 became float32",
+        ),
     ],
-    ids=lambda value: value.outcome if isinstance(value, Trip) else "",
+    ids=lambda value: value.outcome if isinstance(value, StartMethodTrip) else "",
 )
-def test_a_batch_that_does_not_arrive_is_told_as_it_went(trip: Trip, words: str) -> None:
-    found = only(stk409_batch_trip.examine(RoundTrip(trip.start_method, (trip,), 4), TARGET, FINE))
+def test_a_batch_that_does_not_arrive_is_told_as_it_went(trip: StartMethodTrip, words: str) -> None:
+    found = only(stk409_batch_trip.examine(RoundTripFacts(trip.start_method, (trip,), 4), TARGET, FINE))
     assert found.code == "STK409"
     assert found.where == f"multiprocessing_context='{trip.start_method}'"
     assert words in found.evidence
 
 
 def test_a_trip_that_arrived_was_only_judged_or_has_a_check_of_its_own_is_fine() -> None:
-    def trips(*given: Trip) -> RoundTrip:
-        return RoundTrip("fork", given, 4)
+    def trips(*given: StartMethodTrip) -> RoundTripFacts:
+        return RoundTripFacts("fork", given, 4)
 
     arrived, judged = (
-        Trip("fork", True, "arrived"),
-        Trip("spawn", False, "failed", "dataset: cannot pickle it"),
+        StartMethodTrip("fork", True, "arrived"),
+        StartMethodTrip("spawn", False, "failed", "dataset: cannot pickle it"),
     )
     assert not list(stk409_batch_trip.examine(trips(arrived, judged), TARGET))
-    lost = Trip("fork", True, "lost", "TypeError: cannot pickle 'generator' object")
+    lost = StartMethodTrip("fork", True, "lost", "TypeError: cannot pickle 'generator' object")
     assert not list(stk409_batch_trip.examine(trips(lost), TARGET, replace(FINE, unsendable=(GENERATOR,))))
-    unsent = Trip("spawn", True, "failed", "AttributeError: Can't pickle local object")
+    unsent = StartMethodTrip("spawn", True, "failed", "AttributeError: Can't pickle local object")
     assert not list(stk409_batch_trip.examine(trips(unsent), TARGET))
     assert not list(stk409_batch_trip.examine(trips(lost), target(engine="stoker")))
 
@@ -280,7 +286,7 @@ def test_exceptions_that_travel_are_fine() -> None:
 
 def test_a_dataset_alone_may_yet_get_a_collate_fn_for_what_torchs_does_not_take() -> None:
     alone = replace(TARGET, assumed=True)
-    unstacked = Failure(0, "TypeError", "found <class 'Graph'>", STACK, True, collating=True)
+    unstacked = SampleFailure(0, "TypeError", "found <class 'Graph'>", STACK, True, collating=True)
     for found in (
         only(stk401_ragged.examine(differing("shape", "(3,)", "(4,)"), alone)),
         only(stk402_none_sample.examine(replace(FINE, nones=(3,)), alone)),

@@ -31,9 +31,9 @@ from stoker._tools.doctor.checks.pickling import (
     stk107_device_tensor,
     stk108_eager_data,
 )
-from stoker._tools.doctor.facts.machine import Machine
+from stoker._tools.doctor.facts.machine import MachineFacts
 from stoker._tools.doctor.facts.samples import Leaf
-from stoker._tools.doctor.facts.scan import OddTensor, Part, Preload, Scan
+from stoker._tools.doctor.facts.scan import AttributeTotal, OddTensor, Preload, ScanFacts
 from stoker._tools.doctor.probes.scan import probe
 from stoker._tools.sandbox.subject import Subject
 from tests.unit.doctor import given
@@ -55,7 +55,7 @@ class Careful(Rows):
         return dict.fromkeys(self.__dict__)
 
 
-def scan(dataset: Any, **arguments: Any) -> Scan:
+def scan(dataset: Any, **arguments: Any) -> ScanFacts:
     return probe(Subject(dataset, arguments=arguments))
 
 
@@ -217,7 +217,7 @@ def test_105_counts_tensors_against_what_can_be_sent() -> None:
     served = only(stk105_many_tensors.examine(found, given.target(start_method="forkserver")))
     assert served.where == "dataset.features['train']"
     assert (served.numbers["storages"], served.numbers["limit"]) == (300, 245)
-    few = Machine(descriptors=256, descriptors_open=20)
+    few = MachineFacts(descriptors=256, descriptors_open=20)
     spawned = only(stk105_many_tensors.examine(found, given.target(start_method="spawn"), few))
     assert spawned.numbers["limit"] == 256 - 20 - 32
 
@@ -234,7 +234,7 @@ def test_105_lets_pass_views_arrays_and_what_is_inherited() -> None:
         given.target(start_method="forkserver", num_workers=0),
     ):
         assert not list(stk105_many_tensors.examine(many, passing))
-    enough = Machine(descriptors=1024, descriptors_open=20)
+    enough = MachineFacts(descriptors=1024, descriptors_open=20)
     assert not list(stk105_many_tensors.examine(many, given.target(start_method="spawn"), enough))
 
 
@@ -290,7 +290,7 @@ def test_107_names_tensors_with_a_gradient_or_on_a_device() -> None:
     spawn = only(stk107_device_tensor.examine(found, given.target(start_method="spawn")))
     assert (spawn.severity, spawn.where) == ("high", "dataset.mean")
     assert not list(stk107_device_tensor.examine(found, given.target(engine="stoker")))
-    device = Scan(odd_tensors=(OddTensor("dataset.table", "cuda:0", False, True, 4096, 2),))
+    device = ScanFacts(odd_tensors=(OddTensor("dataset.table", "cuda:0", False, True, 4096, 2),))
     forked = only(stk107_device_tensor.examine(device, given.target()))
     assert (forked.severity, forked.where, forked.numbers["bytes"]) == ("high", "dataset.table", 8192)
     assert (
@@ -379,7 +379,7 @@ def test_108_reads_the_source_of_a_dataset_inside_others(tmp_path: Path) -> None
         ("dataset.dataset.noise", "np.random.rand", "made"),
         ("dataset.dataset.table", "np.load", "whole"),
     ]
-    noise = Part("dataset.dataset.noise", "ndarray float32 (100, 1024, 1024)", 1, 400 << 20, 1, 128)
+    noise = AttributeTotal("dataset.dataset.noise", "ndarray float32 (100, 1024, 1024)", 1, 400 << 20, 1, 128)
     finding = only(
         stk108_eager_data.examine(replace(found, parts=(noise,), room_bytes=100 * GiB), given.target())
     )
@@ -389,10 +389,10 @@ def test_108_reads_the_source_of_a_dataset_inside_others(tmp_path: Path) -> None
 
 
 def test_108_goes_by_bytes_where_the_source_says_nothing() -> None:
-    array = Part("dataset.volumes", "ndarray float32 (1000,)", 1, 3 * GiB, 1, 128)
-    finding = only(stk108_eager_data.examine(Scan(parts=(array,), room_bytes=100 * GiB), given.target()))
+    array = AttributeTotal("dataset.volumes", "ndarray float32 (1000,)", 1, 3 * GiB, 1, 128)
+    finding = only(stk108_eager_data.examine(ScanFacts(parts=(array,), room_bytes=100 * GiB), given.target()))
     assert (finding.severity, finding.where) == ("low", "dataset.volumes")
-    crowded = only(stk108_eager_data.examine(Scan(parts=(array,), room_bytes=4 * GiB), given.target()))
+    crowded = only(stk108_eager_data.examine(ScanFacts(parts=(array,), room_bytes=4 * GiB), given.target()))
     assert crowded.severity == "moderate"
 
 
@@ -402,9 +402,11 @@ def test_108_lets_pass_names_small_data_and_what_is_mapped(tmp_path: Path) -> No
         np.save(path, np.zeros(1000))
     lazy = scan(Lazy(paths))
     assert not lazy.preloads
-    names = Part("dataset.paths", "list of str", 30_000_000, 3 * GiB, 30_000_000, 3 * GiB - 240_000_000)
-    mapped = Part("dataset.table", "ndarray float32 (1,)", 1, 90 * GiB, 1, 128, "file")
-    small = Part("dataset.digits", "tensor uint8 (60000, 28, 28)", 1, 47_040_000, 1, 128)
+    names = AttributeTotal(
+        "dataset.paths", "list of str", 30_000_000, 3 * GiB, 30_000_000, 3 * GiB - 240_000_000
+    )
+    mapped = AttributeTotal("dataset.table", "ndarray float32 (1,)", 1, 90 * GiB, 1, 128, "file")
+    small = AttributeTotal("dataset.digits", "tensor uint8 (60000, 28, 28)", 1, 47_040_000, 1, 128)
     preload = Preload("dataset.table", "np.load", "whole", 3, "data.py", True)
     fine = replace(lazy, parts=(names, mapped, small), preloads=(preload,), room_bytes=100 * GiB)
     assert not list(stk108_eager_data.examine(fine, given.target()))

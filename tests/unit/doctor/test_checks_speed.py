@@ -14,13 +14,13 @@ from stoker._tools.doctor.checks.speed import (
     stk706_cold_epochs,
     stk707_stragglers,
 )
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.speed import Hot, Slow, Speed
-from stoker._tools.doctor.facts.worker import Worker
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.speed import HotFunction, SlowIndex, SpeedFacts
+from stoker._tools.doctor.facts.worker import WorkerFacts
 from tests.unit.doctor.test_checks_growth import LOADER, TARGET
 
-WORKER = Worker(
+WORKER = WorkerFacts(
     samples=40, wall_s=0.5, cpu_s=1.4, main_cpu_s=0.4, threads_started=3, pools={"cv2": 4, "openblas": 4, "torch": 1},
     computing="cv2", usable_cpus=16, ranks=2,
 )  # fmt: skip
@@ -70,7 +70,7 @@ def test_opencv_that_has_not_begun_yet_is_worth_a_word():
         assert list(stk307_oversubscription.examine(idle, _target(**loader))) == []
 
 
-TINY = Speed(
+TINY = SpeedFacts(
     rows=32, batches=48, inline_s=0.0001, fetch_s=0.00008, cpu_s=0.00008, queued_s=0.0, collate_s=0.00002, batch_bytes=1280,
     batch_tensors=1, workers=8, loader_s=0.0015, parent_s=0.0004, share_s=0.0001, sample_s=2.5e-6, sampled=1000, usable_cpus=8,
 )  # fmt: skip
@@ -114,14 +114,14 @@ def test_workers_that_are_faster_are_needed():
 
 
 def test_workers_that_are_not_needed_need_not_persist_either():
-    quick = Samples(indices=(0,), leaves=(), sample_s=(1e-5,) * 8, collate_s=(1e-5,))
+    quick = SampleFacts(indices=(0,), leaves=(), sample_s=(1e-5,) * 8, collate_s=(1e-5,))
     short = _target(batches=10)
     assert list(stk706_cold_epochs.examine(short, quick)) != []
     assert list(stk706_cold_epochs.examine(short, quick, None, TINY)) == []
 
 
 def test_files_that_samples_leave_open_reach_the_limit():
-    machine = Machine(descriptors=1024, descriptors_open=20)
+    machine = MachineFacts(descriptors=1024, descriptors_open=20)
     leaking = replace(WORKER, descriptors=64, descriptors_per_sample=1.0, left_open=("/data/a.bin",))
     (found,) = stk202_few_descriptors.examine(machine, TARGET, worker=leaking)
     assert (found.severity, found.where, found.numbers["samples"]) == ("high", "dataset", 960)
@@ -132,7 +132,10 @@ def test_files_that_samples_leave_open_reach_the_limit():
 COSTLY = replace(
     TINY,
     inline_s=1.7, fetch_s=1.6, cpu_s=1.6, loader_s=None, sample_s=0.05, sample_bytes=600_000, length=100_000,
-    hot=(Hot("PIL.Image.Image.resize", "data.py:41", 0.62), Hot("Pictures.__getitem__", "data.py:30", 0.2, own=True)),
+    hot=(
+        HotFunction("PIL.Image.Image.resize", "data.py:41", 0.62),
+        HotFunction("Pictures.__getitem__", "data.py:30", 0.2, own=True),
+    ),
     available_bytes=16 << 30,
 )  # fmt: skip
 
@@ -165,7 +168,7 @@ def test_computing_is_told_with_the_functions_it_goes_into():
 )
 def test_what_dominates_decides_what_is_advised(function, own, advice):
     (found,) = stk705_costly_samples.examine(
-        replace(COSTLY, hot=(Hot(function, "data.py:9", 0.7, own),)), TARGET
+        replace(COSTLY, hot=(HotFunction(function, "data.py:9", 0.7, own),)), TARGET
     )
     assert found.advice.startswith(advice)
 
@@ -180,7 +183,7 @@ LATE = replace(
     TINY,
     sample_s=0.0005,
     sampled=900,
-    slow=(Slow(237, 0.05), Slow(37, 0.048)),
+    slow=(SlowIndex(237, 0.05), SlowIndex(37, 0.048)),
     slow_share=0.01,
 )
 
@@ -198,5 +201,5 @@ def test_stragglers_are_named_with_what_they_hold_up():
 def test_samples_that_differ_a_little_are_no_stragglers():
     assert list(stk707_stragglers.examine(replace(LATE, slow=()), TARGET)) == []
     assert list(stk707_stragglers.examine(replace(LATE, slow_share=0.3), TARGET)) == []
-    assert list(stk707_stragglers.examine(replace(LATE, slow=(Slow(237, 0.004),)), TARGET)) == []
+    assert list(stk707_stragglers.examine(replace(LATE, slow=(SlowIndex(237, 0.004),)), TARGET)) == []
     assert list(stk707_stragglers.examine(LATE, _target(engine="stoker"))) == []

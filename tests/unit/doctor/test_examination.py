@@ -12,12 +12,12 @@ import pytest
 from stoker._tools.doctor import examination, probes
 from stoker._tools.doctor.examination import doctor
 from stoker._tools.doctor.facts import Missing
-from stoker._tools.doctor.facts.samples import ProbeFailure, Samples
+from stoker._tools.doctor.facts.samples import ProbeFailure, SampleFacts
 from stoker._tools.sandbox import client
 from stoker._tools.sandbox.client import Answer
 from stoker.errors import TargetError
 
-FINE = Samples(indices=(0,), leaves=())
+FINE = SampleFacts(indices=(0,), leaves=())
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 import stoker
 from stoker._record.finding import Finding
 from stoker._tools.doctor.catalogue import catalogue, check_of
-from stoker._tools.doctor.explain import PROCEDURE, Also, Explanation, explain_log, first_advice
+from stoker._tools.doctor.explain import PROCEDURE, Explanation, OtherMatch, explain_log, first_advice
 from stoker._tools.doctor.facts import machine
 from stoker._tools.doctor.reading import logs
 from stoker.errors import LoaderClosed, WorkerDied, coded
@@ -38,7 +38,7 @@ KeyError: 'img_0412'
 @pytest.fixture(autouse=True)
 def small_shm(monkeypatch):
     monkeypatch.setattr(
-        machine, "gather", lambda: machine.Machine(shm_bytes=64 << 20, shm_free_bytes=60 << 20)
+        machine, "gather", lambda: machine.MachineFacts(shm_bytes=64 << 20, shm_free_bytes=60 << 20)
     )
 
 
@@ -272,23 +272,24 @@ class TestFix:
 
 
 def test_this_machine_as_a_cause():
-    group = machine.Machine(
+    group = machine.MachineFacts(
         memory_bytes=2 << 30, available_bytes=1 << 30, cgroup_limit_bytes=2 << 30, cgroup_used_bytes=1 << 30
     )
-    plain = machine.Machine(memory_bytes=64 << 30, available_bytes=8 << 30)
+    plain = machine.MachineFacts(memory_bytes=64 << 30, available_bytes=8 << 30)
     check = check_of("STK603")
     assert check is not None
     assert check.here is not None
     assert check.here(group) == "the cgroup may take 2 GiB and takes 1 GiB now"
     assert check.here(plain) == "there are 64 GiB of memory, of which 8 GiB can be taken now"
     for each in catalogue():
-        assert each.here is None or each.here(machine.Machine()) == ""
+        assert each.here is None or each.here(machine.MachineFacts()) == ""
 
 
 def test_a_long_answer_loses_what_is_missed_least_and_keeps_the_next_command():
     advice = "Set it. " * 60 + "\n```python\n" + "line\n" * 9 + "```"
     also = tuple(
-        Also(f"STK80{number}", "Something else that was seen " * 4, number, "later") for number in range(3)
+        OtherMatch(f"STK80{number}", "Something else that was seen " * 4, number, "later")
+        for number in range(3)
     )
     found = Explanation(
         Finding("STK201", "high", "evidence " * 20, advice),

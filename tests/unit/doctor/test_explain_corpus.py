@@ -67,7 +67,7 @@ WRAPPERS = {
 def no_machine():
     """What this machine is like has no part in what a text is about."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine, "gather", machine.Machine)
+        patch.setattr(machine, "gather", machine.MachineFacts)
         yield
 
 

@@ -11,7 +11,7 @@ import pytest
 from stoker._host import environment, limits
 from stoker._record.finding import size
 from stoker._tools.doctor.facts.leftovers import Leftovers, left_over
-from stoker._tools.doctor.facts.machine import Machine, gather
+from stoker._tools.doctor.facts.machine import MachineFacts, gather
 from stoker._tools.doctor.facts.tmpdir import LONGEST_PATH_BYTES, SOCKET_BYTES, temporary_folder
 
 _HOUR_S = 3600.0
@@ -118,7 +118,7 @@ def test_a_machine_that_tells_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     told = {
         "cpus", "memory_bytes", "available_bytes", "tmpdir", "thread_variables", "system", "container", "gil", "versions"
     }  # fmt: skip
-    silent = [name for name in Machine.__dataclass_fields__ if name not in told]
+    silent = [name for name in MachineFacts.__dataclass_fields__ if name not in told]
     assert [name for name in silent if getattr(found, name) is not None] == []
 
 

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 import stoker
 from stoker._record.finding import Edit
-from stoker._tools.doctor.patches.patch import Wanted, kind_of, patched
+from stoker._tools.doctor.patches.patch import WantedEdit, kind_of, patched
 
 
 def patch(text: str, *edits: Edit, line: int | None = None) -> str:
     """The patched text; every edit must have been made, and asking again changes nothing."""
-    wanted = [Wanted(f"STK{number}", edit, line) for number, edit in enumerate(edits, 100)]
+    wanted = [WantedEdit(f"STK{number}", edit, line) for number, edit in enumerate(edits, 100)]
     found = patched(text, wanted)
     assert found.refused == ()
-    again = patched(found.text, [Wanted(each.code, each.edit, None) for each in wanted])
+    again = patched(found.text, [WantedEdit(each.code, each.edit, None) for each in wanted])
     assert again.text == found.text
     assert again.made == ()
     return found.text
@@ -31,7 +31,7 @@ def patch(text: str, *edits: Edit, line: int | None = None) -> str:
 
 def refusal(text: str, *edits: Edit, line: int | None = None) -> str:
     """Why the last edit was refused."""
-    found = patched(text, [Wanted("STK1", each, line) for each in edits])
+    found = patched(text, [WantedEdit("STK1", each, line) for each in edits])
     assert len(found.refused) == 1
     return found.refused[0].reason
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_done_safely_is_refused_with_its_reason():
 def test_of_two_that_contradict_each_other_the_first_wins():
     text = "x = DataLoader(ds, num_workers=2)"
     edits = [Edit("num_workers=0"), Edit("num_workers=8"), Edit("", "num_workers=2"), Edit("num_workers=0")]
-    found = patched(text, [Wanted(f"STK{place}", each, 1) for place, each in enumerate(edits)])
+    found = patched(text, [WantedEdit(f"STK{place}", each, 1) for place, each in enumerate(edits)])
     assert found.text == "x = DataLoader(ds, num_workers=0)"
     assert found.made == ("STK0",)
     assert [(each.code, each.reason) for each in found.refused] == [
@@ -143,10 +143,10 @@ def test_without_workers_goes_what_is_about_workers():
     text = "x = DataLoader(ds, num_workers=2, prefetch_factor=4, persistent_workers=True)"
     assert patch(text, Edit("num_workers=0")) == "x = DataLoader(ds, num_workers=0)"
     edits = [Edit("num_workers=0"), Edit("persistent_workers=True"), Edit("pin_memory=True")]
-    found = patched(text, [Wanted("STK1", each, 1) for each in edits])
+    found = patched(text, [WantedEdit("STK1", each, 1) for each in edits])
     assert found.text == "x = DataLoader(ds, num_workers=0, pin_memory=True)"
     assert [each.reason for each in found.refused] == ["another finding leaves out persistent_workers"]
-    found = patched(text, [Wanted("STK1", each, 1) for each in edits[1::-1]])
+    found = patched(text, [WantedEdit("STK1", each, 1) for each in edits[1::-1]])
     assert found.text == text
     assert found.refused[0].reason == "another finding asks for persistent_workers=True"
     starred = "x = DataLoader(ds, num_workers=2, **more)"
@@ -209,7 +209,7 @@ def test_statements_for_workers_become_one_function():
         Edit("np.random.seed(torch.initial_seed() % 2**32)", kind="init"),
         Edit("cv2.setNumThreads(0)", kind="init"),
     ]
-    found = patched(text, [Wanted(f"STK{place}", each, 13) for place, each in enumerate(edits)])
+    found = patched(text, [WantedEdit(f"STK{place}", each, 13) for place, each in enumerate(edits)])
     assert found.refused == ()
     assert found.made == ("STK0", "STK1")
     assert added(text, found.text) == [
@@ -225,7 +225,7 @@ def test_statements_for_workers_become_one_function():
         "+         worker_init_fn=prepare_worker,",
     ]
     assert "\n\n\n# The loader.\n@cached" in found.text
-    again = patched(found.text, [Wanted("STK0", each) for each in edits])
+    again = patched(found.text, [WantedEdit("STK0", each) for each in edits])
     assert (again.text, again.made, again.refused) == (found.text, (), ())
 
 
@@ -363,7 +363,7 @@ def follows(part: str, whole: str) -> bool:
     st.sampled_from(["7", "g(True)"]),
 )
 def test_any_call_differs_in_the_argument_alone(text, name, value):
-    found = patched(text, [Wanted("STK1", Edit(f"{name}={value}"))])
+    found = patched(text, [WantedEdit("STK1", Edit(f"{name}={value}"))])
     assert found.refused == ()
     before, after = ast.parse(text), ast.parse(found.text)
     called = next(each for each in ast.walk(after) if isinstance(each, ast.Call) and each.keywords)
@@ -379,8 +379,8 @@ def test_any_call_differs_in_the_argument_alone(text, name, value):
     kept = text if f"{name}=" not in text else text[:left] + text[len(text) - right :]
     assert follows(kept, found.text)
     assert len(found.text) - len(text) <= len(f"{name}={value}") + 10
-    assert patched(found.text, [Wanted("STK1", Edit(f"{name}={value}"))]).text == found.text
-    gone = patched(found.text, [Wanted("STK1", Edit("", f"{name}={value}"))])
+    assert patched(found.text, [WantedEdit("STK1", Edit(f"{name}={value}"))]).text == found.text
+    gone = patched(found.text, [WantedEdit("STK1", Edit("", f"{name}={value}"))])
     if not gone.refused:
         rest = ast.parse(gone.text)
         assert ast.dump(rest) == ast.dump(before)
@@ -397,7 +397,7 @@ def test_all_kinds_together_leave_python_that_is_not_changed_again(text):
         Edit("timeout=30"),
         GUARD,
     ]
-    wanted = [Wanted(f"STK{place}", each) for place, each in enumerate(edits)]
+    wanted = [WantedEdit(f"STK{place}", each) for place, each in enumerate(edits)]
     found = patched(text, wanted)
     assert found.refused == ()
     assert "stoker.share(dataset)" in found.text

@@ -27,9 +27,9 @@ from torch.utils.data.datapipes.iter import IterableWrapper
 
 from stoker._tools.doctor.checks.order import stk501_repeated_randomness, stk503_drop_last_loss
 from stoker._tools.doctor.facts import Missing
-from stoker._tools.doctor.facts.randomness import Randomness, Source
-from stoker._tools.doctor.facts.sampler import Sampler as Sampled
-from stoker._tools.doctor.facts.stream import Reading, Stream
+from stoker._tools.doctor.facts.randomness import RandomnessFacts, RandomSource
+from stoker._tools.doctor.facts.sampler import SamplerFacts as Sampled
+from stoker._tools.doctor.facts.stream import StreamFacts, StreamReading
 from stoker._tools.doctor.instruments import trial
 from stoker._tools.doctor.instruments.fork_workers import Enough, answers, become_worker, soft_limit
 from stoker._tools.doctor.probes import pinning, randomness, sampler, stream
@@ -83,13 +83,13 @@ class Counted(Items):
 
 def _judged(make, **arguments):
     found = randomness.probe(Subject(Made(make), arguments=arguments))
-    assert isinstance(found, Randomness), found
+    assert isinstance(found, RandomnessFacts), found
     return found
 
 
 def _read(make, workers=2, kind=Items):
     found = stream.probe(Subject(kind(make), arguments={"num_workers": workers}))
-    assert isinstance(found, Stream), found
+    assert isinstance(found, StreamFacts), found
     return found
 
 
@@ -123,7 +123,7 @@ def test_generators_that_are_copied_repeat_and_are_named():
     assert stored.verdict == "repeated"
     assert stored.workers_equal
     assert stored.epochs_equal
-    assert stored.sources == (Source("dataset.rng", "numpy.Generator", "stored"),)
+    assert stored.sources == (RandomSource("dataset.rng", "numpy.Generator", "stored"),)
     persistent = _judged(lambda self, index: self.rng.random(), persistent_workers=True)
     assert (persistent.workers_equal, persistent.epochs_equal) == (True, False)
     loose = _judged(lambda self, index: LOOSE.random())
@@ -152,7 +152,7 @@ def test_the_statements_that_are_advised_heal_it():
     }
     vars(dataset).update(held)
     sick = randomness.probe(Subject(dataset))
-    assert isinstance(sick, Randomness)
+    assert isinstance(sick, RandomnessFacts)
     assert len(sick.sources) == 4
     (found,) = stk501_repeated_randomness.examine(sick, TARGET)
     assert found.edit is not None
@@ -162,7 +162,7 @@ def test_the_statements_that_are_advised_heal_it():
         exec(statements, {"torch": torch})
 
     healed = randomness.probe(Subject(dataset, arguments={"worker_init_fn": seed_worker}))
-    assert isinstance(healed, Randomness)
+    assert isinstance(healed, RandomnessFacts)
     assert healed.verdict == "healthy"
 
 
@@ -181,7 +181,7 @@ def test_randomness_that_is_sound_constant_or_beyond_seeds():
             return {"cat": 1, "dog": 2}[key]
 
     keyed = randomness.probe(Subject(Keyed(), arguments={"sampler": ["cat", "dog"], "batch_size": 1}))
-    assert isinstance(keyed, Randomness)
+    assert isinstance(keyed, RandomnessFacts)
     assert (keyed.indices, keyed.verdict) == (("cat", "dog"), "deterministic")
     refused = randomness.probe(Subject(Made(refuse)))
     assert isinstance(refused, Missing)
@@ -195,7 +195,7 @@ def _shared_out(count=103):
 
 def test_streams_that_end_are_counted_to_the_last_item():
     shared_out = _read(_shared_out, kind=Counted)
-    assert shared_out.workers == (Reading(52, True), Reading(51, True))
+    assert shared_out.workers == (StreamReading(52, True), StreamReading(51, True))
     assert (shared_out.alone.items, shared_out.repeated, shared_out.declared) == (103, 0, 90)
     whole = _read(lambda: iter(range(50)), workers=3)
     assert whole.whole
@@ -205,7 +205,7 @@ def test_streams_that_end_are_counted_to_the_last_item():
     torchs = DataLoader(Items(_shared_out), 8, num_workers=2, drop_last=True, multiprocessing_context="fork")
     assert lost.numbers["batches"] == len(list(torchs))
     pipe = stream.probe(Subject(IterableWrapper(range(60)).shuffle().sharding_filter()))
-    assert isinstance(pipe, Stream)
+    assert isinstance(pipe, StreamFacts)
     assert (pipe.items, pipe.repeated) == (60, 0)
     augmented = _read(lambda: iter([torch.rand(2) for _ in range(20)]))
     assert augmented.whole
@@ -240,7 +240,7 @@ class ByRank(IterableDataset):
 
 def test_ranks_are_tried_where_the_dataset_asks_for_its_rank(monkeypatch):
     found = stream.probe(Subject(ByRank(), arguments={"num_workers": 2}))
-    assert isinstance(found, Stream)
+    assert isinstance(found, StreamFacts)
     assert (found.world, found.ranks) == (2, ((0, (26, 26)), (1, (26, 25))))
     assert (found.ranks_alike, found.world_told) == (False, False)
     monkeypatch.setenv("WORLD_SIZE", "4")

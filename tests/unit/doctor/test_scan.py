@@ -36,7 +36,7 @@ from PIL import Image
 
 from stoker import share
 from stoker._pickling.spec_pickle import SpecPickle
-from stoker._tools.doctor.facts.scan import Scan
+from stoker._tools.doctor.facts.scan import ScanFacts
 from stoker._tools.doctor.probes.scan import probe
 from stoker._tools.sandbox.subject import Subject
 
@@ -56,11 +56,11 @@ class Rows:
         def __getattr__(self, name: str) -> Any: ...
 
 
-def scan(dataset: Any = None, **arguments: Any) -> Scan:
+def scan(dataset: Any = None, **arguments: Any) -> ScanFacts:
     return probe(Subject(dataset, arguments=arguments))
 
 
-def refused(found: Scan) -> dict[str, bool]:
+def refused(found: ScanFacts) -> dict[str, bool]:
     """Paths of what cannot be sent, and whether by nobody."""
     return {each.path: each.anyone for each in found.unsendable}
 

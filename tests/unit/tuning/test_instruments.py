@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from stoker._record.machine import Counters
 from stoker._runtime.simulation.work import Demand
 from stoker._tools.probes.digest import NotComparable, digest
-from stoker._tools.sandbox.outcome import NotTold
+from stoker._tools.sandbox.outcome import FactUnavailable
 from stoker._tools.sandbox.refusal import TargetRefused, failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import BatchTimeout, limit
@@ -288,16 +288,16 @@ def test_a_step_function_is_found_once_and_its_failure_has_the_users_stack():
     of = replace(subject(), trial={"step": "json:dumps"})
     assert step_of(of) is json.dumps
     assert step_of(replace(of, trial={"step": True})) is json.dumps
-    with pytest.raises(NotTold, match="cannot be had"):
+    with pytest.raises(FactUnavailable, match="cannot be had"):
         step_of(replace(of, trial={"step": "json:nothing"}))
-    with pytest.raises(NotTold, match="no function"):
+    with pytest.raises(FactUnavailable, match="no function"):
         step_of(replace(of, trial={"step": "json:__name__"}))
-    with pytest.raises(NotTold, match="there is no step"):
+    with pytest.raises(FactUnavailable, match="there is no step"):
         step_of(subject())
 
     def step(batch: Any) -> None:
         raise RuntimeError("boom\nmore")
 
-    with pytest.raises(NotTold, match=r"^the step function raised RuntimeError: boom$") as caught:
+    with pytest.raises(FactUnavailable, match=r"^the step function raised RuntimeError: boom$") as caught:
         call(step, None)
     assert "test_instruments.py" in caught.value.stack

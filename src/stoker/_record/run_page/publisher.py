@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from stoker._record.run_page import page
-from stoker._record.run_page.summary import Recently, Summary, summary_of, with_event
+from stoker._record.run_page.summary import RecentSums, Summary, summary_of, with_event
 from stoker._record.schema import Event, LoaderRecord, Run
 
 
-class Shown:
+class PagePublisher:
     """One per recorder, and used under its lock. ``latest`` is what the page says; any thread may read it."""
 
     def __init__(self) -> None:
         self.page: page.RunPage | None = None
         self.latest: Summary | None = None
-        self._recently = Recently()
+        self._recently = RecentSums()
 
     def begin(self) -> None:
         """Have a page, unless there are too many. Raises OSError when there is none to be had."""

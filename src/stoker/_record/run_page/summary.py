@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from stoker._record.schema import Blame, Event, LoaderRecord, Slow
+from stoker._record.schema import Blame, Event, LoaderRecord, SlowestSample
 
 RECENT_NS = 10_000_000_000
 """What counts as recent."""
@@ -38,7 +38,7 @@ class Sums(TypedDict):
     """Of ``wait_ns``, by cause (``record.CAUSES``)."""
 
 
-class Happened(TypedDict):
+class LastEvent(TypedDict):
     """The last event."""
 
     at_ns: int
@@ -89,10 +89,10 @@ class Summary(TypedDict):
     stalls: int
     bad_samples: int
     slowest: list[SlowSample]
-    event: Happened | None
+    event: LastEvent | None
 
 
-class Recently:
+class RecentSums:
     """Remembers sums for ten seconds, to tell what was added to them since. One per loader, on the thread that iterates."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ def _added_causes(now: dict[str, int], before: dict[str, int]) -> dict[str, int]
 
 def summary_of(
     loader: LoaderRecord,
-    recently: Recently,
+    recently: RecentSums,
     *,
     at_ns: int,
     workers: int,
@@ -217,12 +217,12 @@ def _largest(blame: Sequence[Blame]) -> list[Blamed]:
     return [Blamed(stage=each.stage, worker=each.worker, cause=each.cause, ns=each.ns) for each in largest]
 
 
-def _slow(slow: Slow) -> SlowSample:
+def _slow(slow: SlowestSample) -> SlowSample:
     index = slow.index
     if index is not None and type(index) is not int:
         index = (index if type(index) is str else repr(index))[:_TEXT]
     return SlowSample(index=index, ns=slow.ns, worker=slow.worker, blamed_ns=slow.blamed_ns)
 
 
-def _happened(event: Event, began_ns: int) -> Happened:
-    return Happened(at_ns=event.at_ns + began_ns, kind=event.kind, reason=event.reason[: 2 * _TEXT])
+def _happened(event: Event, began_ns: int) -> LastEvent:
+    return LastEvent(at_ns=event.at_ns + began_ns, kind=event.kind, reason=event.reason[: 2 * _TEXT])

@@ -9,7 +9,7 @@ from typing import Any
 from stoker._host.cpus import Cpus
 from stoker._host.memory_available import Gauge
 from stoker._host.process_memory import footprint
-from stoker._record.machine import Dials
+from stoker._record.machine import CounterReader
 
 _WEIGH_NS = 60_000_000_000
 """A worker is weighed so often: it takes up to 15 ms, for which the training loop waits."""
@@ -20,7 +20,7 @@ class HostLoad:
 
     def __init__(self, found: Cpus) -> None:
         self._cpus = found
-        self._dials = Dials()
+        self._dials = CounterReader()
         self._gauge = Gauge()
         self._before = self._dials.read()
         self._weigh_due_ns = 0

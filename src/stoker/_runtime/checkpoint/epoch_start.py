@@ -17,8 +17,8 @@ from stoker._runtime.checkpoint import rng_snapshot, sampler_position
 from stoker._runtime.checkpoint.progress import Progress
 from stoker._runtime.checkpoint.rng_snapshot import TORCH, RngSnapshot
 from stoker._runtime.checkpoint.sampler_position import IndexSource, is_stateful
-from stoker._runtime.checkpoint.state_format import LoaderFacts, Saved, StreamState
-from stoker._runtime.plan.planner import SPARES, Begin
+from stoker._runtime.checkpoint.state_format import LoaderFacts, SavedState, StreamState
+from stoker._runtime.plan.planner import SPARES, PlanStart
 from stoker._runtime.protocol.worker_spec import Resume
 from stoker._runtime.scheduler.row_ranges import mix
 from stoker._runtime.worker.rng.seeding import generators_kept
@@ -35,13 +35,13 @@ class EpochStart:
         self,
         given: list[torch.Generator],
         then: RngSnapshot,
-        saved: Saved | None = None,
+        saved: SavedState | None = None,
         *,
         replays: bool = False,
         unmoved: frozenset[str] = frozenset(),
     ) -> None:
         self.saved = saved
-        self.rest_of: Saved | None = saved if saved is not None and not saved.finished else None
+        self.rest_of: SavedState | None = saved if saved is not None and not saved.finished else None
         """The state of which this epoch is the rest."""
         self.source: IndexSource
         self.base_seed = 0
@@ -112,15 +112,15 @@ class EpochStart:
         elif iterator._num_workers == 0:
             self._watch_first_pull()
 
-    def begin(self, loader: Any, progress: Progress) -> Begin:
+    def begin(self, loader: Any, progress: Progress) -> PlanStart:
         """For the planner."""
         rest = self.rest_of
         if rest is None:
-            return Begin()
+            return PlanStart()
         if is_iterable(loader):
-            return Begin(rest.batches)
+            return PlanStart(rest.batches)
         samples = 0 if self.source.restarts else rest.samples
-        return Begin(rest.batches, samples, frozenset(rest.ahead), progress.passed, self.source.before)
+        return PlanStart(rest.batches, samples, frozenset(rest.ahead), progress.passed, self.source.before)
 
     def progress(self, loader: Any, *, carries: bool) -> Progress:
         """How far the epoch is at its beginning. ``carries``: streams keep their datasets from one epoch to the next."""
@@ -192,7 +192,7 @@ class EpochStart:
             if pulled != opened:
                 self._pulled = pulled
 
-        self.source.iterator = _Noted(note, self.source.iterator)
+        self.source.iterator = _NotingIterator(note, self.source.iterator)
 
 
 def _first_words(dataset: Any) -> Resume | None:
@@ -207,7 +207,7 @@ def _first_words(dataset: Any) -> Resume | None:
     return Resume(0, 0, *((None, state) if own_iterator else (state, None)))
 
 
-class _Noted:
+class _NotingIterator:
     """An iterator; ``note`` is called before it is first pulled. No generator: one of those ends when Ctrl-C goes through it."""
 
     def __init__(self, note: Callable[[], None], iterator: Iterator[Any]) -> None:
@@ -246,7 +246,7 @@ def facts_of(loader: Any) -> LoaderFacts:
     )
 
 
-def stream_differences(saved: Saved, loader: Any) -> list[str]:
+def stream_differences(saved: SavedState, loader: Any) -> list[str]:
     """Why the streams of a state cannot be taken up by this loader, if they cannot."""
     streams = saved.streams
     if streams is None or saved.finished or not is_iterable(loader):

@@ -26,11 +26,11 @@ from stoker._runtime.checkpoint.epoch_start import (
 from stoker._runtime.checkpoint.progress import Progress
 from stoker._runtime.checkpoint.rng_snapshot import TORCH, RngSnapshot
 from stoker._runtime.checkpoint.sampler_position import is_stateful
-from stoker._runtime.checkpoint.state_format import Saved, StreamState
+from stoker._runtime.checkpoint.state_format import SavedState, StreamState
 
 
 @dataclass(frozen=True, slots=True)
-class _Pin:
+class _SettledEpoch:
     """The next epoch, settled before it began: generators as they stood, and as they stood after its seed was drawn from them."""
 
     snapshot: RngSnapshot
@@ -42,8 +42,8 @@ class LoaderState:
     """Owner: a loader. Used on the thread that iterates it."""
 
     def __init__(self) -> None:
-        self._loaded: Saved | None = None
-        self._pin: _Pin | None = None
+        self._loaded: SavedState | None = None
+        self._pin: _SettledEpoch | None = None
         self._epoch_start: EpochStart | None = None
         self._progress: Progress | None = None
         self._ahead: EpochStart | None = None
@@ -129,10 +129,10 @@ class LoaderState:
         """The epoch that was opened ahead was not wanted as it was: the next one draws the same again."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and self._loaded is None:
-            self._pin = _Pin(ahead.then, RngSnapshot(), ahead.base_seed)
+            self._pin = _SettledEpoch(ahead.then, RngSnapshot(), ahead.base_seed)
 
     @staticmethod
-    def _open_loaded(loader: Any, given: list[torch.Generator], saved: Saved) -> EpochStart:
+    def _open_loaded(loader: Any, given: list[torch.Generator], saved: SavedState) -> EpochStart:
         try:
             then = rng_snapshot.decode(saved.generators, given)
         except rng_snapshot.OtherGenerators:
@@ -146,7 +146,7 @@ class LoaderState:
         unmoved = frozenset() if begun else rng_snapshot.unmoved(then, seeded=loader.generator is None)
         return EpochStart(given, then, saved, replays=True, unmoved=unmoved)
 
-    def _between_epochs(self, loader: Any) -> Saved:
+    def _between_epochs(self, loader: Any) -> SavedState:
         """The next epoch is settled now."""
         ahead = self._ahead
         if ahead is None and self._pin is None:
@@ -170,7 +170,7 @@ class LoaderState:
                 StreamState(dataset=each.dataset)
                 for each in before or (StreamState(),) * stream_count(loader)
             )
-        return Saved(
+        return SavedState(
             facts=facts_of(loader),
             base_seed=seed,
             pipe_seed=None,
@@ -188,11 +188,11 @@ class LoaderState:
         )
 
 
-def _under_way(loader: Any, epoch_start: EpochStart, progress: Progress) -> Saved:
+def _under_way(loader: Any, epoch_start: EpochStart, progress: Progress) -> SavedState:
     """In the middle of an epoch."""
     batches, samples = progress.batches, progress.samples
     sampler_state, sampler_at = epoch_start.source.state(batches, samples, progress.snapshot)
-    return Saved(
+    return SavedState(
         facts=epoch_start.facts(loader),
         base_seed=epoch_start.base_seed,
         pipe_seed=epoch_start.pipe_seed,
@@ -218,13 +218,13 @@ def _draws(loader: Any) -> list[str]:
     return world
 
 
-def _draw(loader: Any) -> _Pin:
+def _draw(loader: Any) -> _SettledEpoch:
     """Settle the next epoch's seed: drawn where ``iter()`` would draw it."""
     given = rng_snapshot.generators_of(loader)
     world = _draws(loader)
     before = rng_snapshot.capture(given, world)
     seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=loader.generator).item())
-    return _Pin(before, rng_snapshot.capture(given, world), seed)
+    return _SettledEpoch(before, rng_snapshot.capture(given, world), seed)
 
 
 def _dataset_state(loader: Any) -> Any:

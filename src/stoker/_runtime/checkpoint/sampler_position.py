@@ -21,7 +21,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler
 
-from stoker._runtime.checkpoint.state_format import Saved
+from stoker._runtime.checkpoint.state_format import SavedState
 from stoker._runtime.plan.nested_samplers import layers
 
 _SEEKABLE: tuple[type, ...] = (type(iter(range(0))), type(iter([])), type(iter(())))
@@ -38,7 +38,7 @@ class IndexSource:
     def __init__(
         self, sampler: Any, opened: Iterator[Any], *, every: int, plain: bool, batched: bool = True
     ) -> None:
-        self._chunks = Chunks(sampler) if batched and type(sampler) is BatchSampler else None
+        self._chunks = SamplerBatches(sampler) if batched and type(sampler) is BatchSampler else None
         self._sampler = self._chunks.sampler if self._chunks is not None else sampler
         self._elastic = elastic_part(sampler)
         self.iterator: Iterator[Any] = opened
@@ -75,7 +75,7 @@ class IndexSource:
         # Of a sampler inside torch's BatchSampler the iterator is not there before the first pull.
         return self._snapshot if self._chunks is not None and not self._plain else None
 
-    def seek(self, saved: Saved, last: int = 0) -> None:
+    def seek(self, saved: SavedState, last: int = 0) -> None:
         """Go to where ``saved`` says. Called once, before anything is pulled. ``last``: how many items to keep in ``before``."""
         state = saved.sampler_state
         if self._elastic is not None and state is not None:
@@ -110,7 +110,7 @@ class IndexSource:
         return self._elastic is not None and not self._hidden
 
     @staticmethod
-    def kept(saved: Saved) -> tuple[int, bytes] | None:
+    def kept(saved: SavedState) -> tuple[int, bytes] | None:
         """The snapshot that a state was made with: good until there is a newer one."""
         if saved.sampler_state is None:
             return None
@@ -180,7 +180,7 @@ class IndexSource:
             return None
 
 
-class Chunks:
+class SamplerBatches:
     """What torch's BatchSampler does, with its sampler's iterator within reach."""
 
     def __init__(self, batch_sampler: BatchSampler) -> None:
@@ -219,7 +219,7 @@ def _tell(iterator: Any, state: dict[str, Any] | None) -> None:
     iterator.load_state_dict(state["iterator"])
 
 
-def prepare(sampler: Any, saved: Saved) -> None:
+def prepare(sampler: Any, saved: SavedState) -> None:
     """Tell samplers what was saved of them. Called before they are opened."""
     inner: Any = sampler.sampler if type(sampler) is BatchSampler else sampler
     elastic = elastic_part(sampler)
@@ -243,14 +243,14 @@ def prepare(sampler: Any, saved: Saved) -> None:
         inner.load_state_dict(state["sampler"])
 
 
-def announce(sampler: Any, saved: Saved) -> None:
+def announce(sampler: Any, saved: SavedState) -> None:
     """A finished state was loaded: a sampler that counts by itself goes on counting from there, unless its user says otherwise."""
     elastic = elastic_part(sampler)
     if elastic is not None and saved.finished and saved.sampler_epoch is not None:
         elastic.set_epoch(saved.sampler_epoch)
 
 
-def check(sampler: Any, saved: Saved) -> None:
+def check(sampler: Any, saved: SavedState) -> None:
     """ValueError when a sampler could not be told what was saved of it, as far as that can be known without telling it."""
     state = saved.sampler_state
     if state is None:

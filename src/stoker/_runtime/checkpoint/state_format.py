@@ -1,6 +1,6 @@
 """The state of a loader as people keep it: a flat dict of plain values, checked as a whole before anything is done with it.
 
-    state (dict) ──parse──► Saved ──differences(here)──► what does not fit, in words, with what can be done about it
+    state (dict) ──parse──► SavedState ──differences(here)──► what does not fit, in words, with what can be done about it
 
 What it says: which batches of an epoch were handed over, and what it takes to go on. What belongs to the user (states of samplers
 and datasets) is carried as it is; everything else can be written as JSON. The keys are always the same, and whatever changes its
@@ -57,7 +57,7 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedState:
     """A state that is whole. Batches with numbers below ``batches`` were handed over, and those in ``ahead``."""
 
     facts: LoaderFacts
@@ -77,10 +77,10 @@ class Saved:
 
 
 _FACTS = tuple(each.name for each in fields(LoaderFacts))
-_REST = tuple(each.name for each in fields(Saved) if each.name != "facts")
+_REST = tuple(each.name for each in fields(SavedState) if each.name != "facts")
 
 
-def dump(saved: Saved) -> dict[str, Any]:
+def dump(saved: SavedState) -> dict[str, Any]:
     """A fresh dict."""
     state: dict[str, Any] = {_MARK: VERSION}
     for name in _FACTS:
@@ -101,7 +101,7 @@ def dump(saved: Saved) -> dict[str, Any]:
     return state
 
 
-def parse(state: Any) -> Saved:
+def parse(state: Any) -> SavedState:
     """The state as it was dumped. Raises ValueError for anything else, and says what is wrong with it."""
     if not isinstance(state, dict):
         raise ValueError(
@@ -121,7 +121,7 @@ def parse(state: Any) -> Saved:
         streams = tuple(
             StreamState(**_read(each, state_fields.STREAM, " of one of its 'streams'")) for each in streams
         )
-    saved = Saved(facts=facts, streams=streams, **values)
+    saved = SavedState(facts=facts, streams=streams, **values)
     contradiction = _contradiction(saved)
     if contradiction:
         raise ValueError(f"this state is damaged: {contradiction}")
@@ -154,7 +154,7 @@ def _read(
     return values
 
 
-def _contradiction(saved: Saved) -> str:
+def _contradiction(saved: SavedState) -> str:
     """What in a state cannot be true together."""
     if any(number < saved.batches for number in saved.ahead):
         return "'ahead' names batches that 'batches' has counted already"
@@ -174,7 +174,7 @@ def _contradiction(saved: Saved) -> str:
     return ""
 
 
-def differences(saved: Saved, here: LoaderFacts) -> list[str]:
+def differences(saved: SavedState, here: LoaderFacts) -> list[str]:
     """What keeps a state from being loaded: one sentence each, with what can be done."""
     was = saved.facts
     if was.kind != here.kind:
@@ -221,13 +221,13 @@ def differences(saved: Saved, here: LoaderFacts) -> list[str]:
     return found
 
 
-def _may_rebatch(saved: Saved, here: LoaderFacts) -> bool:
+def _may_rebatch(saved: SavedState, here: LoaderFacts) -> bool:
     """Whether the epoch can go on in batches of another size: its samples were handed over up to one point of the order."""
     sizes = saved.facts.batch_size, here.batch_size
     return saved.facts.kind == "map" and None not in sizes and not saved.ahead
 
 
-def _why_not_rebatch(saved: Saved) -> str:
+def _why_not_rebatch(saved: SavedState) -> str:
     if saved.facts.kind == "iterable":
         return "streams are counted in batches"
     if saved.ahead:

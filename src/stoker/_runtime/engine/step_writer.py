@@ -19,7 +19,7 @@ from stoker import arguments
 from stoker._record.journal import sink_from_environment
 from stoker._record.recorder import Recorder
 from stoker._record.run_page import page
-from stoker._record.schema import Option, Slow
+from stoker._record.schema import Option, SlowestSample
 from stoker._record.step_buffer import StepBuffer, pack_row
 from stoker._record.worker_usage import Size
 from stoker._runtime.device.idle_meter import IdleMeter, idle_meter
@@ -252,7 +252,7 @@ class Pen:
         indices = ticket.indices if self._batched else [ticket.indices]
         index = indices[row] if isinstance(indices, list | tuple) and 0 <= row < len(indices) else None
         self._recorder.slow(
-            Slow(_told(index), ns, worker, ticket.epoch + self._epochs_before, ticket.seq, row)
+            SlowestSample(_told(index), ns, worker, ticket.epoch + self._epochs_before, ticket.seq, row)
         )
 
     def pinned(self, began_ns: int, ended_ns: int) -> None:

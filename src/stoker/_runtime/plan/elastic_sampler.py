@@ -18,7 +18,7 @@ from torch import distributed
 from torch.utils.data import DistributedSampler
 
 from stoker._runtime.plan import elastic_state
-from stoker._runtime.plan.elastic_state import Reached
+from stoker._runtime.plan.elastic_state import ElasticProgress
 from stoker._runtime.plan.selection import Selection
 from stoker._runtime.scheduler.row_ranges import mix
 
@@ -73,7 +73,7 @@ class ElasticDistributedSampler(DistributedSampler[int]):
         self.drop_last = bool(drop_last)
         self._selection = Selection(dataset, subset, weights, num_samples)
         self._epoch = 0
-        self._resumed: Reached | None = None
+        self._resumed: ElasticProgress | None = None
         """Loaded and not yet iterated: where the next iteration begins."""
         self._pass: _Pass | None = None
         self._announced = True
@@ -177,12 +177,12 @@ class ElasticDistributedSampler(DistributedSampler[int]):
         if begun is not None and begun.epoch == self._epoch and self._resumed is None:
             self._announced = False
 
-    def _fitting(self, state: Mapping[str, Any]) -> Reached:
+    def _fitting(self, state: Mapping[str, Any]) -> ElasticProgress:
         saved = elastic_state.read(state)
         elastic_state.compare(saved, self._at(saved.epoch, 0))
         return saved
 
-    def _go_on(self, epoch: int, resumed: Reached | None) -> None:
+    def _go_on(self, epoch: int, resumed: ElasticProgress | None) -> None:
         self._epoch, self._resumed = epoch, resumed
         self._pass, self._announced = None, True
 
@@ -190,7 +190,7 @@ class ElasticDistributedSampler(DistributedSampler[int]):
     def _next_epoch(self) -> int:
         return self._epoch if self._announced else self._epoch + 1
 
-    def _begin(self) -> Reached:
+    def _begin(self) -> ElasticProgress:
         """Where the next iteration begins."""
         resumed = self._resumed
         begin = self._at(self._next_epoch, 0 if resumed is None else resumed.consumed)
@@ -198,15 +198,15 @@ class ElasticDistributedSampler(DistributedSampler[int]):
             elastic_state.compare(resumed, begin)
         return begin
 
-    def _opening(self) -> Reached:
+    def _opening(self) -> ElasticProgress:
         """Where the iteration opened last began, or will."""
         opened = self._pass
         return self._begin() if opened is None or opened.begin is None else opened.begin
 
-    def _at(self, epoch: int, consumed: int) -> Reached:
-        return Reached(epoch, consumed, self.seed, self.shuffle, self._selection.facts())
+    def _at(self, epoch: int, consumed: int) -> ElasticProgress:
+        return ElasticProgress(epoch, consumed, self.seed, self.shuffle, self._selection.facts())
 
-    def _after(self, begin: Reached, taken: int) -> Reached:
+    def _after(self, begin: ElasticProgress, taken: int) -> ElasticProgress:
         """How far all ranks are when each has taken so many samples of an iteration that began there."""
         length = begin.facts.length
         if taken >= self._share_of(length - begin.consumed):
@@ -221,7 +221,7 @@ class ElasticDistributedSampler(DistributedSampler[int]):
 class _Pass:
     """One iteration: where it began, None until its first index is asked for, and how far its iterator has come."""
 
-    def __init__(self, begin: Reached | None = None, taken: int = 0) -> None:
+    def __init__(self, begin: ElasticProgress | None = None, taken: int = 0) -> None:
         self.begin = begin
         self._computed = taken
         self._block: Iterator[int] = iter(())

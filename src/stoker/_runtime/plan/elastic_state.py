@@ -26,7 +26,7 @@ _FIELDS: dict[str, type] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ElasticProgress:
     """``consumed`` of the ``facts.length`` positions of this epoch have been handed over, on all ranks together."""
 
     epoch: int
@@ -56,7 +56,7 @@ class Reached:
         }
 
 
-def read(state: Any) -> Reached:
+def read(state: Any) -> ElasticProgress:
     """What a dict tells of. ValueError for anything that ``as_dict`` did not write."""
     if not isinstance(state, Mapping):
         raise ValueError(f"a state of {KIND} is a dict, but got {type(state).__name__}")
@@ -89,10 +89,10 @@ def read(state: Any) -> Reached:
             f"the sampler's state is at odds with itself: {state['length']} of {state['size']} samples"
         )
     facts = OrderFacts(state["selection"], state["size"], state["length"], state["checksum"])
-    return Reached(state["epoch"], state["consumed"], state["seed"], state["shuffle"], facts)
+    return ElasticProgress(state["epoch"], state["consumed"], state["seed"], state["shuffle"], facts)
 
 
-def compare(saved: Reached, here: Reached) -> None:
+def compare(saved: ElasticProgress, here: ElasticProgress) -> None:
     """ValueError, with all that differs, when two samplers do not have the same orders. Epoch and how far it came may differ."""
     remedies: list[str] = []
     differences: list[str] = []

@@ -22,7 +22,7 @@ def _nobody(number: int, samples: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class PlanStart:
     """Where in an epoch planning begins: ``batches`` and ``samples`` lie before it. Batches in ``done`` are passed over.
 
     ``passed(number, samples)`` hears of each of them, with the samples up to its end. ``before`` is what the sampler gave last
@@ -36,7 +36,7 @@ class Begin:
     before: Sequence[Any] = ()
 
 
-BEGIN = Begin()
+BEGIN = PlanStart()
 """The beginning of an epoch."""
 
 
@@ -64,7 +64,7 @@ class Planner:
         places: Callable[[], tuple[int, int, int]] | None = None,
         spares: bool = False,
         killers: Collection[Any] = (),
-        begin: Begin = BEGIN,
+        begin: PlanStart = BEGIN,
         after: Callable[[], object] | None = None,
         seq: int = 0,
     ) -> None:

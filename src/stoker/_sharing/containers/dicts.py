@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 from stoker._pickling.segment import Segment
 from stoker._sharing.containers.lists import refuser
 from stoker._sharing.storage.index import Index, Keys
-from stoker._sharing.storage.layouts import Layout, Reader
+from stoker._sharing.storage.layouts import ColumnLayout, Reader
 
 K = TypeVar("K")
 V_co = TypeVar("V_co", covariant=True)
@@ -23,7 +23,7 @@ class SharedDict(Mapping[K, V_co]):
 
     __slots__ = ("__weakref__", "_keys", "_parts", "_value")
     _keys: Keys
-    _parts: tuple[Segment, Layout, Layout, Index, int]
+    _parts: tuple[Segment, ColumnLayout, ColumnLayout, Index, int]
     _value: Reader
     __hash__ = None  # type: ignore[assignment]
 
@@ -156,7 +156,7 @@ class _Items(ItemsView[Any, Any]):
 
 
 def opened_dict(
-    segment: Segment, keys: Layout, values: Layout, index: Index, rows: int
+    segment: Segment, keys: ColumnLayout, values: ColumnLayout, index: Index, rows: int
 ) -> SharedDict[Any, Any]:
     """A shared dict over its columns. Called by ``share`` and, with what travelled, in workers."""
     shared: SharedDict[Any, Any] = object.__new__(SharedDict)

@@ -98,7 +98,7 @@ def _dates(numbers: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[An
     return numbers.view(dtype)
 
 
-class _Pickler(pickle.Pickler):
+class _FramePickler(pickle.Pickler):
     """Numbers out of band, arrays of Python objects not at all: they stay the same arrays."""
 
     def __init__(self, file: io.BytesIO) -> None:
@@ -133,9 +133,9 @@ class _Unpickler(pickle.Unpickler):
         return self._kept[number]
 
 
-def _pickled(table: Any) -> tuple[_Pickler, bytes]:
+def _pickled(table: Any) -> tuple[_FramePickler, bytes]:
     file = io.BytesIO()
-    pickler = _Pickler(file)
+    pickler = _FramePickler(file)
     pickler.dump(table)
     return pickler, file.getvalue()
 

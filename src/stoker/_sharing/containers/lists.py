@@ -8,7 +8,7 @@ from operator import countOf
 from typing import Any, NoReturn, TypeVar, overload
 
 from stoker._pickling.segment import Segment
-from stoker._sharing.storage.layouts import Layout, Reader
+from stoker._sharing.storage.layouts import ColumnLayout, Reader
 from stoker.errors import SharedReadOnly
 
 T_co = TypeVar("T_co", covariant=True)
@@ -25,7 +25,7 @@ class SharedSequence(Sequence[T_co]):
 
     __slots__ = ("__weakref__", "_layout", "_read", "_rows", "_segment")
     _segment: Segment
-    _layout: Layout
+    _layout: ColumnLayout
     _rows: range
     _read: Reader
     _plain: type = list
@@ -169,7 +169,7 @@ class SharedTuple(SharedSequence[T_co]):
         return hash(tuple(self))
 
 
-def opened(kind: type[Any], segment: Segment, layout: Layout, rows: range) -> Any:
+def opened(kind: type[Any], segment: Segment, layout: ColumnLayout, rows: range) -> Any:
     """A shared sequence over rows of a segment. Called by ``share`` and, with what travelled, in workers."""
     shared = object.__new__(kind)
     shared._segment = segment

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from stoker._pickling.segment import Segment
 from stoker._sharing.containers.lists import refuser
 from stoker._sharing.storage.index import Index, Keys
-from stoker._sharing.storage.layouts import Layout
+from stoker._sharing.storage.layouts import ColumnLayout
 
 K = TypeVar("K")
 _SHOWN = 4
@@ -21,7 +21,7 @@ class SharedSet(Set[K]):
 
     __slots__ = ("__weakref__", "_keys", "_parts")
     _keys: Keys
-    _parts: tuple[Segment, Layout, Index, int, bool]
+    _parts: tuple[Segment, ColumnLayout, Index, int, bool]
 
     def __init__(self, *_: object) -> None:
         raise TypeError("a SharedSet is made by stoker.share(...) from the set that it replaces")
@@ -88,7 +88,7 @@ class SharedSet(Set[K]):
         return (frozenset if _is_frozen(self) else set), (list(self),)
 
 
-def opened_set(segment: Segment, keys: Layout, index: Index, rows: int, frozen: bool) -> SharedSet[Any]:
+def opened_set(segment: Segment, keys: ColumnLayout, index: Index, rows: int, frozen: bool) -> SharedSet[Any]:
     """A shared set over its keys. Called by ``share`` and, with what travelled, in workers."""
     shared: SharedSet[Any] = object.__new__(SharedSet)
     shared._parts = (segment, keys, index, rows, frozen)

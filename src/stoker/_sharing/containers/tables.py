@@ -73,7 +73,7 @@ def _pack_arrow(table: Any, writer: SegmentWriter) -> Packed:
 def _stream(batches: list[Any], schema: Any) -> Iterator[Any]:
     """The bytes of an IPC stream, as they come: never a second copy of more than one batch."""
     arrow = sys.modules["pyarrow"]
-    sink = _Sink()
+    sink = _TableSink()
     with arrow.ipc.new_stream(arrow.PythonFile(sink, mode="w"), schema) as stream:
         yield from sink.taken()
         for batch in batches:
@@ -82,7 +82,7 @@ def _stream(batches: list[Any], schema: Any) -> Iterator[Any]:
     yield from sink.taken()
 
 
-class _Sink:
+class _TableSink:
     closed = False
 
     def __init__(self) -> None:

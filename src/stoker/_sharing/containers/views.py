@@ -16,7 +16,7 @@ from stoker._sharing.containers.arrays import SharedArray, quiet_torch
 from stoker._sharing.storage.packing import Packed
 
 
-class Holder(Protocol):
+class ArrayHolder(Protocol):
     """Whatever holds an array or tensor."""
 
     @property
@@ -24,7 +24,7 @@ class Holder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class MemorySpan:
     """The memory that an array or tensor reaches, from its lowest byte to behind its highest."""
 
     low: int
@@ -32,7 +32,7 @@ class Span:
     nbytes: int
 
 
-def span(obj: Any) -> Span:
+def span(obj: Any) -> MemorySpan:
     """Where an array or CPU tensor lies in this process."""
     if isinstance(obj, np.ndarray):
         low, size, strides = obj.__array_interface__["data"][0], obj.itemsize, obj.strides
@@ -41,16 +41,16 @@ def span(obj: Any) -> Span:
         low, strides = obj.data_ptr(), tuple(step * size for step in obj.stride())
     steps = [(length - 1) * stride for length, stride in zip(obj.shape, strides, strict=True)]
     reach = sum(step for step in steps if step > 0) + size
-    return Span(low + sum(step for step in steps if step < 0), low + reach, math.prod(obj.shape) * size)
+    return MemorySpan(low + sum(step for step in steps if step < 0), low + reach, math.prod(obj.shape) * size)
 
 
-def overlapping(holders: Sequence[Holder]) -> list[list[Holder]]:
+def overlapping(holders: Sequence[ArrayHolder]) -> list[list[ArrayHolder]]:
     """Groups whose memory overlaps and whose common region is no larger than all of them apart.
 
     One that repeats its memory (expanded, broadcast) is a group by itself.
     """
     spans = sorted(((span(holder.obj), holder) for holder in holders), key=lambda each: each[0].low)
-    groups: list[list[tuple[Span, Holder]]] = []
+    groups: list[list[tuple[MemorySpan, ArrayHolder]]] = []
     high = 0
     for reach, holder in spans:
         if groups and reach.low < high:
@@ -62,7 +62,7 @@ def overlapping(holders: Sequence[Holder]) -> list[list[Holder]]:
     return [[holder for _, holder in group] for group in groups if _saves(group)]
 
 
-def _saves(group: list[tuple[Span, Holder]]) -> bool:
+def _saves(group: list[tuple[MemorySpan, ArrayHolder]]) -> bool:
     low, high = _region(reach for reach, _ in group)
     aligned = all((reach.low - low) % _itemsize(holder.obj) == 0 for reach, holder in group)
     apart = sum(reach.nbytes for reach, _ in group)
@@ -78,7 +78,7 @@ def _itemsize(obj: Any) -> int:
     return int(obj.element_size() if isinstance(obj, torch.Tensor) else 1)
 
 
-def pack_together(group: Sequence[Holder], writer: SegmentWriter) -> list[Packed]:
+def pack_together(group: Sequence[ArrayHolder], writer: SegmentWriter) -> list[Packed]:
     """Write the region once. The first of the group answers for all of its bytes."""
     low, high = _region(span(holder.obj) for holder in group)
     memory = memoryview((ctypes.c_ubyte * (high - low)).from_address(low)).cast("B")

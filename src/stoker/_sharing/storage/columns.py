@@ -15,7 +15,7 @@ import torch
 from stoker._pickling.segment import Place, SegmentWriter
 from stoker._pickling.tensors import plain_tensor, tensor_bytes
 from stoker._sharing.storage import layouts
-from stoker._sharing.storage.layouts import Layout
+from stoker._sharing.storage.layouts import ColumnLayout
 from stoker._sharing.storage.pickled import bytes_column, offsets, pickled_column, refuse_shared
 from stoker.errors import CannotShare
 
@@ -30,7 +30,7 @@ _ATOMS = {str, int, float, bool, bytes}
 _INTEGERS = (("b", 8), ("B", 8), ("h", 16), ("H", 16), ("i", 32), ("I", 32))
 
 
-def column(items: Sequence[Any], writer: SegmentWriter, depth: int = 0) -> Layout:
+def column(items: Sequence[Any], writer: SegmentWriter, depth: int = 0) -> ColumnLayout:
     """Write these items and say how they lie. Raises CannotShare with the steps to the item that cannot be packed."""
     kinds = set(map(type, items))
     if kinds <= {NoneType}:
@@ -45,7 +45,7 @@ def column(items: Sequence[Any], writer: SegmentWriter, depth: int = 0) -> Layou
     return layout if layout is not None else pickled_column(items, writer)
 
 
-def _of_kind(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: int) -> Layout | None:
+def _of_kind(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: int) -> ColumnLayout | None:
     """The layout for items that all have exactly this type; None when they have to be pickled."""
     if kind is str:
         return _strings(items, writer)
@@ -58,7 +58,7 @@ def _of_kind(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: int
     if kind is bytes:
         return bytes_column(iter(items), len(items), writer)
     if issubclass(kind, PurePath) and kind.__module__.partition(".")[0] == "pathlib":
-        return layouts.Made(kind, _strings([str(item) for item in items], writer))
+        return layouts.Constructed(kind, _strings([str(item) for item in items], writer))
     if kind in (tuple, list, set, frozenset):
         return _sequences(kind, items, writer, depth)
     if issubclass(kind, tuple):
@@ -74,14 +74,14 @@ def _of_kind(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: int
     return None
 
 
-def _scalars(items: Sequence[Any], writer: SegmentWriter) -> Layout | None:
+def _scalars(items: Sequence[Any], writer: SegmentWriter) -> ColumnLayout | None:
     dtype = items[0].dtype
     if dtype.kind == "m" and any(item.dtype != dtype for item in items):
         return None  # times in different units
     return layouts.Scalars(writer.array(np.array(items, dtype)), dtype, len(items))
 
 
-def _strings(items: Sequence[str], writer: SegmentWriter) -> Layout:
+def _strings(items: Sequence[str], writer: SegmentWriter) -> ColumnLayout:
     rows = len(items)
     distinct: dict[str, int] = {}
     limit = min(_CHOICES, rows // 4)
@@ -112,7 +112,7 @@ def _text(items: Sequence[str], writer: SegmentWriter) -> layouts.Strings:
     return layouts.Strings(data, surrogates)
 
 
-def _paths(items: Sequence[str], writer: SegmentWriter) -> Layout | None:
+def _paths(items: Sequence[str], writer: SegmentWriter) -> ColumnLayout | None:
     """Folders once, names by row, where that is clearly smaller."""
     rows = len(items)
     sample = items[:: max(1, rows // 256)]
@@ -139,7 +139,7 @@ def _paths(items: Sequence[str], writer: SegmentWriter) -> Layout | None:
     return layouts.Paths(heads_at, _codes(codes, writer), tails)
 
 
-def _integers(items: Sequence[int], writer: SegmentWriter) -> Layout | None:
+def _integers(items: Sequence[int], writer: SegmentWriter) -> ColumnLayout | None:
     try:
         return _codes(np.array(items, np.int64), writer)
     except OverflowError:
@@ -157,7 +157,7 @@ def _codes(values: np.ndarray[Any, Any], writer: SegmentWriter) -> layouts.Numbe
     return layouts.Numbers(writer.array(values.astype(np.int64)), "q")
 
 
-def _optionals(items: Sequence[Any], writer: SegmentWriter, depth: int) -> Layout:
+def _optionals(items: Sequence[Any], writer: SegmentWriter, depth: int) -> ColumnLayout:
     there = np.fromiter((item is not None for item in items), np.bool_, len(items))
     where = np.where(there, np.cumsum(there) - 1, -1)
     try:
@@ -167,7 +167,7 @@ def _optionals(items: Sequence[Any], writer: SegmentWriter, depth: int) -> Layou
     return layouts.Optionals(others, _codes(where, writer))
 
 
-def _repeated(items: Sequence[Any], writer: SegmentWriter, depth: int) -> Layout | None:
+def _repeated(items: Sequence[Any], writer: SegmentWriter, depth: int) -> ColumnLayout | None:
     """Each object once, where few are met often: a list that all samples refer to must not be written for each of them."""
     numbers: dict[int, int] = {}
     limit = len(items) // 4
@@ -185,7 +185,7 @@ def _repeated(items: Sequence[Any], writer: SegmentWriter, depth: int) -> Layout
     return layouts.Choices(once, _codes(codes, writer))
 
 
-def _sequences(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: int) -> Layout:
+def _sequences(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: int) -> ColumnLayout:
     lengths = np.fromiter(map(len, items), np.int64, len(items))
     width = int(lengths[0])
     # Not for fewer rows than fields: a few objects that refer to each other many times over would become a field per way to them.
@@ -201,7 +201,7 @@ def _sequences(kind: type, items: Sequence[Any], writer: SegmentWriter, depth: i
     return layouts.Ragged(kind, flat, _codes(ends, writer))
 
 
-def _named_tuples(kind: Any, items: Sequence[Any], writer: SegmentWriter, depth: int) -> Layout | None:
+def _named_tuples(kind: Any, items: Sequence[Any], writer: SegmentWriter, depth: int) -> ColumnLayout | None:
     """As tuples, where an instance is nothing but its fields; else None."""
     width = len(getattr(kind, "_fields", ()))
     if not 0 < width <= min(_FIELDS, len(items)) or any(len(item) != width for item in items):
@@ -213,7 +213,7 @@ def _named_tuples(kind: Any, items: Sequence[Any], writer: SegmentWriter, depth:
     return layouts.Records(kind, tuple(_field(items, place, writer, depth) for place in range(width)))
 
 
-def _dicts(items: Sequence[dict[Any, Any]], writer: SegmentWriter, depth: int) -> Layout | None:
+def _dicts(items: Sequence[dict[Any, Any]], writer: SegmentWriter, depth: int) -> ColumnLayout | None:
     keys = tuple(items[0])
     if len(keys) > min(_FIELDS, len(items)):  # as with tuples
         return None
@@ -224,14 +224,14 @@ def _dicts(items: Sequence[dict[Any, Any]], writer: SegmentWriter, depth: int) -
     return layouts.Records(dict, tuple(_field(items, key, writer, depth) for key in keys), keys)
 
 
-def _field(items: Sequence[Any], key: Any, writer: SegmentWriter, depth: int) -> Layout:
+def _field(items: Sequence[Any], key: Any, writer: SegmentWriter, depth: int) -> ColumnLayout:
     try:
         return column([item[key] for item in items], writer, depth + 1)
     except CannotShare as error:
         raise _moved(error, _row(error), key) from error
 
 
-def _arrays(items: Sequence[np.ndarray[Any, Any]], writer: SegmentWriter) -> Layout | None:
+def _arrays(items: Sequence[np.ndarray[Any, Any]], writer: SegmentWriter) -> ColumnLayout | None:
     dtype, ndim = items[0].dtype, items[0].ndim
     if dtype.hasobject or any(item.dtype != dtype or item.ndim != ndim for item in items):
         return None
@@ -242,7 +242,7 @@ def _arrays(items: Sequence[np.ndarray[Any, Any]], writer: SegmentWriter) -> Lay
     return layouts.Arrays(place, dtype, *offsets(ends, writer), shapes, ndim)
 
 
-def _tensors(items: Sequence[torch.Tensor], writer: SegmentWriter) -> Layout | None:
+def _tensors(items: Sequence[torch.Tensor], writer: SegmentWriter) -> ColumnLayout | None:
     first = items[0]
     if not all(
         plain_tensor(item) and item.dtype is first.dtype and item.ndim == first.ndim for item in items

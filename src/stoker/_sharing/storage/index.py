@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 
 from stoker._pickling.segment import Place, Segment, SegmentWriter
-from stoker._sharing.storage.layouts import Layout
+from stoker._sharing.storage.layouts import ColumnLayout
 
 _MIX = 0x9E3779B97F4A7C15
 _ALL = (1 << 64) - 1
@@ -94,7 +94,7 @@ class Keys:
 
     __slots__ = ("_order", "_shift", "_starts", "at", "rows")
 
-    def __init__(self, segment: Segment, layout: Layout, index: Index, rows: int) -> None:
+    def __init__(self, segment: Segment, layout: ColumnLayout, index: Index, rows: int) -> None:
         self.at = layout.reader(segment)
         self.rows = rows
         self._starts = segment.words(index.starts, index.kind)

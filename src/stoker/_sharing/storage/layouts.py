@@ -20,7 +20,7 @@ from stoker._pickling.segment import Place, Segment
 Reader = Callable[[int], Any]
 
 
-class Layout(Protocol):
+class ColumnLayout(Protocol):
     """Items of one container, packed. ``name`` is what reports call it."""
 
     @property
@@ -148,11 +148,11 @@ class Paths:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Constructed:
     """Objects that are made from one plain value each: ``pathlib`` paths from text."""
 
     kind: type
-    items: Layout
+    items: ColumnLayout
 
     @property
     def name(self) -> str:
@@ -167,7 +167,7 @@ class Made:
 class Choices:
     """Items of which there are few different ones."""
 
-    items: Layout
+    items: ColumnLayout
     codes: Numbers
 
     @property
@@ -183,7 +183,7 @@ class Choices:
 class Optionals:
     """Items some of which are None. ``where`` holds the row among the others, or -1."""
 
-    items: Layout
+    items: ColumnLayout
     where: Numbers
 
     @property
@@ -205,7 +205,7 @@ class Records:
     """Tuples (named ones too), lists or dicts (``keys``) with the same fields, one column per field."""
 
     kind: type
-    fields: tuple[Layout, ...]
+    fields: tuple[ColumnLayout, ...]
     keys: tuple[Any, ...] | None = None
 
     @property
@@ -233,7 +233,7 @@ class Ragged:
     """Lists, tuples or sets of any length; the items of all of them are one column."""
 
     kind: type
-    items: Layout
+    items: ColumnLayout
     ends: Numbers
 
     @property
@@ -327,7 +327,9 @@ class Pickled:
         loads = pickle.loads
         if self.named:
             named = self.named
-            return lambda row: _Loader(segment[base + ends[row] : base + ends[row + 1]], named).load()
+            return lambda row: _ColumnUnpickler(
+                segment[base + ends[row] : base + ends[row + 1]], named
+            ).load()
 
         def read(row: int) -> Any:
             return loads(segment[base + ends[row] : base + ends[row + 1]])
@@ -335,7 +337,7 @@ class Pickled:
         return read
 
 
-class _Loader(pickle.Unpickler):
+class _ColumnUnpickler(pickle.Unpickler):
     def __init__(self, data: bytes, named: tuple[Any, ...]) -> None:
         super().__init__(io.BytesIO(data))
         self._named = named

@@ -13,7 +13,7 @@ Tell = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ActContext:
     """What an act may use. ``quick``: all acts together stay under 40 s, else under 3 minutes. ``folder`` is removed in the end."""
 
     quick: bool
@@ -35,7 +35,7 @@ class Act(Protocol):
     SECONDS: tuple[float, float]
     """What it takes here, about: quick, and whole."""
 
-    def run(self, stage: Stage) -> dict[str, Any]:
+    def run(self, stage: ActContext) -> dict[str, Any]:
         """Do it. May raise: the demo then says so and goes on with the next act."""
         ...
 

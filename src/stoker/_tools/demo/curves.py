@@ -19,7 +19,7 @@ from stoker._tools.demo.gains import (
     quiet,
     used,
 )
-from stoker._tools.render.section import Beside, Chart, Part, Prose, Section, Table
+from stoker._tools.render.section import Chart, Part, Prose, Section, SideBySide, Table
 from stoker._tools.render.theme import colour
 
 IDEAL = "ideal"
@@ -47,7 +47,7 @@ def sections(result: dict[str, Any]) -> list[Section]:
             Section("scaling", "What workers gain", (*parts, Prose("There was no time to measure anything.")))
         ]
     parts.append(
-        Beside(tuple((capitalised(each["title"]), (_chart(each, result["cpus"]),)) for each in flavours))
+        SideBySide(tuple((capitalised(each["title"]), (_chart(each, result["cpus"]),)) for each in flavours))
     )
     found = [Section("scaling", "What workers gain", tuple(parts))]
     crowd = _crowd(flavours, result["cpus"])
@@ -170,7 +170,7 @@ def _crowd(flavours: Sequence[dict[str, Any]], cpus: int) -> Section | None:
         f"There are {cpus} CPUs to compute on, and workers beyond that take turns on them. What that gains is above; this is"
         " what it costs: CPU time, how often workers are taken off a CPU that another wants, and how late the first batch is."
     )
-    return Section("oversubscription", "More workers than CPUs", (Prose(text), Beside(tuple(found))))
+    return Section("oversubscription", "More workers than CPUs", (Prose(text), SideBySide(tuple(found))))
 
 
 def _crowded_points(

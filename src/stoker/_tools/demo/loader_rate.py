@@ -29,7 +29,7 @@ _DRAINING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LoaderRate:
     """What was seen. None: the system does not tell."""
 
     first_s: float
@@ -87,7 +87,7 @@ def deaf(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def stretch(kind: str, dataset: Any, workers: int, seconds: float, settle_s: float = 0.0) -> Stretch:
+def stretch(kind: str, dataset: Any, workers: int, seconds: float, settle_s: float = 0.0) -> LoaderRate:
     """Let it come under way, for ``settle_s`` at least, and count for ``seconds``. The consumer only drops. Main thread.
 
     Workers have things to do with their first batches that they do once: stoker's weigh themselves after the fourth.
@@ -109,9 +109,9 @@ def stretch(kind: str, dataset: Any, workers: int, seconds: float, settle_s: flo
                 break
         after = toll()
     if before is None or after is None or not workers:
-        return Stretch(first_s, rows, spent, None, None)
+        return LoaderRate(first_s, rows, spent, None, None)
     made = rows + drained * BATCH
-    return Stretch(first_s, rows, spent, (after[0] - before[0]) / made, (after[1] - before[1]) / made)
+    return LoaderRate(first_s, rows, spent, (after[0] - before[0]) / made, (after[1] - before[1]) / made)
 
 
 def _settle(batches: Iterator[Any], fewest: int, least_s: float, most_s: float) -> int:

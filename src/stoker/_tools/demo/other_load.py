@@ -11,14 +11,14 @@ from contextlib import suppress
 
 import psutil
 
-from stoker._record.machine import Dials
+from stoker._record.machine import CounterReader
 
 
-class Bystanders:
+class OtherLoad:
     """Counts from when it is made."""
 
     def __init__(self) -> None:
-        self._dials = Dials()
+        self._dials = CounterReader()
         self._taken_ns = self._read_ns()
         self._own_s = _own_s()
         self._began = time.monotonic()

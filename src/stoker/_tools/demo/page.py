@@ -10,9 +10,9 @@ from stoker._record.schema import RunRecord
 from stoker._tools.demo import runner
 from stoker._tools.demo.record import checked
 from stoker._tools.demo.summary import disturbance
-from stoker._tools.render.section import Beside, Chart, Part, Prose, Report, Section
+from stoker._tools.render.section import Chart, Part, Prose, Report, Section, SideBySide
 from stoker._tools.report.page import build
-from stoker._tools.report.page.material import Material, Run
+from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.verdict.verdict import judge
 from stoker.errors import RecordError
 
@@ -45,10 +45,10 @@ def report(record: Any) -> Report:
     )
 
 
-def runs(result: dict[str, Any]) -> tuple[Run, ...]:
+def runs(result: dict[str, Any]) -> tuple[ReportedRun, ...]:
     """The runs that an act recorded, judged. Raises RecordError."""
     found = [(str(each["label"]), RunRecord.from_dict(each["record"])) for each in result.get("runs", ())]
-    return tuple(Run(label, record, judge(record)) for label, record in found)
+    return tuple(ReportedRun(label, record, judge(record)) for label, record in found)
 
 
 def _act(name: str, entry: dict[str, Any]) -> list[Section]:
@@ -115,7 +115,7 @@ def _distinct(sections: Sequence[Section]) -> list[Section]:
         match each:
             case Chart():
                 return replace(each, id=own(each.id))
-            case Beside():
+            case SideBySide():
                 return replace(
                     each, columns=tuple((label, tuple(map(part, inner))) for label, inner in each.columns)
                 )

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from stoker._host.cpus import cpus
 from stoker._tools.demo import record
-from stoker._tools.demo.act import Act, Stage, Tell
-from stoker._tools.demo.other_load import Bystanders
+from stoker._tools.demo.act import Act, ActContext, Tell
+from stoker._tools.demo.other_load import OtherLoad
 
 ACTS = ("scaling", "gap", "memory", "killed", "doctor", "tuner", "profile")
 """By name, in their order: modules of ``_demo.acts``."""
@@ -46,7 +46,7 @@ def perform(
     limit_s = limit_s or _LIMIT_S[0 if quick else 1]
     wanted_s = {name: each.SECONDS[0 if quick else 1] for name, each in acts.items()}
     found = record.fresh(quick)
-    counted = Bystanders()
+    counted = OtherLoad()
     with (
         suppress(KeyboardInterrupt),
         _noting_ctrl_c(found),
@@ -55,7 +55,7 @@ def perform(
         for number, (name, each) in enumerate(acts.items()):
             before_s, after_s = _split(list(wanted_s.values()), number)
             left_s = limit_s - (time.monotonic() - began)
-            stage = Stage(
+            stage = ActContext(
                 quick,
                 cpus().usable,
                 folder,
@@ -86,7 +86,7 @@ def _noting_ctrl_c(found: dict[str, Any]) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _perform(name: str, act: Act, stage: Stage, found: dict[str, Any]) -> None:
+def _perform(name: str, act: Act, stage: ActContext, found: dict[str, Any]) -> None:
     """One act, into the record."""
     began = time.monotonic()
     result, failure = None, None

@@ -17,7 +17,7 @@ from inspect import Parameter, cleandoc, signature
 from typing import Any
 
 from stoker._record.finding import SEVERITIES, Finding
-from stoker._tools.doctor.facts.machine import Machine
+from stoker._tools.doctor.facts.machine import MachineFacts
 
 SECTIONS = ("What it finds", "Why it hurts", "Example", "Fix")
 _MODULE = re.compile(r"(?:.*\.)?(stk\d{3})_(\w+)")
@@ -51,7 +51,7 @@ class Check:
     examine: Callable[..., Iterable[Finding]] | None = None
     """None: this can only be recognised afterwards."""
     marks: tuple[Mark, ...] = ()
-    here: Callable[[Machine], str] | None = None
+    here: Callable[[MachineFacts], str] | None = None
     """The cause on this machine, in one sentence with its numbers; "" when the machine has nothing to do with it."""
     rows: tuple[int, ...] = field(default=())
     """Lines of the list of known failures that this is about."""

@@ -67,7 +67,7 @@ def doctor(
         return diagnose(checks, {"machine": machine.gather(), **_without_target(needed)})
     at = place(1)
     needed.add("target")
-    visit = _Visit(needed, progress, time.monotonic() + time_limit_s, memory_limit_bytes)
+    visit = _Examination(needed, progress, time.monotonic() + time_limit_s, memory_limit_bytes)
     interrupted = False
     try:
         visit.gather(target, batch_size, num_workers, at[0] if at else None)
@@ -81,7 +81,7 @@ def doctor(
     return replace(diagnose(checks, facts, subject=_described(target, facts)), interrupted=interrupted)
 
 
-class _Visit:
+class _Examination:
     """One examination on its way. ``facts`` has what is known so far."""
 
     def __init__(

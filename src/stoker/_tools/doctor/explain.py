@@ -20,7 +20,7 @@ from stoker._tools.doctor.catalogue import catalogue, check_of
 from stoker._tools.doctor.check import Check
 from stoker._tools.doctor.facts import machine
 from stoker._tools.doctor.reading import clues, logs
-from stoker._tools.doctor.reading.recognition import NOTE_WEIGHT, WARNING_WEIGHT, Sign, signs
+from stoker._tools.doctor.reading.recognition import NOTE_WEIGHT, WARNING_WEIGHT, FoundMark, signs
 from stoker.errors import Coded
 
 PROCEDURE = (
@@ -45,7 +45,7 @@ _ENDS = ("STK404", "STK8")
 
 
 @dataclass(frozen=True, slots=True)
-class Also:
+class OtherMatch:
     """Something else that was seen in the text, and why it is not the answer."""
 
     code: str
@@ -64,7 +64,7 @@ class Explanation:
     finding: Finding | None
     title: str = ""
     line_number: int = 0
-    also: tuple[Also, ...] = ()
+    also: tuple[OtherMatch, ...] = ()
     """What else was seen."""
     clues: Mapping[str, str] = field(default_factory=dict)
     """What the text tells besides: pid, signal, worker, index, exception, the innermost frame of the user's."""
@@ -140,7 +140,7 @@ def explain(what: str | BaseException) -> Explanation:
 
 def explain_log(log: logs.Log, codes: tuple[str, ...] = ()) -> Explanation:
     """The same for a text that was read elsewhere. ``codes`` are what exceptions of stoker's carry, the outermost first."""
-    found = [Sign(code, NOTE_WEIGHT + 1, *_last_line(log)) for code in codes[:1]]
+    found = [FoundMark(code, NOTE_WEIGHT + 1, *_last_line(log)) for code in codes[:1]]
     found += [
         sign
         for sign in signs(log, {check.code: check.marks for check in catalogue()})
@@ -159,7 +159,7 @@ def explain_log(log: logs.Log, codes: tuple[str, ...] = ()) -> Explanation:
     return _explained(log, found[0], found[1:])
 
 
-def _explained(log: logs.Log, sign: Sign, others: list[Sign]) -> Explanation:
+def _explained(log: logs.Log, sign: FoundMark, others: list[FoundMark]) -> Explanation:
     check = check_of(sign.code)
     told = clues.gather(log, sign.place)
     if check is None:  # written by another version of stoker
@@ -214,16 +214,16 @@ def first_advice(text: str) -> str:
     return "\n".join(part for part in (prose, match["code"]) if part)
 
 
-def _also(signs_found: list[Sign], main: Sign | None) -> tuple[Also, ...]:
+def _also(signs_found: list[FoundMark], main: FoundMark | None) -> tuple[OtherMatch, ...]:
     found = []
     for sign in signs_found[:_MOST_ALSO]:
         check = check_of(sign.code)
         if check is not None:
-            found.append(Also(sign.code, check.title, sign.line_number, _reason(sign, main)))
+            found.append(OtherMatch(sign.code, check.title, sign.line_number, _reason(sign, main)))
     return tuple(found)
 
 
-def _reason(sign: Sign, main: Sign | None) -> str:
+def _reason(sign: FoundMark, main: FoundMark | None) -> str:
     """Why this is not the answer."""
     if sign.weight < WARNING_WEIGHT:
         return "a warning: nothing failed there"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker._record.finding import Finding
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def location(finding: Finding, facts: Mapping[str, Any]) -> Location | None:
     None when it is about no file: the machine, or an object nobody knows the origin of.
     """
     target = facts.get("target")
-    if not isinstance(target, Target):
+    if not isinstance(target, TargetFacts):
         return None
     site = finding.edit.site if finding.edit else None
     if site is not None and (made := made_at(site, target)) is not None:
@@ -48,9 +48,9 @@ def location(finding: Finding, facts: Mapping[str, Any]) -> Location | None:
     return Location(target.file, exact=False) if target.file else None
 
 
-def made_at(site: str, target: Target) -> Location | None:
+def made_at(site: str, target: TargetFacts) -> Location | None:
     """What "train.py:31" is on this machine: the loader made there, the dataset's class or the target's file."""
-    loaders: tuple[Loader, ...] = (target.loader, *target.others)
+    loaders: tuple[LoaderArguments, ...] = (target.loader, *target.others)
     for loader in loaders:
         if loader.site == site and loader.file:
             return Location(loader.file, loader.line or 1, loader.line is not None)

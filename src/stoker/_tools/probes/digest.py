@@ -70,7 +70,7 @@ def _add_array(state: Any, array: np.ndarray[Any, Any]) -> None:
 def _add_other(state: Any, value: Any, strict: bool) -> None:
     file = io.BytesIO()
     try:
-        _Pickler(file, strict).dump(value)
+        _DigestPickler(file, strict).dump(value)
     except Exception:
         if strict:
             raise NotComparable(f"a {type(value).__name__}") from None
@@ -78,7 +78,7 @@ def _add_other(state: Any, value: Any, strict: bool) -> None:
     state.update(file.getbuffer())
 
 
-class _Pickler(pickle.Pickler):
+class _DigestPickler(pickle.Pickler):
     """Replaces a tensor by its digest: two pickles of one tensor differ."""
 
     def __init__(self, file: io.BytesIO, strict: bool) -> None:

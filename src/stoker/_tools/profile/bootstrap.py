@@ -46,14 +46,16 @@ def begin() -> None:
 
 def arm(mode: str) -> None:
     """Install the mode's parts as soon as torch has been imported; at once, where it has been. Once per process."""
-    if any(isinstance(each, Sentry) for each in sys.meta_path):
+    if any(isinstance(each, ImportWatcher) for each in sys.meta_path):
         return
 
     def ran(_: ModuleType) -> None:
         if not sentry.awaits(*_TORCH):
             install(mode)
 
-    sentry = Sentry({**dict.fromkeys(_TORCH, ran), "multiprocessing.spawn": lambda each: follow(each, mode)})
+    sentry = ImportWatcher(
+        {**dict.fromkeys(_TORCH, ran), "multiprocessing.spawn": lambda each: follow(each, mode)}
+    )
     sys.meta_path.insert(0, sentry)
     sentry.catch_up()
 
@@ -74,12 +76,12 @@ def follow(spawn: ModuleType, mode: str) -> None:
     prepare = spawn.get_preparation_data
 
     def get_preparation_data(name: str) -> Any:
-        return {**prepare(name), "stoker": _Passenger(mode)}
+        return {**prepare(name), "stoker": _UnpicklingHook(mode)}
 
     spawn.get_preparation_data = get_preparation_data  # type: ignore[attr-defined]
 
 
-class _Passenger:
+class _UnpicklingHook:
     """Arms the process that unpickles it, if stoker can be imported there, and is nothing else: None."""
 
     def __init__(self, mode: str) -> None:
@@ -93,7 +95,7 @@ class _Passenger:
         return exec, (source, {})
 
 
-class Sentry:
+class ImportWatcher:
     """On ``sys.meta_path``: finds nothing by itself, and calls back when a module that is awaited has been run."""
 
     def __init__(self, awaited: dict[str, Callable[[ModuleType], None]]) -> None:

@@ -15,14 +15,14 @@ from stoker.errors import RecordError
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class CollectedRecord:
     """``unreadable``: why files of the folder are not part of the record."""
 
     record: RunRecord
     unreadable: list[str]
 
 
-def gather(folder: Path, outcome: ScriptExit, argv: Sequence[str]) -> Gathered:
+def gather(folder: Path, outcome: ScriptExit, argv: Sequence[str]) -> CollectedRecord:
     """All records in ``folder``; one without loaders when there are none. A file that cannot be read does not hide the others."""
     found: list[RunRecord] = []
     unreadable: list[str] = []
@@ -35,7 +35,7 @@ def gather(folder: Path, outcome: ScriptExit, argv: Sequence[str]) -> Gathered:
     run = record.run
     run.pid, run.argv = outcome.pid, list(argv)
     run.exit, run.ended = outcome.text, outcome.code >= 0
-    return Gathered(record, unreadable)
+    return CollectedRecord(record, unreadable)
 
 
 def _one(found: Sequence[RunRecord]) -> RunRecord:

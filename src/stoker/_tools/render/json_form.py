@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from stoker._tools.render.section import Beside, Chart, Code, Part, Prose, Remark, Report, Section, Table
+from stoker._tools.render.section import Chart, Code, Part, Prose, Remark, Report, Section, SideBySide, Table
 
 FORMAT = "stoker-report"
 VERSION = 1
@@ -76,7 +76,7 @@ def _part(part: Part) -> dict[str, Any]:
                 "evidence": part.evidence,
             }
             return {"kind": "finding", **said, "advice": part.advice, "edit": part.edit, "gain": part.gain}
-        case Beside():
+        case SideBySide():
             columns = [
                 {"label": label, "parts": [_part(each) for each in parts]} for label, parts in part.columns
             ]

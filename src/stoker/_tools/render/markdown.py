@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from html import escape
 
-from stoker._tools.render.section import Beside, Chart, Code, Part, Prose, Remark, Report, Table
+from stoker._tools.render.section import Chart, Code, Part, Prose, Remark, Report, SideBySide, Table
 
 _MARKS = {"high": "🔴", "moderate": "🟠", "low": "🟡", "none": "🟢"}
 _SPECIAL = re.compile(r"([\\*_\[\]#|~$!])")
@@ -64,7 +64,7 @@ def _part(part: Part, rows: int, folded: bool) -> Iterator[str]:
             yield from _folded(part.table, rows)
         case Remark():
             yield from _remark(part)
-        case Beside():
+        case SideBySide():
             for label, parts in part.columns:
                 yield from (f"#### {_text(label)}", "")
                 for each in parts:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from stoker._tools.render.section import Beside, Chart, Code, Part, Prose, Remark, Section, Table
+from stoker._tools.render.section import Chart, Code, Part, Prose, Remark, Section, SideBySide, Table
 
 MOST_ROWS = 500
 """Of one table: what is beyond is counted, and in the raw data."""
@@ -90,7 +90,7 @@ class Markup:
                 return self._chart(part)
             case Remark():
                 return self._remark(part, level)
-            case Beside():
+            case SideBySide():
                 return f'<div class="beside">{"".join(self._column(*each, level) for each in part.columns)}</div>'
 
     def _column(self, label: str, parts: tuple[Part, ...], level: int) -> str:

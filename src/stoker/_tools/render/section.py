@@ -67,13 +67,13 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class SideBySide:
     """The same of several records, next to each other where there is room. Each has a label."""
 
     columns: tuple[tuple[str, tuple[Part, ...]], ...]
 
 
-Part = Prose | Code | Table | Chart | Remark | Beside
+Part = Prose | Code | Table | Chart | Remark | SideBySide
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from stoker._tools.render.section import Beside, Chart, Code, Part, Prose, Remark, Report, Table
+from stoker._tools.render.section import Chart, Code, Part, Prose, Remark, Report, SideBySide, Table
 from stoker._tools.render.terminal import WIDEST, width_of
 
 NARROWEST = 60
@@ -60,7 +60,7 @@ def _part(part: Part, width: int) -> Iterator[str]:
             for line in (part.edit or "").splitlines():
                 yield from textwrap.wrap(line, width, initial_indent="    > ", subsequent_indent="        ")
             yield ""
-        case Beside():
+        case SideBySide():
             for label, parts in part.columns:
                 yield ""
                 yield from _wrapped(f"== {label}", width)

@@ -65,9 +65,9 @@ class SandboxClient:
         out_r, out_w = os.pipe()
         self._control, self._lifeline, self._out_fd = ours, life, out_r
         self._page_fd = progress_page.make()
-        self._page = progress_page.Page(self._page_fd)
+        self._page = progress_page.ProgressPage(self._page_fd)
         self._folder = _folder()
-        wires = server.Wires(theirs.fileno(), held.fileno(), self._page_fd, out_w)
+        wires = server.SandboxPipes(theirs.fileno(), held.fileno(), self._page_fd, out_w)
         try:
             self.pid = self._start(wires) if subject is None else self._fork(wires, subject)
             self._processes = ProcessTree(self.pid)
@@ -126,7 +126,7 @@ class SandboxClient:
         os.close(self._page_fd)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start(self, wires: server.Wires) -> int:
+    def _start(self, wires: server.SandboxPipes) -> int:
         # -P: a file of the user's that is called "select.py" must not be what our own imports find.
         self._popen = subprocess.Popen(
             [sys.executable, "-P", "-m", "stoker._tools.sandbox.server", *map(str, wires)],
@@ -139,7 +139,7 @@ class SandboxClient:
         )
         return self._popen.pid
 
-    def _fork(self, wires: server.Wires, subject: Subject) -> int:
+    def _fork(self, wires: server.SandboxPipes, subject: Subject) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             pid = os.fork()

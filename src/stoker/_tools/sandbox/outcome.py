@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-class NotTold(Exception):
+class FactUnavailable(Exception):
     """Raised by a probe: the fact cannot be had, for the reason that the text says; ``stack`` is the user's, if it is theirs."""
 
     def __init__(self, text: str = "", stack: str = "") -> None:

@@ -11,7 +11,7 @@ _WORDS = struct.Struct("<QqQ")
 _BYTES = mmap.PAGESIZE
 
 
-class Touched(NamedTuple):
+class SampleProgress(NamedTuple):
     """How many samples were begun, and the index of the last; None when it was no number, or there was none."""
 
     samples: int
@@ -25,7 +25,7 @@ def make() -> int:
     return fd
 
 
-class Page:
+class ProgressPage:
     """One side's view of it. Workers that a probe forks write to the same."""
 
     def __init__(self, fd: int) -> None:
@@ -37,10 +37,10 @@ class Page:
         known = isinstance(index, int) and -(1 << 63) <= index < 1 << 63
         _WORDS.pack_into(self._map, 0, count + 1, index if known else 0, known)
 
-    def read(self) -> Touched:
+    def read(self) -> SampleProgress:
         """What was said last."""
         count, index, known = _WORDS.unpack_from(self._map)
-        return Touched(count, index if known else None)
+        return SampleProgress(count, index if known else None)
 
     def clear(self) -> None:
         """Before the next probe."""

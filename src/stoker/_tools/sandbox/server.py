@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 
 from stoker._runtime.protocol import stacks
 from stoker._tools.sandbox.child import LENGTH
-from stoker._tools.sandbox.outcome import NotTold
-from stoker._tools.sandbox.progress_page import Page
+from stoker._tools.sandbox.outcome import FactUnavailable
+from stoker._tools.sandbox.progress_page import ProgressPage
 from stoker._tools.sandbox.subject import Subject
 from stoker.errors import TargetError
 
@@ -39,7 +39,7 @@ _SUBREAPER = 36
 _TIDY_S = 2
 
 
-class Wires(NamedTuple):
+class SandboxPipes(NamedTuple):
     """The sandbox's descriptors: requests come on ``control``, the closing of ``lifeline`` kills, ``output`` takes prints."""
 
     control: int
@@ -48,10 +48,10 @@ class Wires(NamedTuple):
     output: int
 
 
-def run(wires: Wires, subject: Subject | None) -> None:
+def run(wires: SandboxPipes, subject: Subject | None) -> None:
     """Serve requests until the doctor closes the control socket. Never returns to what was running before a fork."""
     _isolate(wires)
-    page = Page(wires.page)
+    page = ProgressPage(wires.page)
     with socket.socket(fileno=wires.control) as control:
         while True:
             message, fds, _, _ = socket.recv_fds(control, REQUEST_BYTES, 1)
@@ -71,7 +71,7 @@ def run(wires: Wires, subject: Subject | None) -> None:
             control.send(json.dumps({"status": 0}).encode())
 
 
-def _isolate(wires: Wires) -> None:
+def _isolate(wires: SandboxPipes) -> None:
     """Before user code runs: a session of its own, no terminal, no handlers of the caller's, an end together with the doctor's."""
     with suppress(PermissionError):  # it is one already
         os.setsid()
@@ -138,8 +138,8 @@ def _load(request: dict[str, Any], answer: socket.socket) -> Subject | None:
 def _in_fork(
     request: dict[str, Any],
     subject: Subject | None,
-    page: Page,
-    wires: Wires,
+    page: ProgressPage,
+    wires: SandboxPipes,
     control: socket.socket,
     answer: socket.socket,
 ) -> None:
@@ -189,7 +189,7 @@ def _calm() -> None:
 
 
 def _probe(
-    request: dict[str, Any], subject: Subject | None, page: Page, stack_fd: int, answer: socket.socket
+    request: dict[str, Any], subject: Subject | None, page: ProgressPage, stack_fd: int, answer: socket.socket
 ) -> None:
     from stoker._runtime.worker import collation
 
@@ -216,7 +216,7 @@ def _answer_with_fact(answer: socket.socket, module: str, subject: Subject) -> N
         fact = importlib.import_module(module).probe(subject)
         told = packed(("fact", fact))
         unpacked(told)
-    except NotTold as error:
+    except FactUnavailable as error:
         told = packed(("failed", str(error), error.stack))
     except BaseException as error:
         told = packed(
@@ -254,4 +254,4 @@ class _Facts(pickle.Unpickler):
 
 
 if __name__ == "__main__":
-    run(Wires(*map(int, sys.argv[1:5])), None)
+    run(SandboxPipes(*map(int, sys.argv[1:5])), None)

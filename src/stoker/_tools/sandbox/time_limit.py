@@ -19,7 +19,7 @@ class BatchTimeout(TargetRefused):
     """No batch came in time."""
 
 
-class _Bell:
+class _AlarmHandler:
     """What handles SIGALRM meanwhile. ``held``: it rings later."""
 
     def __init__(self, seconds: float, what: str, look_s: float | None, look: Callable[[], None]) -> None:
@@ -50,7 +50,7 @@ def limit(
     Yields until when, on ``perf_counter_ns``, something may be begun: a little before. ``look`` is called every ``look_s`` in
     between, whatever is waited for.
     """
-    bell = _Bell(seconds, what, look_s, look)
+    bell = _AlarmHandler(seconds, what, look_s, look)
     began = time.monotonic()
     left_s, again_s = signal.getitimer(signal.ITIMER_REAL)
     before = signal.signal(signal.SIGALRM, bell)
@@ -68,7 +68,7 @@ def limit(
 def held() -> Iterator[None]:
     """Delay BatchTimeout while processes are being started: raised in here, it would leave them half started."""
     bell = signal.getsignal(signal.SIGALRM)
-    if not isinstance(bell, _Bell):
+    if not isinstance(bell, _AlarmHandler):
         yield
         return
     bell.held = True

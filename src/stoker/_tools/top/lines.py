@@ -25,37 +25,37 @@ _SLOWEST = 3
 _COMMAND = 60
 
 
-class Line(NamedTuple):
+class TopLine(NamedTuple):
     """One line; ``kind`` is head, live, alarm, detail or worker."""
 
     kind: str
     text: str
 
 
-def board(loader: LoaderLive, most_workers: int | None = None) -> list[Line]:
+def board(loader: LoaderLive, most_workers: int | None = None) -> list[TopLine]:
     """All about one loader. ``most_workers`` bounds the lines about workers: those longest on their task are kept."""
-    return [Line(line.kind, _printable(line.text)) for line in _board(loader, most_workers)]
+    return [TopLine(line.kind, _printable(line.text)) for line in _board(loader, most_workers)]
 
 
-def _board(loader: LoaderLive, most_workers: int | None) -> list[Line]:
-    lines = [Line("head", _head(loader)), Line("live", f"  {live_line(loader)}")]
-    lines += [Line("alarm", f"  {text}") for text in _alarms(loader)]
-    lines += [Line("detail", f"  {text}") for text in _details(loader)]
+def _board(loader: LoaderLive, most_workers: int | None) -> list[TopLine]:
+    lines = [TopLine("head", _head(loader)), TopLine("live", f"  {live_line(loader)}")]
+    lines += [TopLine("alarm", f"  {text}") for text in _alarms(loader)]
+    lines += [TopLine("detail", f"  {text}") for text in _details(loader)]
     ranked = sorted(
         loader.workers, key=lambda worker: (not worker.awaited, -(worker.for_s or 0.0), worker.worker)
     )
     shown = ranked[:most_workers]
-    lines += [Line("worker", f"  {worker_line(worker)}") for worker in shown]
+    lines += [TopLine("worker", f"  {worker_line(worker)}") for worker in shown]
     if rest := ranked[len(shown) :]:
-        lines.append(Line("worker", f"  and {len(rest)} more: {_phases(rest)}"))
+        lines.append(TopLine("worker", f"  and {len(rest)} more: {_phases(rest)}"))
     return lines
 
 
-def folded(line: Line, width: int) -> list[Line]:
+def folded(line: TopLine, width: int) -> list[TopLine]:
     """A line that is wider than the screen, in several; those about workers are cut off there instead."""
     if len(line.text) <= width or line.kind in ("head", "worker"):
         return [line]
-    return [Line(line.kind, text) for text in textwrap.wrap(line.text, width, subsequent_indent="    ")]
+    return [TopLine(line.kind, text) for text in textwrap.wrap(line.text, width, subsequent_indent="    ")]
 
 
 def live_line(loader: LoaderLive) -> str:

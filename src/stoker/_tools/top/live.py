@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from stoker._record.causes.thresholds import NOT_DATA
-from stoker._record.run_page.summary import RECENT_NS, Blamed, Happened, SlowSample, Summary, Sums
-from stoker._tools.top.processes import LoaderSeen, PoolSeen, Scan, WorkerSeen
+from stoker._record.run_page.summary import RECENT_NS, Blamed, LastEvent, SlowSample, Summary, Sums
+from stoker._tools.top.processes import LoaderSeen, PoolSeen, ProcessScan, WorkerSeen
 
 FORMAT = "stoker-top"
 VERSION = 1
@@ -89,12 +89,12 @@ class LoaderLive:
     stalls: int | None = None
     bad_samples: int | None = None
     slowest: list[SlowSample] = field(default_factory=list)
-    event: Happened | None = None
+    event: LastEvent | None = None
     event_ago_s: float | None = None
     workers: list[WorkerLive] = field(default_factory=list)
 
 
-def live(now: Scan, before: Scan | None = None) -> list[LoaderLive]:
+def live(now: ProcessScan, before: ProcessScan | None = None) -> list[LoaderLive]:
     """All loaders of a scan; shares of workers need one before it."""
     known = {seen.key: seen for seen in before.loaders} if before is not None else {}
     span_ns = now.at_ns - before.at_ns if before is not None else 0

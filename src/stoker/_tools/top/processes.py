@@ -28,7 +28,7 @@ _Key = tuple[str, int, int]
 """What kind of page, and the device and inode of its file."""
 
 
-class Meter(NamedTuple):
+class ThreadTimes(NamedTuple):
     """What a process' main thread has had so far, by the kernel's account."""
 
     cpu_ns: int
@@ -55,7 +55,7 @@ class WorkerSeen:
     resident_bytes: int
     busy_ns: int | None
     tasks: int | None
-    meter: Meter | None
+    meter: ThreadTimes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,12 @@ class LoaderSeen:
     command: str
     reading: page.PageReading | None
     pools: tuple[PoolSeen, ...] = ()
-    meter: Meter | None = None
+    meter: ThreadTimes | None = None
     """Of the process' main thread, which makes the batches where there are no workers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class ProcessScan:
     """All that was found at ``at_ns``, on the monotonic clock. ``skipped`` says what could not be looked into, and why."""
 
     at_ns: int
@@ -96,7 +96,7 @@ class _Found:
     skipped: list[str] = field(default_factory=list)
 
 
-def scan(proc: str = "/proc") -> Scan:
+def scan(proc: str = "/proc") -> ProcessScan:
     """Look at all processes of this user, once."""
     found = _pages(proc)
     pools: list[tuple[tuple[int, int], PoolSeen]] = []
@@ -127,7 +127,7 @@ def scan(proc: str = "/proc") -> Scan:
             except OSError:  # this process is gone, or has closed it: perhaps another one has not
                 continue
             break
-    return Scan(time.monotonic_ns(), tuple(_joined(runs, pools, proc)), tuple(found.skipped))
+    return ProcessScan(time.monotonic_ns(), tuple(_joined(runs, pools, proc)), tuple(found.skipped))
 
 
 def belongs(pid: int, loader: LoaderSeen, proc: str = "/proc") -> bool:
@@ -285,10 +285,10 @@ def _worker(number: int, row: memoryview, inner: dict[int | None, int], proc: st
     )
 
 
-def _meter(pid: int, proc: str) -> Meter | None:
+def _meter(pid: int, proc: str) -> ThreadTimes | None:
     with suppress(OSError, ValueError), open(f"{proc}/{pid}/schedstat", "rb") as text:
         cpu_ns, runq_ns, _ = text.read().split()
-        return Meter(int(cpu_ns), int(runq_ns))
+        return ThreadTimes(int(cpu_ns), int(runq_ns))
     return None
 
 

@@ -11,7 +11,7 @@ from textwrap import shorten
 from typing import Any
 
 from stoker._record.finding import Gain, counted
-from stoker._tools.demo.act import Stage
+from stoker._tools.demo.act import ActContext
 from stoker._tools.render.section import Code, Part, Prose, Remark, Section
 from stoker._tools.report.page.terms import edited, gained, sentence
 
@@ -30,12 +30,12 @@ _WIDEST = 70
 """Columns of a line."""
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: ActContext) -> dict[str, Any]:
     """One examination, in the doctor's own processes."""
     return examined(stage, _CHECKS[0 if stage.quick else 1], _LIMIT_S * SECONDS[0 if stage.quick else 1])
 
 
-def examined(stage: Stage, checks: Iterable[str], limit_s: float) -> dict[str, Any]:
+def examined(stage: ActContext, checks: Iterable[str], limit_s: float) -> dict[str, Any]:
     """By these checks, or by all. The file is a copy, so that it is examined as a script of the user's would be."""
     import stoker
     from stoker._tools.doctor.forms.data import as_json

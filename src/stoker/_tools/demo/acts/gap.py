@@ -10,7 +10,7 @@ import time
 from statistics import median
 from typing import Any
 
-from stoker._tools.demo.act import Stage
+from stoker._tools.demo.act import ActContext
 from stoker._tools.render.section import Chart, Code, Prose, Section, Table
 from stoker._tools.render.theme import colour
 
@@ -32,7 +32,7 @@ _EDIT = """loader = DataLoader(dataset, num_workers=8, persistent_workers=True) 
 loader = DataLoader(dataset, num_workers=8, persistent_workers=True, prefetch_epochs=True)  # stoker's"""
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: ActContext) -> dict[str, Any]:
     """Rounds as the budget allows, at least one."""
     from stoker._tools.demo.flavours import Sleeping
     from stoker._tools.demo.loader_rate import BATCH

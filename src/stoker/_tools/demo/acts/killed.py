@@ -12,7 +12,7 @@ from typing import Any
 
 from stoker._record.finding import duration
 from stoker._tools.demo import child
-from stoker._tools.demo.act import Stage, Tell
+from stoker._tools.demo.act import ActContext, Tell
 from stoker._tools.render.section import Chart, Code, Part, Prose, Section, Table
 from stoker._tools.render.theme import colour
 
@@ -28,7 +28,7 @@ _SEED = 2024
 _LIMIT_S = 30.0
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: ActContext) -> dict[str, Any]:
     """All three, each in a process of its own."""
     reason = child.possible()
     if reason is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from stoker._record.finding import size
 from stoker._tools.demo import child
-from stoker._tools.demo.act import Stage, Tell
+from stoker._tools.demo.act import ActContext, Tell
 from stoker._tools.render.section import Chart, Code, Part, Prose, Section, Table
 from stoker._tools.render.theme import colour
 
@@ -32,7 +32,7 @@ _UNUSUAL_S = 0.6
 """Of the budget asked for: below it, a third of the rows will do."""
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: ActContext) -> dict[str, Any]:
     """Three epochs, one after the other, each in a process of its own."""
     reason = _impossible()
     if reason is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from stoker._record import journal
 from stoker._record.schema import RunRecord
-from stoker._tools.demo.act import Stage
+from stoker._tools.demo.act import ActContext
 from stoker._tools.render.section import Code, Prose, Section
 
 TITLE = "A recorded run"
@@ -26,7 +26,7 @@ _MOST_STEPS = 500
 _COMMANDS = "stoker profile -o run.json train.py\nstoker report run.json -o report.html"
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: ActContext) -> dict[str, Any]:
     """Both loaders, one after the other, for as many steps each as the budget has room for."""
     from stoker._tools.demo.flavours import Straggling
     from stoker._tools.demo.loader_rate import LOADERS

@@ -11,8 +11,8 @@ from typing import Any
 
 from stoker._host.memory_available import Gauge
 from stoker._tools.demo import curves, gains
-from stoker._tools.demo.act import Stage
-from stoker._tools.demo.other_load import Bystanders
+from stoker._tools.demo.act import ActContext
+from stoker._tools.demo.other_load import OtherLoad
 from stoker._tools.render.section import Section
 
 TITLE = "Scaling"
@@ -33,7 +33,7 @@ _WORKER_BYTES = 64 << 20
 """What a worker takes, about: not more of them are started than fit into half of what is free."""
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: ActContext) -> dict[str, Any]:
     """Measure it: rounds as the budget allows, the first from few workers to many, so that what is left out is the far end.
 
     A round of a point in which others had the CPUs is repeated while there is time.
@@ -53,7 +53,7 @@ def run(stage: Stage) -> dict[str, Any]:
             entry["left_out"] = str(missing)
         found[name] = entry
     counted = counts(stage.cpus, quick=stage.quick, available_bytes=Gauge().read().available_bytes)
-    others = Bystanders()
+    others = OtherLoad()
     stopped: KeyboardInterrupt | None = None
     rounds = 0
     try:
@@ -103,7 +103,9 @@ def counts(cpus: int, *, quick: bool, available_bytes: int | None = None) -> lis
     return [0, *found]
 
 
-def _rounds(stage: Stage, made: dict[str, Any], found: dict[str, dict[str, Any]], counted: list[int]) -> int:
+def _rounds(
+    stage: ActContext, made: dict[str, Any], found: dict[str, dict[str, Any]], counted: list[int]
+) -> int:
     """Measure until every point has its good rounds, or was tried often enough, or the budget is spent; how many all have."""
     from stoker._tools.demo import flavours
 
@@ -136,7 +138,7 @@ def _measure(
     """Both loaders, one after the other, as one round of a point; what others had of the CPUs meanwhile."""
     from stoker._tools.demo.loader_rate import stretch
 
-    others = Bystanders()
+    others = OtherLoad()
     order = gains.LOADERS[::-1] if first else gains.LOADERS
     seen = {kind: stretch(kind, dataset, workers, window_s, settle_s) for kind in order}
     share = others.share()

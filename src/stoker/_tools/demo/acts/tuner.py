@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stoker._record.finding import counted, duration
-from stoker._tools.demo.act import Stage
+from stoker._tools.demo.act import ActContext
 from stoker._tools.render.section import Chart, Code, Part, Prose, Section, Table
 from stoker._tools.render.theme import colour
 from stoker._tools.report.page.material import Material
@@ -31,12 +31,12 @@ _LEAST_S = 4.5
 """However late it is: with less there is no verdict."""
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: ActContext) -> dict[str, Any]:
     """One tuning, in the tuner's own processes."""
     return tuned(stage, _SAMPLES, max(_LEAST_S, stage.budget_s - 0.5))
 
 
-def tuned(stage: Stage, samples: int, budget_s: float) -> dict[str, Any]:
+def tuned(stage: ActContext, samples: int, budget_s: float) -> dict[str, Any]:
     """Of the flavour that decodes JPEGs, or of pure Python where there is no decoder."""
     import torch.utils.data
 

@@ -8,11 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stoker._tools.doctor.bisection.procedure import Conclusion, Setting, Trial, conclude, procedure
+from stoker._tools.doctor.bisection.procedure import (
+    BisectionSetting,
+    BisectionTrial,
+    Conclusion,
+    conclude,
+    procedure,
+)
 from stoker._tools.doctor.catalogue import check_of
 from stoker._tools.doctor.explain import explain
 from stoker._tools.doctor.facts.samples import ProbeFailure
-from stoker._tools.doctor.facts.trial import Own, TrialOutcome
+from stoker._tools.doctor.facts.trial import BisectionBaseline, BisectionOutcome
 from stoker._tools.sandbox.client import Answer, SandboxClient, refusal
 
 _TRIAL = "stoker._tools.doctor.probes.trial"
@@ -31,8 +37,8 @@ class Bisection:
     """All trials and what they come down to. ``code`` is that of the failure, None when it is not known or there is none."""
 
     subject: str
-    own: Own | None
-    trials: tuple[Trial, ...]
+    own: BisectionBaseline | None
+    trials: tuple[BisectionTrial, ...]
     conclusion: Conclusion
     code: str | None = None
     advice: str = ""
@@ -54,9 +60,9 @@ def bisect(
 
     Raises TargetError when the target cannot be loaded. Ctrl-C ends it with the trials made until then.
     """
-    bench = _Bench(target, batch_size, num_workers, memory_limit_bytes, time.monotonic() + time_limit_s)
-    trials: list[Trial] = []
-    own: Own | None = None
+    bench = _TrialRunner(target, batch_size, num_workers, memory_limit_bytes, time.monotonic() + time_limit_s)
+    trials: list[BisectionTrial] = []
+    own: BisectionBaseline | None = None
     interrupted, cut_short = False, ""
     try:
         own = bench.look()
@@ -69,7 +75,7 @@ def bisect(
             if outcome is None:
                 cut_short = f"the time limit of {time_limit_s:.0f} s came first"
                 break
-            trials.append(Trial(setting, outcome))
+            trials.append(BisectionTrial(setting, outcome))
             try:
                 setting = steps.send(outcome)
             except StopIteration:
@@ -83,7 +89,7 @@ def bisect(
     return Bisection(target, own, tuple(trials), found, code, advice, interrupted, cut_short)
 
 
-class _Bench:
+class _TrialRunner:
     """Where trials are made: forks of a process that has loaded the target, or a process each where forks would hide the cause."""
 
     def __init__(
@@ -98,17 +104,17 @@ class _Bench:
         self.faithful = False
         """Whether the target's process has threads, which only a process of its own shows to its workers."""
 
-    def look(self) -> Own:
+    def look(self) -> BisectionBaseline:
         """Load the target, and tell what there is to change."""
         sandbox, process = self._load()
         self.faithful = bool(process.hazards or process.python_threads)
         answer = sandbox.probe(_TRIAL, limit_s=_LOAD_S, trial={"look": True})
-        if not isinstance(answer.fact, Own):
+        if not isinstance(answer.fact, BisectionBaseline):
             raise refusal(self._target, answer, sandbox.output)
         self._method = answer.fact.method
         return answer.fact
 
-    def outcome(self, setting: Setting, before: list[Trial]) -> TrialOutcome | None:
+    def outcome(self, setting: BisectionSetting, before: list[BisectionTrial]) -> BisectionOutcome | None:
         """Make one trial; None when there is no time left for it."""
         method = setting.method or self._method
         alike = [each for each in before if each.outcome.ok and each.setting.method == setting.method]
@@ -151,19 +157,19 @@ class _Bench:
         return sandbox, answer.fact
 
 
-def _outcome(answer: Answer) -> TrialOutcome:
-    if isinstance(answer.fact, TrialOutcome):
+def _outcome(answer: Answer) -> BisectionOutcome:
+    if isinstance(answer.fact, BisectionOutcome):
         return answer.fact
     probe_failure = answer.probe_failure or ProbeFailure("died", None, answer.failure)
     where = "" if probe_failure.index is None else f", at sample {probe_failure.index}"
-    return TrialOutcome(
+    return BisectionOutcome(
         _FAILURES.get(probe_failure.what, "killed"),
         text=probe_failure.text + where,
         stack=probe_failure.stack,
     )
 
 
-def _explained(failure: Trial | None) -> tuple[str | None, str]:
+def _explained(failure: BisectionTrial | None) -> tuple[str | None, str]:
     """The code and the fix of what went wrong, as far as it is known."""
     if failure is None:
         return None, ""
@@ -178,10 +184,10 @@ def _explained(failure: Trial | None) -> tuple[str | None, str]:
     return (check.code, check.sections["Fix"].partition("\n\n")[0]) if check else (None, "")
 
 
-def _told(setting: Setting) -> str:
+def _told(setting: BisectionSetting) -> str:
     parts = [f"{setting.workers} workers", setting.method or "", setting.change]
     return ", ".join(filter(None, parts))
 
 
-def _expected(own: Own) -> int:
+def _expected(own: BisectionBaseline) -> int:
     return 6 + len(own.parts)

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from stoker._record.finding import counted
-from stoker._tools.doctor.facts.trial import Own, TrialOutcome
+from stoker._tools.doctor.facts.trial import BisectionBaseline, BisectionOutcome
 
 _SUSPICIONS = {
     "fork": "what has to be sent to a worker",
@@ -17,7 +17,7 @@ _SUSPICIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class BisectionSetting:
     """What is tried: the loader as it is but for what is said here."""
 
     workers: int
@@ -41,11 +41,11 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class BisectionTrial:
     """A setting, and what came of it."""
 
-    setting: Setting
-    outcome: TrialOutcome
+    setting: BisectionSetting
+    outcome: BisectionOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,54 +54,54 @@ class Conclusion:
 
     text: str
     suspects: tuple[str, ...] = ()
-    failure: Trial | None = None
+    failure: BisectionTrial | None = None
     works: bool = False
     """Whether the loader works as it is: then ``failure`` is about another start method."""
 
 
-Steps = Generator[Setting, TrialOutcome, None]
+Steps = Generator[BisectionSetting, BisectionOutcome, None]
 
 
-def procedure(own: Own, *, threads: bool = False) -> Steps:
+def procedure(own: BisectionBaseline, *, threads: bool = False) -> Steps:
     """No workers, one, more; then one suspect at a time; then the other engine. Sent the outcome of every setting it yields.
 
     ``threads``: whether it is worth trying with one thread per native library.
     """
-    if not (yield Setting(0)).ok:
+    if not (yield BisectionSetting(0)).ok:
         for part in own.parts:
             if part not in ("worker_init_fn", "persistent_workers"):
-                yield Setting(0, without=(part,))
+                yield BisectionSetting(0, without=(part,))
         return
     for workers in sorted({1, 2, own.workers} - {0}):
-        if not (yield Setting(workers)).ok:
+        if not (yield BisectionSetting(workers)).ok:
             yield from _suspects(own, workers, threads)
             return
     broken = []
     for method in own.methods:
-        if method != own.method and not (yield Setting(1, method)).ok:
+        if method != own.method and not (yield BisectionSetting(1, method)).ok:
             broken.append(method)  # noqa: PERF401
     for part in own.parts if broken else ():
-        yield Setting(1, broken[0], (part,))
-    yield Setting(max(1, own.workers), engine=own.other)
+        yield BisectionSetting(1, broken[0], (part,))
+    yield BisectionSetting(max(1, own.workers), engine=own.other)
 
 
-def _suspects(own: Own, workers: int, threads: bool) -> Steps:
+def _suspects(own: BisectionBaseline, workers: int, threads: bool) -> Steps:
     helped = False
     for part in own.parts:
-        helped |= (yield Setting(workers, without=(part,))).ok
+        helped |= (yield BisectionSetting(workers, without=(part,))).ok
     for method in own.methods:
         if method != own.method:
-            helped |= (yield Setting(workers, method)).ok
+            helped |= (yield BisectionSetting(workers, method)).ok
     if threads:
-        helped |= (yield Setting(workers, one_thread=True)).ok
+        helped |= (yield BisectionSetting(workers, one_thread=True)).ok
     if not helped and len(own.parts) > 1:
-        yield Setting(workers, without=own.parts)
-    yield Setting(workers, engine=own.other)
+        yield BisectionSetting(workers, without=own.parts)
+    yield BisectionSetting(workers, engine=own.other)
 
 
-def conclude(own: Own, trials: Sequence[Trial]) -> Conclusion:
+def conclude(own: BisectionBaseline, trials: Sequence[BisectionTrial]) -> Conclusion:
     """What they come down to, also when they are not all there."""
-    plain = [each for each in trials if each.setting == Setting(each.setting.workers)]
+    plain = [each for each in trials if each.setting == BisectionSetting(each.setting.workers)]
     failed = next((each for each in plain if not each.outcome.ok), None)
     if failed is None:
         return _all_well(own, trials, plain)
@@ -114,7 +114,7 @@ def conclude(own: Own, trials: Sequence[Trial]) -> Conclusion:
     return _with_suspects(said, failed, trials)
 
 
-def _with_suspects(said: str, failed: Trial, trials: Sequence[Trial]) -> Conclusion:
+def _with_suspects(said: str, failed: BisectionTrial, trials: Sequence[BisectionTrial]) -> Conclusion:
     others = [
         each for each in trials if each.setting.workers == failed.setting.workers and each is not failed
     ]
@@ -141,7 +141,9 @@ def _with_suspects(said: str, failed: Trial, trials: Sequence[Trial]) -> Conclus
     return Conclusion("; ".join(sentences) + ".", tuple(alone), failed)
 
 
-def _all_well(own: Own, trials: Sequence[Trial], plain: list[Trial]) -> Conclusion:
+def _all_well(
+    own: BisectionBaseline, trials: Sequence[BisectionTrial], plain: list[BisectionTrial]
+) -> Conclusion:
     if not plain:
         return Conclusion("Nothing was tried.")
     numbers = [str(each.setting.workers) for each in plain]
@@ -172,7 +174,7 @@ def listed(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
-def _compared(trials: Sequence[Trial]) -> list[str]:
+def _compared(trials: Sequence[BisectionTrial]) -> list[str]:
     """What the other loader made of it."""
     for each in trials:
         if each.setting.engine is not None:

@@ -30,7 +30,7 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Growing:
+class GrowingContainer:
     """A container on the dataset that got longer in the worker."""
 
     path: str
@@ -39,7 +39,7 @@ class Growing:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class GrowthWindow:
     """Some samples in a row, and by how much the worker grew over them."""
 
     samples: int
@@ -50,14 +50,14 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class GrowthFacts:
     """Samples were fetched in a random order over the whole dataset; the first ones (``warm_up``) are in no window."""
 
     warm_up: int
-    windows: tuple[Window, ...]
+    windows: tuple[GrowthWindow, ...]
     containers: tuple[Container, ...] = ()
     """Those of which something was copied, what explains most first."""
-    growing: tuple[Growing, ...] = ()
+    growing: tuple[GrowingContainer, ...] = ()
     available_bytes: int | None = None
     """What all processes together could still take."""
     ranks: int = 1
@@ -80,7 +80,7 @@ class Growth:
         """Made anew per sample, after the warm-up."""
         return sum(map(self._own, self.windows)) / max(1, self.samples)
 
-    def _own(self, window: Window) -> float:
+    def _own(self, window: GrowthWindow) -> float:
         """With what was copied of nothing that is known: new objects lie in pages that the parent had and had freed, too."""
         unknown = 1 - min(1.0, sum(each.explains for each in self.containers))
         return window.own_bytes + (unknown * window.copied_bytes if unknown > _UNKNOWN else 0)
@@ -105,7 +105,7 @@ def _steady(windows: Sequence[tuple[int, float]]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class MemoryTrend:
     """How a worker's private memory goes on: by ``slope_bytes`` a sample, up to ``most_bytes`` where there is a most.
 
     ``random``: pages are touched in a random order, so that each sample finds a smaller part of them untouched.
@@ -131,7 +131,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class MemoryForecast:
     """All workers of a loader together."""
 
     worker_bytes: int
@@ -144,8 +144,14 @@ class Forecast:
 
 
 def forecast(
-    course: Course, *, workers: int, batch: int, samples: int | None, persistent: bool, available: int | None
-) -> Forecast:
+    course: MemoryTrend,
+    *,
+    workers: int,
+    batch: int,
+    samples: int | None,
+    persistent: bool,
+    available: int | None,
+) -> MemoryForecast:
     """``samples``: of an epoch, over all workers; None when nobody knows, and then it is without an end."""
     each = math.inf if samples is None else samples / workers
     worker_bytes = course.after(each)
@@ -155,6 +161,6 @@ def forecast(
         if reached <= each < math.inf or (reached < math.inf and (persistent or samples is None)):
             ends_at = max(1, math.ceil(reached * workers / batch))
     finite = int(worker_bytes) if math.isfinite(worker_bytes) else 0
-    return Forecast(
+    return MemoryForecast(
         finite, finite * workers, ends_at, None if samples is None else math.ceil(samples / batch)
     )

@@ -20,7 +20,7 @@ ROOT = Path("/")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineFacts:
     """What is not told is None."""
 
     cpus: Cpus | None = None
@@ -79,7 +79,7 @@ class Machine:
     """Of Python, the system, and of torch and others as they are installed, whether loaded or not."""
 
 
-def gather(*, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Machine:
+def gather(*, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> MachineFacts:
     """Read it now, in 10 to 50 ms. Any thread. Never raises. ``root`` stands in for the folder that has proc, sys and dev."""
     proc, sys = root / "proc", root / "sys" / "fs" / "cgroup"
     room = Gauge(sys=sys, proc=proc).read()
@@ -92,7 +92,7 @@ def gather(*, root: Path = ROOT, environ: Mapping[str, str] = os.environ) -> Mac
     tasks = limits.pids(sys, proc)
     shm_bytes, shm_free_bytes = space(root / "dev" / "shm")
     descriptors, descriptors_hard = limits.descriptors(proc)
-    return Machine(
+    return MachineFacts(
         cpus=cpus(environ=environ, sys=sys, proc=proc),
         quota_periods=quota.periods,
         throttled_periods=quota.throttled,
@@ -138,8 +138,8 @@ class _Throttling(NamedTuple):
 
 def _throttling(sys: Path, proc: Path) -> _Throttling:
     """Of the cgroup that was throttled most, since it was made."""
-    from stoker._record.machine import Dials  # brings the record, which nothing else here needs
+    from stoker._record.machine import CounterReader  # brings the record, which nothing else here needs
 
-    found = Dials(sys_root=sys, proc=proc).read()
+    found = CounterReader(sys_root=sys, proc=proc).read()
     lost_s = None if found.throttled_ns is None else found.throttled_ns / 1e9
     return _Throttling(found.quota_periods, found.throttled_periods, lost_s)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Pinning:
+class PinningFacts:
     """``accelerator`` is the kind there is ("cuda"), None without one."""
 
     accelerator: str | None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Hazard:
+class ForkUnsafeLibrary:
     """A library with threads that do not survive a fork: its module and what the threads are."""
 
     module: str
@@ -14,14 +14,14 @@ class Hazard:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessFacts:
     """What is not told is None."""
 
     python_threads: tuple[str, ...]
     """Names of live Python threads beside the main one (and ours)."""
     native_threads: int | None
     """All threads, as the kernel counts them."""
-    hazards: tuple[Hazard, ...]
+    hazards: tuple[ForkUnsafeLibrary, ...]
     """Of ``_executors/hazards``: those whose threads live now."""
     modules: tuple[str, ...]
     """Names of loaded top-level packages that matter: cv2, polars, h5py, tokenizers, numexpr, mkl, ..."""

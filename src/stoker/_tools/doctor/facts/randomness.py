@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RandomSource:
     """Something that samples drew random numbers from: its state had changed after they were made."""
 
     name: str
@@ -19,7 +19,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Randomness:
+class RandomnessFacts:
     """Each sample was made ``times`` times in each of two workers in each of two epochs, seeded as torch seeds them.
 
     A series is what one worker got for one index, in order.
@@ -38,7 +38,7 @@ class Randomness:
     """Whether the workers got the same series in the second epoch as in the first."""
     reproducible: bool
     """Whether a worker with the same number and seed got the same series again."""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[RandomSource, ...] = ()
     own_init: bool = False
     """Whether the loader has a ``worker_init_fn``; it was run."""
 

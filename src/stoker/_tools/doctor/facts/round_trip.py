@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Trip:
+class StartMethodTrip:
     """One start method."""
 
     start_method: str
@@ -22,10 +22,10 @@ class Trip:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundTrip:
+class RoundTripFacts:
     """``own`` is the loader's start method; its trip is the first."""
 
     own: str
-    trips: tuple[Trip, ...]
+    trips: tuple[StartMethodTrip, ...]
     rows: int = 0
     """Samples in each of the batches that were sent."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class OutOfRangeIndex:
     """An index the dataset has no sample for."""
 
     index: int
@@ -17,7 +17,7 @@ class Outside:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampler:
+class SamplerFacts:
     """``name`` is the class of the sampler, or of the user's batch sampler."""
 
     name: str
@@ -25,7 +25,7 @@ class Sampler:
     """Indices that were looked at; 0 when the sampler is torch's own over this dataset, which needs no look."""
     length: int | None
     """len(dataset)."""
-    outside: Outside | None = None
+    outside: OutOfRangeIndex | None = None
     outsiders: int = 0
     """How many of ``seen`` lie outside."""
     one_shot: bool = False

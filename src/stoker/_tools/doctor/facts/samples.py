@@ -74,7 +74,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SampleFailure:
     """A sample that raised, or a batch that could not be collated (``index`` is then its first)."""
 
     index: int
@@ -94,13 +94,13 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class SampleFacts:
     """Indices are those of the dataset, in the sampler's order; of a stream: the number of the sample."""
 
     indices: tuple[int, ...]
     leaves: tuple[Leaf, ...]
     differences: tuple[Difference, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[SampleFailure, ...] = ()
     probe_failures: tuple[ProbeFailure, ...] = ()
     nones: tuple[int, ...] = ()
     """Indices whose sample is None."""

@@ -56,7 +56,7 @@ class Handle:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldResource:
     """A lock, thread, pool or queue. ``live``: a lock that is locked now, a thread that runs, a pool with running threads."""
 
     path: str
@@ -96,7 +96,7 @@ class OddTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AttributeTotal:
     """What one attribute holds, all told. Counts and bytes of large containers are from a sample."""
 
     path: str
@@ -133,16 +133,16 @@ class Preload:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class ScanFacts:
     """All of it: the dataset, ``collate_fn`` and ``worker_init_fn``. Lists are bounded; ``left_out`` says by how much."""
 
     unsendable: tuple[Unsendable, ...] = ()
     local_code: tuple[LocalCode, ...] = ()
     handles: tuple[Handle, ...] = ()
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldResource, ...] = ()
     generators: tuple[StoredGenerator, ...] = ()
     odd_tensors: tuple[OddTensor, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[AttributeTotal, ...] = ()
     """The largest first: by bytes, or by the bytes of Python objects."""
     preloads: tuple[Preload, ...] = ()
     tensors: int = 0

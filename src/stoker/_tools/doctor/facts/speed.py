@@ -9,7 +9,7 @@ _CLEARLY = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Hot:
+class HotFunction:
     """A function in which time goes, and the line of the user's that leads there."""
 
     function: str
@@ -23,7 +23,7 @@ class Hot:
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
+class SlowIndex:
     """A sample that took much longer than the others, and did so again when it was made once more."""
 
     index: int
@@ -31,7 +31,7 @@ class Slow:
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
+class SpeedFacts:
     """Seconds are medians, of a batch where nothing else is said. None: not measured."""
 
     rows: int
@@ -60,11 +60,11 @@ class Speed:
     """A sample."""
     sampled: int = 0
     """Of how many samples the times are known one by one."""
-    slow: tuple[Slow, ...] = ()
+    slow: tuple[SlowIndex, ...] = ()
     """Stragglers, the slowest first."""
     slow_share: float = 0.0
     """Share of the samples that are."""
-    hot: tuple[Hot, ...] = ()
+    hot: tuple[HotFunction, ...] = ()
     """The largest first."""
     repeatable: bool | None = None
     """Whether a sample made twice was equal: then it could be made once and kept."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class StreamReading:
     """What one reader got. ``ended``: whether the stream came to its end; else the time or the number of items was up."""
 
     items: int
@@ -14,7 +14,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class BrokenItem:
     """An item that raised while the stream was read without workers."""
 
     item: int
@@ -26,11 +26,11 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamFacts:
     """Workers are numbered as torch's loader numbers them, and were seeded alike; each was given about a second."""
 
-    workers: tuple[Reading, ...]
-    alone: Reading
+    workers: tuple[StreamReading, ...]
+    alone: StreamReading
     """Read without workers."""
     repeated: int = 0
     """Items of the workers that another of them had given already, where items can be told apart."""
@@ -40,7 +40,7 @@ class Stream:
     """A repeated item: worker and number of the item there, another worker and number."""
     declared: int | None = None
     """len(dataset)."""
-    broken: Broken | None = None
+    broken: BrokenItem | None = None
     world: int = 1
     """How many ranks were assumed for ``ranks``: the environment's number, or 2 when the dataset only looks at its rank."""
     ranks: tuple[tuple[int, tuple[int, ...]], ...] = ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Loader:
+class LoaderArguments:
     """One loader's arguments. What a dataset alone does not tell is what was assumed for it."""
 
     engine: str
@@ -54,7 +54,7 @@ class Loader:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetFacts:
     """``kind``: "dataset" or "loader"."""
 
     name: str
@@ -68,11 +68,11 @@ class Target:
     length: int | None
     """len(dataset); None when it has none."""
     has_getitems: bool
-    loader: Loader
+    loader: LoaderArguments
     """The loader's arguments, or what was assumed: batches of 32 from 2 workers of torch's, unless asked otherwise."""
     assumed: bool
     """Whether ``loader`` is assumed: findings about arguments nobody wrote make no sense then."""
-    others: tuple[Loader, ...] = ()
+    others: tuple[LoaderArguments, ...] = ()
     """Further loaders, when the target gave several."""
     file: str | None = None
     """The file the target was loaded from; None for a module without one, and for objects."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class TrialOutcome:
+class BisectionOutcome:
     """``what``: "ok", "error", "hang", "killed" or "memory"."""
 
     what: str
@@ -25,7 +25,7 @@ class TrialOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class BisectionBaseline:
     """The loader as it is: what a trial can leave out or change."""
 
     workers: int

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerFacts:
     """Forked from the process that has the dataset; the first sample is not counted."""
 
     samples: int

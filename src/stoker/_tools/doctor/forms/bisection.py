@@ -8,9 +8,9 @@ from typing import Any, TextIO
 from stoker._host.code_location import is_library
 from stoker._record.finding import counted, duration
 from stoker._tools.doctor.bisection.bisect import Bisection
-from stoker._tools.doctor.bisection.procedure import Trial
+from stoker._tools.doctor.bisection.procedure import BisectionTrial
 from stoker._tools.doctor.catalogue import check_of
-from stoker._tools.doctor.facts.trial import TrialOutcome
+from stoker._tools.doctor.facts.trial import BisectionOutcome
 from stoker._tools.doctor.forms.data import plain
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import COLOURS, MARGIN, WIDEST, Line, section
@@ -65,7 +65,7 @@ def headline_of(text: str) -> str:
     return " ".join(chosen.split())
 
 
-def _told(outcome: TrialOutcome) -> dict[str, Any]:
+def _told(outcome: BisectionOutcome) -> dict[str, Any]:
     return {
         "what": outcome.what,
         "batches": outcome.batches,
@@ -106,14 +106,14 @@ def _table(found: Bisection, width: int) -> list[Line]:
     return section("Trials", lines, max(width, max(len(each.text) for each in lines) + MARGIN))
 
 
-def _row(number: int, trial: Trial, found: Bisection) -> tuple[str, str, str, str, str]:
+def _row(number: int, trial: BisectionTrial, found: Bisection) -> tuple[str, str, str, str, str]:
     setting, outcome = trial.setting, trial.outcome
     own = found.own.method if found.own else ""
     method = "-" if setting.workers == 0 else setting.method or own
     return (str(number), str(setting.workers), method, setting.change or "as it is", _words(outcome))
 
 
-def _words(outcome: TrialOutcome) -> str:
+def _words(outcome: BisectionOutcome) -> str:
     if outcome.ok:
         return f"ok: {counted(outcome.batches, 'batch', 'batches')} in {duration(outcome.seconds)}"
     if outcome.what == "error":
@@ -121,7 +121,7 @@ def _words(outcome: TrialOutcome) -> str:
     return outcome.text if outcome.text.startswith(outcome.what) else f"{outcome.what}: {outcome.text}"
 
 
-def _seen(failure: Trial) -> list[Line]:
+def _seen(failure: BisectionTrial) -> list[Line]:
     outcome = failure.outcome
     lines = [Line(headline_of(outcome.text) if outcome.what == "error" else _words(outcome))]
     if outcome.what != "error" and (said := _ERROR.findall(outcome.printed)):

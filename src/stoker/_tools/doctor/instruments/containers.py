@@ -30,16 +30,16 @@ _KINDS = (list, tuple, dict, set, frozenset, deque)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ContainerPath:
     """A container and its path."""
 
     path: str
     container: Any
 
 
-def containers(dataset: Any) -> list[Place]:
+def containers(dataset: Any) -> list[ContainerPath]:
     """Lists, dicts, sets, arrays of objects, and caches: of the dataset, of what it holds, of its class, and globals it reads."""
-    found: dict[int, Place] = {}
+    found: dict[int, ContainerPath] = {}
     seen: set[int] = set()
     queue: deque[tuple[str, Any, int]] = deque([("dataset", dataset, 0)])
     queue.extend((path, value, 1) for path, value in _beside(dataset))
@@ -49,10 +49,10 @@ def containers(dataset: Any) -> list[Place]:
             continue
         seen.add(id(obj))
         if isinstance(obj, (*_KINDS, _CACHED)):
-            found.setdefault(id(obj), Place(path, obj))
+            found.setdefault(id(obj), ContainerPath(path, obj))
         elif isinstance(obj, np.ndarray):
             if obj.dtype.hasobject and obj.ndim:
-                found.setdefault(id(obj), Place(path, obj))
+                found.setdefault(id(obj), ContainerPath(path, obj))
             continue
         if depth < _DEPTH:
             queue.extend((inner, value, depth + 1) for inner, value in _within(path, obj))
@@ -96,10 +96,10 @@ def length(container: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledObjects:
     """Some objects of a container: numbers of the pages that have their reference counts, and about what all of them take."""
 
-    place: Place
+    place: ContainerPath
     pages: Any
     """Of items at the places that were asked for; an array of page numbers, each once."""
     control: Any
@@ -107,7 +107,7 @@ class Sampled:
     object_bytes: int
 
 
-def sampled(place: Place, fractions: Sequence[float], step: float) -> Sampled | None:
+def sampled(place: ContainerPath, fractions: Sequence[float], step: float) -> SampledObjects | None:
     """Items of a container at fractions of its length, and halfway to the next (``step`` apart). None without items to see."""
     count = length(place.container)
     if not count or isinstance(place.container, _CACHED):
@@ -122,7 +122,7 @@ def sampled(place: Place, fractions: Sequence[float], step: float) -> Sampled | 
         numbers.add(number)
     first = np.unique(np.array(pages, dtype=np.int64) // PAGE_BYTES)
     second = np.setdiff1d(np.array(control, dtype=np.int64) // PAGE_BYTES, first)
-    return Sampled(place, first, second, object_bytes * count // max(1, len(numbers)))
+    return SampledObjects(place, first, second, object_bytes * count // max(1, len(numbers)))
 
 
 def _taken(container: Any, count: int, fractions: Sequence[float]) -> Iterator[tuple[int, Any]]:

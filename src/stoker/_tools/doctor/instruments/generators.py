@@ -14,25 +14,25 @@ import torch
 
 from stoker._pickling.attributes import follow, spell_path
 from stoker._runtime.worker.rng import dataset_generators, generators
-from stoker._tools.doctor.facts.randomness import Source
+from stoker._tools.doctor.facts.randomness import RandomSource
 from stoker._tools.probes.digest import digest
 
 _MOST = 200
 """So many generators are watched, those on the dataset first."""
 
 
-class Watch:
+class GeneratorWatch:
     """The generators there are, and their states as they stood when it was made. Thread: the one that makes samples."""
 
     def __init__(self, dataset: object) -> None:
-        self._watched: list[tuple[Source, Any, int]] = []
+        self._watched: list[tuple[RandomSource, Any, int]] = []
         seen: set[int] = set()
         for name, reach, obj in _within_reach(dataset):
             if id(obj) not in seen and len(seen) < _MOST:
                 seen.add(id(obj))
-                self._watched.append((Source(name, _kind(obj), reach), obj, _state(obj)))
+                self._watched.append((RandomSource(name, _kind(obj), reach), obj, _state(obj)))
 
-    def drawn(self) -> tuple[Source, ...]:
+    def drawn(self) -> tuple[RandomSource, ...]:
         """Those whose state has changed since."""
         return tuple(source for source, obj, before in self._watched if _state(obj) != before)
 

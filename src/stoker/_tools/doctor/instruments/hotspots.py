@@ -17,7 +17,7 @@ from dataclasses import replace
 from types import CodeType, FrameType
 from typing import Any
 
-from stoker._tools.doctor.facts.speed import Hot
+from stoker._tools.doctor.facts.speed import HotFunction
 
 _SEEN_THROUGH = (
     "torch.utils.data",
@@ -40,7 +40,7 @@ Key = tuple[str, str, bool]
 
 def hotspots(
     function: Callable[[], object], brief: Callable[[], object] | None = None, most: int = 5
-) -> tuple[Hot, ...]:
+) -> tuple[HotFunction, ...]:
     """Runs it once, on this thread. Shares are of wall time, and of what the profile itself takes in code of many small calls.
 
     ``brief`` does some of the same. It is run too when Python code of the user's own takes most, to see which line does.
@@ -56,7 +56,7 @@ def hotspots(
     total = max(time.perf_counter() - began, 1e-9)
     ranked = sorted(profile.spent_s.items(), key=lambda each: -each[1])
     found = [
-        Hot(name, caller, spent / total, own)
+        HotFunction(name, caller, spent / total, own)
         for (name, caller, own), spent in ranked[:most]
         if spent / total >= _LEAST
     ]

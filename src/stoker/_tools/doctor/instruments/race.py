@@ -18,7 +18,7 @@ _ROUNDS = 4
 """Batches of each worker that are needed, beside those of the warm-up."""
 
 
-class Lap(NamedTuple):
+class LoaderPace(NamedTuple):
     """Seconds a batch; None, and why, when there are none."""
 
     workers: int
@@ -32,7 +32,7 @@ def crew(subject: Subject) -> int:
     return min(_MOST_WORKERS, int(subject.arguments.get("num_workers") or 2))
 
 
-def race(subject: Subject, batches: Sequence[Sequence[Any]], rows: int) -> Lap:
+def race(subject: Subject, batches: Sequence[Sequence[Any]], rows: int) -> LoaderPace:
     """Takes the batches as fast as they come. The first ones are not counted: workers start, and have made some ahead."""
     workers = crew(subject)
     _may_have_children()
@@ -42,7 +42,7 @@ def race(subject: Subject, batches: Sequence[Sequence[Any]], rows: int) -> Lap:
             loader = _loader(subject, batches, rows, workers)
             came, cpu_s = _came(loader, 2 * workers, _ROUNDS * workers, len(batches))
     except Exception as error:
-        return Lap(
+        return LoaderPace(
             workers, why_not=f"a trial with {workers} workers failed: {type(error).__name__}: {_first(error)}"
         )
     # Rounds in which each worker makes a batch, and the one in the middle: some workers start late, and others have the CPU.
@@ -50,8 +50,8 @@ def race(subject: Subject, batches: Sequence[Sequence[Any]], rows: int) -> Lap:
         ::workers
     ]
     if len(rounds) < _ROUNDS - 1:
-        return Lap(workers, why_not="it has too few batches for a trial with workers")
-    return Lap(workers, statistics.median(rounds), cpu_s)
+        return LoaderPace(workers, why_not="it has too few batches for a trial with workers")
+    return LoaderPace(workers, statistics.median(rounds), cpu_s)
 
 
 def _came(loader: Any, warm_up: int, enough: int, most: int) -> tuple[list[float], float]:

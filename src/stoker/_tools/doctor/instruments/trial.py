@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from stoker._tools.doctor.probes import NotTold
+from stoker._tools.doctor.probes import FactUnavailable
 from stoker._tools.sandbox.child import NoAnswer, run
 from stoker._tools.sandbox.subject import Subject
 
 T = TypeVar("T")
 
 
-class TrialFailed(NotTold):
+class TrialFailed(FactUnavailable):
     """The worker raised or died before it had an answer. The text says how."""
 
 

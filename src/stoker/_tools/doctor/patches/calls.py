@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 
-from stoker._tools.doctor.patches.source import Refused, Replacement, Source, Token
+from stoker._tools.doctor.patches.source import Refused, Replacement, SourceText, Token
 from stoker.arguments import ARGUMENTS
 
 _POSITIONS = tuple(each.name for each in ARGUMENTS if each.positional)
 
 
-def loader_call(source: Source, line: int | None) -> ast.Call:
+def loader_call(source: SourceText, line: int | None) -> ast.Call:
     """The call of a loader's class that this line is in; without a line, the only one there is. Raises Refused."""
     aliases = {
         alias.asname
@@ -38,7 +38,7 @@ def loader_call(source: Source, line: int | None) -> ast.Call:
     return found[0]
 
 
-def _own_arguments(source: Source, name: str) -> bool:
+def _own_arguments(source: SourceText, name: str) -> bool:
     """Whether this file has a class of the name that takes other arguments than the one it is made of."""
     return any(
         isinstance(each, ast.ClassDef)
@@ -68,7 +68,7 @@ def keyword_arguments(text: str) -> dict[str, str]:
         tree = None
     if not isinstance(tree, ast.Call) or tree.args or any(each.arg is None for each in tree.keywords):
         raise Refused(f"{text!r} is no keyword argument")
-    source = Source(f"f({text})")
+    source = SourceText(f"f({text})")
     return {each.arg: source.segment(each.value) for each in tree.keywords if each.arg}
 
 
@@ -90,7 +90,7 @@ def given(call: ast.Call, name: str) -> ast.expr | None:
     return None
 
 
-def put(source: Source, call: ast.Call, name: str, value: str) -> list[Replacement]:
+def put(source: SourceText, call: ast.Call, name: str, value: str) -> list[Replacement]:
     """The argument is given this value: nothing when it has it. Raises Refused."""
     present = given(call, name)
     if present is None:
@@ -101,7 +101,7 @@ def put(source: Source, call: ast.Call, name: str, value: str) -> list[Replaceme
     return [Replacement(source.start(present), source.end(present), value)]
 
 
-def taken_out(source: Source, call: ast.Call, name: str) -> list[Replacement]:
+def taken_out(source: SourceText, call: ast.Call, name: str) -> list[Replacement]:
     """The keyword argument is removed, with its line when it has one of its own. Raises Refused."""
     keyword = next((each for each in call.keywords if each.arg == name), None)
     if keyword is None:
@@ -127,7 +127,7 @@ def taken_out(source: Source, call: ast.Call, name: str) -> list[Replacement]:
     return [Replacement(start, _bare(source, start, end), "")]
 
 
-def wrapped(source: Source, call: ast.Call, function: str) -> list[Replacement]:
+def wrapped(source: SourceText, call: ast.Call, function: str) -> list[Replacement]:
     """The dataset is passed through ``function``: nothing when it is already. Raises Refused."""
     dataset = given(call, "dataset")
     if dataset is None:
@@ -142,7 +142,7 @@ def wrapped(source: Source, call: ast.Call, function: str) -> list[Replacement]:
     ]
 
 
-def added(source: Source, call: ast.Call, texts: list[str]) -> list[Replacement]:
+def added(source: SourceText, call: ast.Call, texts: list[str]) -> list[Replacement]:
     """Arguments behind the last one, on lines of their own where that has one. Raises Refused."""
     close = source.end(call) - 1
     before = [each for each in source.tokens if each.end <= close]
@@ -182,7 +182,7 @@ def _nameless(value: ast.expr, name: str) -> None:
         raise Refused(f"{name} is given by {ast.unparse(value)}: change it there")
 
 
-def _bare(source: Source, start: int, end: int) -> int:
+def _bare(source: SourceText, start: int, end: int) -> int:
     """``end``, when nothing between would be lost with it. Raises Refused for a comment."""
     if source.has_comment(start, end):
         raise Refused("a comment stands between its arguments")

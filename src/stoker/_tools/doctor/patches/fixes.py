@@ -15,9 +15,9 @@ from io import BytesIO
 from stoker._record.finding import SEVERITIES, Edit, Finding
 from stoker._tools.doctor.catalogue import check_of
 from stoker._tools.doctor.diagnosis import Diagnosis
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.location import Location, made_at
-from stoker._tools.doctor.patches.patch import Refusal, Wanted, kind_of, patched
+from stoker._tools.doctor.patches.patch import RefusedEdit, WantedEdit, kind_of, patched
 
 
 class FixError(Exception):
@@ -76,7 +76,7 @@ class Fixes:
     """All that can be done about a diagnosis by typing."""
 
     patches: tuple[FilePatch, ...]
-    refused: tuple[Refusal, ...]
+    refused: tuple[RefusedEdit, ...]
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -89,8 +89,8 @@ def fixes(diagnosis: Diagnosis, least: str = "moderate") -> Fixes:
 
     Low findings are worth a thought, not a change made in passing: ``pin_memory`` may do nothing here and much elsewhere.
     """
-    wanted: dict[str, list[Wanted]] = {}
-    refused: list[Refusal] = []
+    wanted: dict[str, list[WantedEdit]] = {}
+    refused: list[RefusedEdit] = []
     target = diagnosis.facts.get("target")
     for finding in diagnosis.findings:
         mild = SEVERITIES.index(finding.severity) < SEVERITIES.index(least)
@@ -100,17 +100,17 @@ def fixes(diagnosis: Diagnosis, least: str = "moderate") -> Fixes:
         place = _place(edit, target)
         if mild:
             refused.append(
-                Refusal(
+                RefusedEdit(
                     finding.code, edit, f"{finding.severity}: --select {finding.code} has it in the patch"
                 )
             )
         elif kind_of(edit) == "shown":
-            refused.append(Refusal(finding.code, edit, "it is no change of a file"))
+            refused.append(RefusedEdit(finding.code, edit, "it is no change of a file"))
         elif place is None:
-            refused.append(Refusal(finding.code, edit, "nobody knows the file"))
+            refused.append(RefusedEdit(finding.code, edit, "nobody knows the file"))
         else:
             wanted.setdefault(os.path.abspath(place.file), []).append(
-                Wanted(finding.code, edit, place.line if place.exact else None)
+                WantedEdit(finding.code, edit, place.line if place.exact else None)
             )
     patches = []
     for file, edits in wanted.items():
@@ -123,7 +123,7 @@ def fixes(diagnosis: Diagnosis, least: str = "moderate") -> Fixes:
 
 def remedy(finding: Finding, target: object) -> Edit | None:
     """The edit of a finding; where it has none, stoker's loader in place of torch's, if that prevents what was found."""
-    if finding.edit is not None or not isinstance(target, Target):
+    if finding.edit is not None or not isinstance(target, TargetFacts):
         return finding.edit
     check, loader = check_of(finding.code), target.loader
     if (
@@ -148,7 +148,7 @@ def can_be_made(finding: Finding, target: object) -> bool:
 
 
 def _place(edit: Edit, target: object) -> Location | None:
-    if not isinstance(target, Target):
+    if not isinstance(target, TargetFacts):
         return None
     if edit.site is not None:
         return made_at(edit.site, target)
@@ -159,7 +159,7 @@ def _place(edit: Edit, target: object) -> Location | None:
     return Location(target.file, exact=False) if target.file else None
 
 
-def patch_of(file: str, wanted: list[Wanted]) -> tuple[FilePatch | None, list[Refusal]]:
+def patch_of(file: str, wanted: list[WantedEdit]) -> tuple[FilePatch | None, list[RefusedEdit]]:
     """All of these edits in one file, and those that could not be made. Reads the file; writes nothing. Never raises."""
     try:
         with open(file, "rb") as opened:
@@ -174,7 +174,7 @@ def patch_of(file: str, wanted: list[Wanted]) -> tuple[FilePatch | None, list[Re
     else:
         after = found.text.encode(encoding) if found.text != text else before
         return FilePatch(file, before, after, encoding, found.made), list(found.refused)
-    return None, [Refusal(each.code, each.edit, reason) for each in wanted]
+    return None, [RefusedEdit(each.code, each.edit, reason) for each in wanted]
 
 
 def _replace(path: str, content: bytes, mode: int) -> None:

@@ -7,12 +7,12 @@ import io
 import tokenize
 
 from stoker._tools.doctor.patches.calls import called_name
-from stoker._tools.doctor.patches.source import Refused, Replacement, Source
+from stoker._tools.doctor.patches.source import Refused, Replacement, SourceText
 
 _INDENT = "    "
 
 
-def guarded(source: Source, line: int) -> list[Replacement]:
+def guarded(source: SourceText, line: int) -> list[Replacement]:
     """From the first statement that uses the loader to the last: under the guard. Nothing when there is a guard around it.
 
     ``line`` is where the loader is made, or where it is first used. What makes it stays where it is, so that others can still
@@ -96,7 +96,7 @@ def _used(node: ast.AST) -> set[str]:
     }
 
 
-def _string_lines(source: Source) -> set[int]:
+def _string_lines(source: SourceText) -> set[int]:
     """Lines that begin inside a string: indenting them would change it."""
     found: set[int] = set()
     opened: list[int] = []

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from stoker._record.finding import Edit
 from stoker._tools.doctor.patches import calls, guard, statements
-from stoker._tools.doctor.patches.source import Refused, Replacement, Source
+from stoker._tools.doctor.patches.source import Refused, Replacement, SourceText
 from stoker.arguments import ARGUMENTS
 
 _VARIABLE = re.compile(
@@ -29,7 +29,7 @@ _SHELL = re.compile(r"(?:export )?(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>[\w.,:-]*)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedEdit:
     """An edit that a finding asks for. ``line`` is where the loader is made in this file; None: nobody knows."""
 
     code: str
@@ -38,7 +38,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedEdit:
     """An edit that was not made, and why."""
 
     code: str
@@ -52,7 +52,7 @@ class Patched:
 
     text: str
     made: tuple[str, ...]
-    refused: tuple[Refusal, ...]
+    refused: tuple[RefusedEdit, ...]
 
 
 def kind_of(edit: Edit) -> str:
@@ -75,12 +75,12 @@ def kind_of(edit: Edit) -> str:
     return "argument" if names and set(names) <= _PATCHABLE else "shown"
 
 
-def patched(text: str, wanted: Sequence[Wanted]) -> Patched:
+def patched(text: str, wanted: Sequence[WantedEdit]) -> Patched:
     """The text with all edits made that can be. Raises SyntaxError when the text is no Python to begin with."""
-    Source(text).tree  # noqa: B018
+    SourceText(text).tree  # noqa: B018
     pending = list(wanted)
     made: dict[str, None] = {}
-    refused: list[Refusal] = []
+    refused: list[RefusedEdit] = []
     settled: dict[tuple[int | None, str], str] = {}
     for place, each in enumerate(wanted):
         try:
@@ -89,10 +89,10 @@ def patched(text: str, wanted: Sequence[Wanted]) -> Patched:
             for edit in (each.edit, *_implied(each.edit)):
                 changed, moved = _step(changed, moved, place, edit)
         except Refused as refusal:
-            refused.append(Refusal(each.code, each.edit, str(refusal)))
+            refused.append(RefusedEdit(each.code, each.edit, str(refusal)))
             continue
         except SyntaxError:
-            refused.append(Refusal(each.code, each.edit, "the file would no longer be Python"))
+            refused.append(RefusedEdit(each.code, each.edit, "the file would no longer be Python"))
             continue
         # One function has the statements of all findings about a loader's workers: the first edit made it.
         if changed != text or (kind_of(each.edit) == "init" and made):
@@ -101,10 +101,10 @@ def patched(text: str, wanted: Sequence[Wanted]) -> Patched:
     return Patched(text, tuple(made), tuple(refused))
 
 
-def _step(text: str, pending: list[Wanted], place: int, edit: Edit) -> tuple[str, list[Wanted]]:
+def _step(text: str, pending: list[WantedEdit], place: int, edit: Edit) -> tuple[str, list[WantedEdit]]:
     """One edit made: the text, and all edits where they are then. Raises Refused, SyntaxError."""
-    source = Source(text)
-    asked = Wanted(pending[place].code, edit, pending[place].line)
+    source = SourceText(text)
+    asked = WantedEdit(pending[place].code, edit, pending[place].line)
     replacements = _MAKERS[kind_of(edit)](source, asked, pending)
     changed = source.changed(replacements)
     ast.parse(changed)
@@ -122,7 +122,7 @@ def _implied(edit: Edit) -> list[Edit]:
     return [Edit("", f"{name}=...", edit.site, "argument") for name in _ABOUT_WORKERS]
 
 
-def _agree(settled: dict[tuple[int | None, str], str], wanted: Wanted) -> None:
+def _agree(settled: dict[tuple[int | None, str], str], wanted: WantedEdit) -> None:
     """Note what an edit settles. Raises Refused when another has settled it otherwise."""
     kind, line = kind_of(wanted.edit), wanted.line
     if kind == "argument" and wanted.edit.after:
@@ -145,7 +145,7 @@ def _agree(settled: dict[tuple[int | None, str], str], wanted: Wanted) -> None:
     settled.update({(line, name): value for name, value in values.items()})
 
 
-def _moved(wanted: Wanted, source: Source, replacements: list[Replacement]) -> Wanted:
+def _moved(wanted: WantedEdit, source: SourceText, replacements: list[Replacement]) -> WantedEdit:
     """The same edit, its line where it is after what was inserted above it."""
     if wanted.line is None:
         return wanted
@@ -155,10 +155,10 @@ def _moved(wanted: Wanted, source: Source, replacements: list[Replacement]) -> W
         for each in replacements
         if each.start <= start
     )
-    return Wanted(wanted.code, wanted.edit, wanted.line + shift)
+    return WantedEdit(wanted.code, wanted.edit, wanted.line + shift)
 
 
-def _argument(source: Source, wanted: Wanted, pending: Sequence[Wanted]) -> list[Replacement]:
+def _argument(source: SourceText, wanted: WantedEdit, pending: Sequence[WantedEdit]) -> list[Replacement]:
     call = calls.loader_call(source, wanted.line)
     if not wanted.edit.after:
         return [each for name in _removed(wanted.edit) for each in calls.taken_out(source, call, name)]
@@ -171,34 +171,34 @@ def _argument(source: Source, wanted: Wanted, pending: Sequence[Wanted]) -> list
     return [each for change in changes for each in change]
 
 
-def _share(source: Source, wanted: Wanted, pending: Sequence[Wanted]) -> list[Replacement]:
+def _share(source: SourceText, wanted: WantedEdit, pending: Sequence[WantedEdit]) -> list[Replacement]:
     call = calls.loader_call(source, wanted.line)
     wrapping = calls.wrapped(source, call, "stoker.share")
     return [*wrapping, *statements.imported(source, "stoker")] if wrapping else []
 
 
-def _import(source: Source, wanted: Wanted, pending: Sequence[Wanted]) -> list[Replacement]:
+def _import(source: SourceText, wanted: WantedEdit, pending: Sequence[WantedEdit]) -> list[Replacement]:
     return statements.switched(source, calls.loader_call(source, wanted.line))
 
 
-def _environment(source: Source, wanted: Wanted, pending: Sequence[Wanted]) -> list[Replacement]:
+def _environment(source: SourceText, wanted: WantedEdit, pending: Sequence[WantedEdit]) -> list[Replacement]:
     return statements.variable(source, *_variable(wanted.edit))
 
 
-def _init(source: Source, wanted: Wanted, pending: Sequence[Wanted]) -> list[Replacement]:
+def _init(source: SourceText, wanted: WantedEdit, pending: Sequence[WantedEdit]) -> list[Replacement]:
     """All statements for workers of one loader go into one function."""
     asked = [each for each in pending if kind_of(each.edit) == "init" and each.line == wanted.line]
     lines = dict.fromkeys(line for each in asked for line in each.edit.after.splitlines() if line.strip())
     return statements.initialised(source, calls.loader_call(source, wanted.line), list(lines))
 
 
-def _guard(source: Source, wanted: Wanted, pending: Sequence[Wanted]) -> list[Replacement]:
+def _guard(source: SourceText, wanted: WantedEdit, pending: Sequence[WantedEdit]) -> list[Replacement]:
     return guard.guarded(
         source, calls.loader_call(source, None).lineno if wanted.line is None else wanted.line
     )
 
 
-def _shown(source: Source, wanted: Wanted, pending: Sequence[Wanted]) -> list[Replacement]:
+def _shown(source: SourceText, wanted: WantedEdit, pending: Sequence[WantedEdit]) -> list[Replacement]:
     raise Refused("this is not a change of the file that the loader is made in")
 
 
@@ -213,7 +213,7 @@ def _removed(edit: Edit) -> list[str]:
     return list(calls.keyword_arguments(edit.before or ""))
 
 
-_MAKERS: dict[str, Callable[[Source, Wanted, Sequence[Wanted]], list[Replacement]]] = {
+_MAKERS: dict[str, Callable[[SourceText, WantedEdit, Sequence[WantedEdit]], list[Replacement]]] = {
     "argument": _argument,
     "share": _share,
     "environment": _environment,

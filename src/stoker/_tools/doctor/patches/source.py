@@ -42,7 +42,7 @@ _NO_TOKENS = (
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceText:
     """One version of the text: a change makes another. Raises SyntaxError where the text is no Python."""
 
     text: str

@@ -8,7 +8,7 @@ import re
 import sys
 
 from stoker._tools.doctor.patches.calls import called_name, given, put
-from stoker._tools.doctor.patches.source import Refused, Replacement, Source
+from stoker._tools.doctor.patches.source import Refused, Replacement, SourceText
 
 _TORCH = ("torch.utils.data", "torch.utils.data.dataloader")
 _MODULES = {
@@ -18,7 +18,7 @@ _MODULES = {
 """What a worker's function may have to import, by the name it uses."""
 
 
-def imported(source: Source, module: str) -> list[Replacement]:
+def imported(source: SourceText, module: str) -> list[Replacement]:
     """``import module`` at the top: nothing when it is there."""
     body = source.tree.body
     for each in body:
@@ -38,7 +38,7 @@ def imported(source: Source, module: str) -> list[Replacement]:
     return [Replacement(start, start, f"import {module}{source.newline}")]
 
 
-def switched(source: Source, call: ast.Call) -> list[Replacement]:
+def switched(source: SourceText, call: ast.Call) -> list[Replacement]:
     """The loader's class is stoker's. Raises Refused when it is called by a name whose import cannot be seen."""
     function = call.func.value if isinstance(call.func, ast.Subscript) else call.func
     if isinstance(function, ast.Attribute):
@@ -62,7 +62,7 @@ def switched(source: Source, call: ast.Call) -> list[Replacement]:
     raise Refused(f"{name} is not imported from torch.utils.data in this file")
 
 
-def _moved(source: Source, statement: ast.ImportFrom, alias: ast.alias) -> list[Replacement]:
+def _moved(source: SourceText, statement: ast.ImportFrom, alias: ast.alias) -> list[Replacement]:
     """One name of ``from torch.utils.data import …`` comes from stoker."""
     start = source.start(statement)
     if len(statement.names) == 1:
@@ -83,7 +83,7 @@ def _moved(source: Source, statement: ast.ImportFrom, alias: ast.alias) -> list[
     return [Replacement(start, start, line), Replacement(*cut, "")]
 
 
-def variable(source: Source, name: str, value: str) -> list[Replacement]:
+def variable(source: SourceText, name: str, value: str) -> list[Replacement]:
     """A variable of the environment, unless it is set, before the first import that may read it: one that is not Python's own.
 
     Raises Refused when the file sets it otherwise.
@@ -120,7 +120,7 @@ def variable(source: Source, name: str, value: str) -> list[Replacement]:
     return [Replacement(start, start, text + end_line * 2)]
 
 
-def initialised(source: Source, call: ast.Call, statements: list[str]) -> list[Replacement]:
+def initialised(source: SourceText, call: ast.Call, statements: list[str]) -> list[Replacement]:
     """Every worker runs these first: a function with them, and the argument that passes it. Raises Refused."""
     present = given(call, "worker_init_fn")
     if present is not None and not (isinstance(present, ast.Constant) and present.value is None):
@@ -145,7 +145,7 @@ def initialised(source: Source, call: ast.Call, statements: list[str]) -> list[R
     return [Replacement(start, start, function), *put(source, call, "worker_init_fn", name)]
 
 
-def _has(source: Source, function: ast.expr, statements: list[str]) -> bool:
+def _has(source: SourceText, function: ast.expr, statements: list[str]) -> bool:
     """Whether a function of this file does all of this already."""
     for each in ast.walk(source.tree):
         if isinstance(each, ast.FunctionDef) and each.name == ast.unparse(function):
@@ -210,7 +210,7 @@ def _preamble(statement: ast.stmt, place: int) -> bool:
     return (place == 0 and string) or isinstance(statement, ast.Import | ast.ImportFrom)
 
 
-def _top(source: Source) -> int:
+def _top(source: SourceText) -> int:
     """Where the first statement goes that is neither docstring nor ``from __future__``."""
     for place, each in enumerate(source.tree.body):
         if not (
@@ -220,7 +220,7 @@ def _top(source: Source) -> int:
     return len(source.text)
 
 
-def _start(source: Source, statement: ast.stmt) -> int:
+def _start(source: SourceText, statement: ast.stmt) -> int:
     """Where a statement begins, with its decorators and the comments right above it."""
     decorators = getattr(statement, "decorator_list", [])
     line = min([statement.lineno, *(each.lineno for each in decorators)])
@@ -235,11 +235,11 @@ def _start(source: Source, statement: ast.stmt) -> int:
     return source.line_start(line) if line < statement.lineno else start
 
 
-def _ends_line(source: Source, statement: ast.stmt) -> bool:
+def _ends_line(source: SourceText, statement: ast.stmt) -> bool:
     rest = source.text[source.end(statement) : source.line_end(source.end(statement))].strip()
     return not rest or rest.startswith("#")
 
 
-def _bare_before(source: Source, start: int) -> bool:
+def _bare_before(source: SourceText, start: int) -> bool:
     """Whether the line above has text."""
     return bool(source.text[:start].rstrip(" ").removesuffix("\n").rpartition("\n")[2].strip())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stoker._tools.sandbox.outcome import NotTold as NotTold
+from stoker._tools.sandbox.outcome import FactUnavailable as FactUnavailable
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,19 +14,19 @@ import numpy as np
 from stoker._host.local_ranks import local_ranks
 from stoker._host.memory_available import room_bytes
 from stoker._tools.doctor.facts import Missing
-from stoker._tools.doctor.facts.growth import Container, Growing, Growth, Window
+from stoker._tools.doctor.facts.growth import Container, GrowingContainer, GrowthFacts, GrowthWindow
 from stoker._tools.doctor.instruments.containers import (
     FEW,
     PAGE_BYTES,
-    Place,
-    Sampled,
+    ContainerPath,
+    SampledObjects,
     containers,
     length,
     sampled,
 )
 from stoker._tools.doctor.instruments.pagemap import Pages, among, own_pages, pages
 from stoker._tools.doctor.instruments.trial import fetcher, in_worker, spread
-from stoker._tools.doctor.probes import NotTold
+from stoker._tools.doctor.probes import FactUnavailable
 from stoker._tools.sandbox.subject import Subject
 
 _SAMPLES = 4096
@@ -41,19 +41,19 @@ _PLACE = re.compile(r"\[\d+\]")
 _LEAST_EXPLAINED = 0.02
 
 
-def probe(subject: Subject) -> Growth:
+def probe(subject: Subject) -> GrowthFacts:
     """About 1.6 s, less when samples are quick. Not told when samples take so long that a few of them would say nothing."""
     places = containers(subject.dataset)
     indices = spread(subject, _SAMPLES)
     if len(indices) < 2 * LEAST_SAMPLES:
-        raise NotTold(f"the dataset has {len(indices)} samples: too few to tell growth from a start")
+        raise FactUnavailable(f"the dataset has {len(indices)} samples: too few to tell growth from a start")
     found = in_worker(subject, partial(_observed, subject, indices, places, _looked_up(places, len(indices))))
     if isinstance(found, Missing):
-        raise NotTold(found.reason)
+        raise FactUnavailable(found.reason)
     return found
 
 
-def _looked_up(places: Sequence[Place], samples: int) -> list[Sampled]:
+def _looked_up(places: Sequence[ContainerPath], samples: int) -> list[SampledObjects]:
     """Pages of the larger containers' objects, of the largest ones at as many places as samples are fetched.
 
     Items in the order of the dataset are looked at where samples are fetched: then their pages are known one by one.
@@ -70,7 +70,7 @@ def _looked_up(places: Sequence[Place], samples: int) -> list[Sampled]:
     return found
 
 
-class _Ledger:
+class _OwnPages:
     """What the worker has of its own at one moment, against the fork."""
 
     def __init__(self, start: Pages) -> None:
@@ -92,14 +92,14 @@ class _Ledger:
 
 
 def _observed(
-    subject: Subject, indices: Sequence[Any], places: Sequence[Place], kept: Sequence[Sampled]
-) -> Growth | Missing:
+    subject: Subject, indices: Sequence[Any], places: Sequence[ContainerPath], kept: Sequence[SampledObjects]
+) -> GrowthFacts | Missing:
     """Runs in the worker."""
     before = [length(each.container) for each in places]
     start = pages()
     if start is None:
         return Missing("the kernel does not tell which pages a worker has for itself (/proc/self/pagemap)")
-    ledger = _Ledger(start)
+    ledger = _OwnPages(start)
     fetch = fetcher(subject)
     warm_up, sample_s = _warmed(fetch, indices)
     left = len(indices) - warm_up
@@ -121,14 +121,14 @@ def _observed(
         fetch(indices[at : at + each])
         at += each
         now = ledger.read()
-        windows.append(Window(each, max(0, now[0] - last[0]), max(0, now[1] - last[1])))
+        windows.append(GrowthWindow(each, max(0, now[0] - last[0]), max(0, now[1] - last[1])))
         last = now
-    return Growth(
+    return GrowthFacts(
         warm_up=warm_up,
         windows=tuple(windows),
         containers=_copied(np.setdiff1d(ledger.copied(), settled), kept),
         growing=tuple(
-            Growing(place.path, was, length(place.container))
+            GrowingContainer(place.path, was, length(place.container))
             for place, was in zip(places, before, strict=True)
             if length(place.container) > was
         ),
@@ -150,7 +150,7 @@ def _warmed(fetch: Any, indices: Sequence[Any]) -> tuple[int, float]:
     return done, (time.perf_counter() - begun) / max(1, done - 1)
 
 
-def _copied(copied: Any, kept: Sequence[Sampled]) -> tuple[Container, ...]:
+def _copied(copied: Any, kept: Sequence[SampledObjects]) -> tuple[Container, ...]:
     """Containers of which pages were copied, and which share of all copied pages is theirs.
 
     Those of many datasets of one kind (``dataset.datasets[3].samples``) are told together.

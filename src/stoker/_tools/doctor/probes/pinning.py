@@ -6,17 +6,17 @@ from time import perf_counter
 
 import torch
 
-from stoker._tools.doctor.facts.pinning import Pinning
+from stoker._tools.doctor.facts.pinning import PinningFacts
 from stoker._tools.sandbox.subject import Subject
 
 _BLOCK_BYTES = 16 << 20
 _TIMES = 5
 
 
-def probe(subject: Subject) -> Pinning:
+def probe(subject: Subject) -> PinningFacts:
     """Copies are into plain memory: to pin some would initialise the accelerator in a fork, where it may not be."""
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return Pinning(
+    return PinningFacts(
         accelerator=None if found is None else found.type,
         devices=0 if found is None else torch.accelerator.device_count(),
         copy_bytes_s=_copied(),

@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import Any
 
-from stoker._tools.doctor.facts.process import Hazard, Process
+from stoker._tools.doctor.facts.process import ForkUnsafeLibrary, ProcessFacts
 from stoker._tools.sandbox.subject import Subject
 
 _MODULES = (
@@ -54,21 +54,21 @@ _MODULES = (
 _DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "lance": "pylance", "lightning": "lightning"}
 
 
-def probe(subject: Subject) -> Process:
+def probe(subject: Subject) -> ProcessFacts:
     """Read it now, in some ten milliseconds. Starts nothing and settles nothing: not even the start method."""
     import torch
 
     from stoker._runtime.executors.process.start_method import live_hazards
 
     modules = tuple(name for name in _MODULES if name in sys.modules)
-    return Process(
+    return ProcessFacts(
         python_threads=tuple(
             thread.name
             for thread in threading.enumerate()
             if thread not in (threading.main_thread(), threading.current_thread())
         ),
         native_threads=_native_threads(),
-        hazards=tuple(Hazard(each.module, each.pool) for each in live_hazards()),
+        hazards=tuple(ForkUnsafeLibrary(each.module, each.pool) for each in live_hazards()),
         modules=modules,
         accelerator=initialised_accelerator(),
         default_device=str(torch.get_default_device()),

@@ -19,9 +19,9 @@ from typing import Any
 from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
 from stoker._tools.doctor.facts import Missing
-from stoker._tools.doctor.facts.randomness import Randomness, Source
+from stoker._tools.doctor.facts.randomness import RandomnessFacts, RandomSource
 from stoker._tools.doctor.instruments.fork_workers import answers, become_worker
-from stoker._tools.doctor.instruments.generators import Watch
+from stoker._tools.doctor.instruments.generators import GeneratorWatch
 from stoker._tools.probes.digest import digest
 from stoker._tools.probes.target import length_of
 from stoker._tools.sandbox.child import NoAnswer
@@ -55,7 +55,7 @@ Series = list[tuple[int, ...]]
 class _Scouted:
     good: tuple[Any, ...]
     sample_s: float
-    sources: tuple[Source, ...]
+    sources: tuple[RandomSource, ...]
     problem: str
 
 
@@ -78,7 +78,7 @@ class _Plan:
         return list(zip(*rounds, strict=True))
 
 
-def probe(subject: Subject) -> Randomness | Missing:
+def probe(subject: Subject) -> RandomnessFacts | Missing:
     """The verdict, and what the numbers come from. ``Missing`` when samples cannot be made, or not in time."""
     stream = isinstance(subject.dataset, IterableDataset)
     plan = _Plan(subject, _first_items if stream else _sample, (0,) if stream else _chosen(subject), _TIMES)
@@ -99,7 +99,7 @@ def probe(subject: Subject) -> Randomness | Missing:
 
 def _scout(plan: _Plan) -> _Scouted:
     dataset = plan.dataset(0, 0)
-    watch = Watch(dataset)
+    watch = GeneratorWatch(dataset)
     good: list[Any] = []
     took_s, problem = [], ""
     for index in plan.indices:
@@ -116,7 +116,7 @@ def _scout(plan: _Plan) -> _Scouted:
     return _Scouted(tuple(good), min(took_s, default=0.0), watch.drawn(), problem)
 
 
-def _judged(plan: _Plan, sources: tuple[Source, ...]) -> Randomness | Missing:
+def _judged(plan: _Plan, sources: tuple[RandomSource, ...]) -> RandomnessFacts | Missing:
     persistent = bool(plan.subject.arguments.get("persistent_workers"))
     found = _made(plan, persistent)
     if isinstance(found, NoAnswer):
@@ -132,8 +132,8 @@ def _judged(plan: _Plan, sources: tuple[Source, ...]) -> Randomness | Missing:
     workers_equal = all(equal(by_worker[0, epoch], by_worker[1, epoch]) for epoch in (0, 1))
     epochs_equal = all(equal(by_worker[worker, 0], by_worker[worker, 1]) for worker in (0, 1))
     if varies and (workers_equal or epochs_equal) and not sources and _is_opencv(plan, first):
-        sources = (Source("cv2", "cv2", "library"),)
-    return Randomness(
+        sources = (RandomSource("cv2", "cv2", "library"),)
+    return RandomnessFacts(
         indices=tuple(_plain(plan.indices[row]) for row in rows or range(len(plan.indices))),
         times=plan.times,
         persistent=persistent,

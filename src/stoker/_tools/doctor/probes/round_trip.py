@@ -19,9 +19,9 @@ import torch
 import torch.utils.data
 
 from stoker._runtime.protocol import stacks
-from stoker._tools.doctor.facts.round_trip import RoundTrip, Trip
+from stoker._tools.doctor.facts.round_trip import RoundTripFacts, StartMethodTrip
 from stoker._tools.doctor.instruments import structure
-from stoker._tools.doctor.probes import NotTold
+from stoker._tools.doctor.probes import FactUnavailable
 from stoker._tools.doctor.probes.process import start_method
 from stoker._tools.doctor.probes.samples import batches, collate_of
 from stoker._tools.sandbox import progress_page, user_stacks
@@ -40,17 +40,17 @@ _kept: list[Any] = []
 """Where stacks go: a handler writes there as long as the process lives."""
 
 
-def probe(subject: Subject) -> RoundTrip:
+def probe(subject: Subject) -> RoundTripFacts:
     """Try the loader's own start method, then judge the others by what they would have to pickle."""
     context = subject.arguments.get("multiprocessing_context")
     own = start_method() if context is None else context.get_start_method()
-    cargo = _Cargo(subject)
+    cargo = _SentBatch(subject)
     trips = [_sent(cargo, own)]
     trips += [_judged(subject, each) for each in _METHODS if each not in (own, "fork")]
-    return RoundTrip(own, tuple(trips), cargo.rows)
+    return RoundTripFacts(own, tuple(trips), cargo.rows)
 
 
-class _Cargo:
+class _SentBatch:
     """What is sent: the first samples that can be made, and the batch they make without workers."""
 
     def __init__(self, subject: Subject) -> None:
@@ -71,12 +71,12 @@ class _Cargo:
             if time.perf_counter() - start > _SOFT_S:
                 break
         if not samples:
-            raise NotTold("no sample could be made to send")
+            raise FactUnavailable("no sample could be made to send")
         self.rows = len(samples)
         try:
             self.batch = collate_of(subject)(samples if self.grouped else samples[0])
         except Exception as error:
-            raise NotTold(
+            raise FactUnavailable(
                 f"the first samples make no batch: {type(error).__name__}: {text_of(error)}"
             ) from None
         self.wait_s = _PATIENCE_S + 10 * (time.perf_counter() - start)
@@ -109,7 +109,7 @@ class _Cargo:
         return torch.utils.data.DataLoader(self.subject.dataset, **options)
 
 
-def _sent(cargo: _Cargo, method: str) -> Trip:
+def _sent(cargo: _SentBatch, method: str) -> StartMethodTrip:
     """With a worker that is watched: what it prints, and where it stands when nothing comes."""
     page_fd = progress_page.make()
     handler = stacks.StackFile(page_fd, 0)  # a forked worker inherits it
@@ -124,7 +124,7 @@ def _sent(cargo: _Cargo, method: str) -> Trip:
             if isinstance(arrived, _Nothing):
                 frames = user_stacks.of_group(page_fd, -1, [each.pid for each in iterator._workers])
                 lost = not frames or _idle(frames)
-                return Trip(
+                return StartMethodTrip(
                     method,
                     True,
                     "lost" if lost else "hung",
@@ -136,19 +136,19 @@ def _sent(cargo: _Cargo, method: str) -> Trip:
             if differs is not None and not cargo.subject.is_stream:
                 what, path, first, second = differs
                 text = f"batch{path}: {what} {first} became {second}"
-                return Trip(method, True, "changed", text, seconds=time.perf_counter() - start)
+                return StartMethodTrip(method, True, "changed", text, seconds=time.perf_counter() - start)
     except Exception as error:
         text = f"{type(error).__name__}: {text_of(error)}"
         if not text_of(error).strip() or "exited unexpectedly" in text:
             text = "; ".join(filter(None, (text, printed.last_error())))
-        return Trip(method, True, "failed", text[-2000:], seconds=time.perf_counter() - start)
+        return StartMethodTrip(method, True, "failed", text[-2000:], seconds=time.perf_counter() - start)
     finally:
         _dismiss(iterator)
         del iterator
         gc.collect()  # its queues have names in /dev/shm under spawn and forkserver
         printed.close()
         _kept.append((handler, page_fd))
-    return Trip(method, True, "arrived", seconds=time.perf_counter() - start)
+    return StartMethodTrip(method, True, "arrived", seconds=time.perf_counter() - start)
 
 
 class _Nothing:
@@ -217,7 +217,7 @@ class _Printed:
         os.close(self._fd)
 
 
-def _judged(subject: Subject, method: str) -> Trip:
+def _judged(subject: Subject, method: str) -> StartMethodTrip:
     """Whether plain pickle takes what a fresh worker would be sent. Data of tensors is left out."""
     start = time.perf_counter()
     sent = {
@@ -228,27 +228,27 @@ def _judged(subject: Subject, method: str) -> Trip:
     for name, value in sent.items():
         try:
             with _spawning():
-                _Pickled(_Bounded()).dump(value)
+                _Pickled(_BoundedSink()).dump(value)
         except _TooMuch:
             continue  # so much of it can be pickled; the scan says more
         except Exception as error:
             text = f"{name}: {type(error).__name__}: {error}"
-            return Trip(method, False, "failed", text, seconds=time.perf_counter() - start)
-    return Trip(method, False, "arrived", seconds=time.perf_counter() - start)
+            return StartMethodTrip(method, False, "failed", text, seconds=time.perf_counter() - start)
+    return StartMethodTrip(method, False, "arrived", seconds=time.perf_counter() - start)
 
 
 @contextmanager
 def _spawning() -> Iterator[None]:
     """multiprocessing's own locks and queues can be pickled only while a process is started."""
     before = spawning_context.get_spawning_popen()
-    spawning_context.set_spawning_popen(_Newborn())  # type: ignore[arg-type]
+    spawning_context.set_spawning_popen(_UnstartedProcess())  # type: ignore[arg-type]
     try:
         yield
     finally:
         spawning_context.set_spawning_popen(before)
 
 
-class _Newborn:
+class _UnstartedProcess:
     """The process that is not started."""
 
     def duplicate_for_child(self, fd: int) -> int:
@@ -259,7 +259,7 @@ class _TooMuch(Exception):
     pass
 
 
-class _Bounded(io.RawIOBase):
+class _BoundedSink(io.RawIOBase):
     """Takes so many bytes and keeps none."""
 
     taken = 0

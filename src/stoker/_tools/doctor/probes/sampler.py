@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 
 from stoker._tools.doctor.facts import Missing
-from stoker._tools.doctor.facts.sampler import Outside, Sampler
+from stoker._tools.doctor.facts.sampler import OutOfRangeIndex, SamplerFacts
 from stoker._tools.doctor.instruments import ranks
 from stoker._tools.doctor.instruments.fork_workers import answers
 from stoker._tools.probes.target import length_of
@@ -33,7 +33,7 @@ _HEAD = 64
 """Indices by which two orders are compared."""
 
 
-def probe(subject: Subject) -> Sampler | Missing:
+def probe(subject: Subject) -> SamplerFacts | Missing:
     """``Missing`` where nothing draws indices: streams, and datasets without a loader."""
     if isinstance(subject.dataset, IterableDataset):
         return Missing("a stream has no sampler")
@@ -46,19 +46,19 @@ def probe(subject: Subject) -> Sampler | Missing:
         )
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
-        return Sampler(
+        return SamplerFacts(
             "SequentialSampler" if own is None else type(own).__name__, 0, None, error=f"len(dataset): {said}"
         )
     if own is None and length:
         return Missing("there is no sampler")
     if own is None:
-        return Sampler("SequentialSampler", 0, 0, empty=True)
+        return SamplerFacts("SequentialSampler", 0, 0, empty=True)
     if _is_plain(own, subject.dataset):
-        return Sampler(type(own).__name__, 0, length, empty=not length, repeats=_is_shuffled(own))
+        return SamplerFacts(type(own).__name__, 0, length, empty=not length, repeats=_is_shuffled(own))
     (found,) = answers([lambda: _look(subject, own, length)], _HARD_S)
     if isinstance(found, NoAnswer):
         return Missing(f"the sampler could not be read: {found.reason}")
-    assert isinstance(found, Sampler)
+    assert isinstance(found, SamplerFacts)
     return found
 
 
@@ -85,7 +85,7 @@ def _is_plain(own: Any, dataset: Any) -> bool:
     return type(own) is DistributedSampler and own.dataset is dataset
 
 
-def _look(subject: Subject, own: Any, length: int | None) -> Sampler:
+def _look(subject: Subject, own: Any, length: int | None) -> SamplerFacts:
     seen, outsiders, first, error = 0, 0, None, ""
     deadline = monotonic() + _SOFT_S
     one_shot = hasattr(own, "__next__")
@@ -99,9 +99,9 @@ def _look(subject: Subject, own: Any, length: int | None) -> Sampler:
                 break
     except Exception as caught:
         error = f"{type(caught).__name__}: {caught}"
-    outside = None if first is None else Outside(*first, _asked(subject.dataset, first[0]))
+    outside = None if first is None else OutOfRangeIndex(*first, _asked(subject.dataset, first[0]))
     world, by_rank = (1, ()) if one_shot or error else _by_rank(subject, own)
-    return Sampler(
+    return SamplerFacts(
         name=type(own).__name__,
         seen=seen,
         length=length,

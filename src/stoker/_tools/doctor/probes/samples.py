@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.utils.data
 
-from stoker._tools.doctor.facts.samples import Difference, Failure, Samples
+from stoker._tools.doctor.facts.samples import Difference, SampleFacts, SampleFailure
 from stoker._tools.doctor.instruments import structure
 from stoker._tools.doctor.probes.process import initialised_accelerator
 from stoker._tools.sandbox.subject import Subject
@@ -34,7 +34,7 @@ _TEXT = 500
 _END = object()
 
 
-def probe(subject: Subject) -> Samples:
+def probe(subject: Subject) -> SampleFacts:
     """Make them until there are enough or the time is up, then one batch of the first."""
     before = initialised_accelerator()
     made = _Made()
@@ -46,7 +46,7 @@ def probe(subject: Subject) -> Samples:
     differences = _differences(made, collate)
     batch = _batch(subject, made, collate)
     first = made.first
-    return Samples(
+    return SampleFacts(
         indices=tuple(made.indices),
         leaves=structure.leaves(first) if made.samples else (),
         differences=differences,
@@ -89,7 +89,7 @@ class _Made:
     indices: list[int] = field(default_factory=list)
     samples: dict[int, Any] = field(default_factory=dict)
     differing: dict[tuple[str, str], tuple[tuple[str, str, str, str], int, Any]] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[SampleFailure] = field(default_factory=list)
     nones: list[int] = field(default_factory=list)
     wall_s: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
@@ -138,14 +138,14 @@ class _Made:
         return next(iter(self.samples.values()), None)
 
 
-def failure(index: int, error: BaseException, *, collating: bool = False) -> Failure:
+def failure(index: int, error: BaseException, *, collating: bool = False) -> SampleFailure:
     """An exception as a fact. torch sends its class to the parent: one that cannot be pickled is never heard of."""
     try:
         pickle.dumps(type(error))
         picklable = True
     except Exception:
         picklable = False
-    return Failure(
+    return SampleFailure(
         index, type(error).__name__, text_of(error)[:_TEXT], user_stack(error), picklable, collating
     )
 

@@ -18,7 +18,7 @@ from torch.utils.data import (
 
 from stoker._host.memory_available import Gauge
 from stoker._pickling.spec_pickle import FdRecorder, collector_paused
-from stoker._tools.doctor.facts.scan import Scan
+from stoker._tools.doctor.facts.scan import ScanFacts
 from stoker._tools.doctor.scanning import travel
 from stoker._tools.doctor.scanning.source import preloads
 from stoker._tools.doctor.scanning.telling import told
@@ -29,7 +29,7 @@ _context: Any = context
 _ARGUMENTS = ("collate_fn", "worker_init_fn")
 
 
-def probe(subject: Subject) -> Scan:
+def probe(subject: Subject) -> ScanFacts:
     """What the dataset holds. Takes about 10 ms, a second for tens of millions of items."""
     start = time.perf_counter()
     roots = [("dataset", subject.dataset)]

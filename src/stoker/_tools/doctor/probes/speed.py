@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from stoker._host.cpus import cpus
 from stoker._host.memory_available import room_bytes
-from stoker._tools.doctor.facts.speed import Slow, Speed
+from stoker._tools.doctor.facts.speed import SlowIndex, SpeedFacts
 from stoker._tools.doctor.instruments.hotspots import hotspots
-from stoker._tools.doctor.instruments.race import Lap, crew, race
+from stoker._tools.doctor.instruments.race import LoaderPace, crew, race
 from stoker._tools.doctor.instruments.trial import fetcher, rows_per_batch, spread
-from stoker._tools.doctor.probes import NotTold
+from stoker._tools.doctor.probes import FactUnavailable
 from stoker._tools.sandbox.subject import Subject
 
 _INLINE_S = 0.8
@@ -44,7 +44,7 @@ class _Inline(NamedTuple):
     batch: Any
 
 
-def probe(subject: Subject) -> Speed:
+def probe(subject: Subject) -> SpeedFacts:
     """Not told when no sample can be made."""
     import torch
 
@@ -56,7 +56,7 @@ def probe(subject: Subject) -> Speed:
         torch.set_num_threads(threads)
 
 
-def _probed(subject: Subject) -> Speed:
+def _probed(subject: Subject) -> SpeedFacts:
     rows = rows_per_batch(subject)
     indices = spread(subject, max(_MOST_SAMPLES, 4 * rows))
     batches = [indices[at : at + rows] for at in range(0, len(indices), rows)]
@@ -64,10 +64,10 @@ def _probed(subject: Subject) -> Speed:
         batches.pop()
     fetch = fetcher(subject)
     if not indices or not fetch(indices[:1]):
-        raise NotTold("no sample could be made")
+        raise FactUnavailable("no sample could be made")
     inline = _inline(subject, fetch, batches)
     if not inline.fetch_s:
-        raise NotTold("no batch could be made")
+        raise FactUnavailable("no batch could be made")
     scale = rows / inline.rows
     inline_s = scale * statistics.median(
         fetched + collated for fetched, collated in zip(inline.fetch_s, inline.collate_s, strict=True)
@@ -77,7 +77,7 @@ def _probed(subject: Subject) -> Speed:
     slow, slow_share = _stragglers(subject, inline, sample_s)
     tensors = list(_tensors(inline.batch))
     lap = _lap(subject, batches, rows, inline_s)
-    return Speed(
+    return SpeedFacts(
         rows=rows,
         batches=len(inline.fetch_s),
         inline_s=inline_s,
@@ -164,7 +164,7 @@ def _default_collate() -> Callable[[Any], Any]:
     return default_collate
 
 
-def _stragglers(subject: Subject, inline: _Inline, sample_s: float) -> tuple[tuple[Slow, ...], float]:
+def _stragglers(subject: Subject, inline: _Inline, sample_s: float) -> tuple[tuple[SlowIndex, ...], float]:
     """Samples that are slow three times: once or twice may be the machine. The share is of those that were."""
     late_s = max(_SLOW * sample_s, _LEAST_SLOW_S)
     suspects = sorted((each for each in inline.sample_s if each[1] > late_s), key=lambda each: -each[1])
@@ -177,7 +177,7 @@ def _stragglers(subject: Subject, inline: _Inline, sample_s: float) -> tuple[tup
         asked += 1
         least = min(seconds, *_again(subject, index))
         if least > late_s:
-            found.append(Slow(index if isinstance(index, int) else -1, least))
+            found.append(SlowIndex(index if isinstance(index, int) else -1, least))
     share = len(suspects) / len(inline.sample_s) * len(found) / max(1, asked)
     return tuple(sorted(found, key=lambda each: -each.seconds)), share
 
@@ -193,10 +193,10 @@ def _again(subject: Subject, index: Any) -> Iterator[float]:
         yield time.perf_counter() - before
 
 
-def _lap(subject: Subject, batches: Sequence[Sequence[Any]], rows: int, inline_s: float) -> Lap:
+def _lap(subject: Subject, batches: Sequence[Sequence[Any]], rows: int, inline_s: float) -> LoaderPace:
     workers = crew(subject)
     if inline_s > _NEEDS_WORKERS_S:
-        return Lap(workers, why_not="a batch takes so long that workers are needed")
+        return LoaderPace(workers, why_not="a batch takes so long that workers are needed")
     wanted = 6 * workers + max(8, min(128, int(_RACE_S / max(inline_s, 1e-6))))
     # Few batches are taken again: what they cost with workers and without is the same.
     rounds = [*batches] * (-(-wanted // len(batches)))

@@ -16,7 +16,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from stoker._tools.doctor.facts import Missing
-from stoker._tools.doctor.facts.stream import Broken, Reading, Stream
+from stoker._tools.doctor.facts.stream import BrokenItem, StreamFacts, StreamReading
 from stoker._tools.doctor.instruments import ranks
 from stoker._tools.doctor.instruments.fork_workers import Enough, answers, become_worker, soft_limit
 from stoker._tools.probes.digest import digest
@@ -40,14 +40,14 @@ class _Read:
 
     digests: array[int]
     ended: bool
-    broken: Broken | None = None
+    broken: BrokenItem | None = None
 
     @property
-    def reading(self) -> Reading:
-        return Reading(len(self.digests), self.ended)
+    def reading(self) -> StreamReading:
+        return StreamReading(len(self.digests), self.ended)
 
 
-def probe(subject: Subject) -> Stream | Missing:
+def probe(subject: Subject) -> StreamFacts | Missing:
     """``Missing`` for a map-style dataset, and for one that cannot be opened."""
     if not isinstance(subject.dataset, IterableDataset):
         return Missing("the dataset is not iterable-style")
@@ -60,7 +60,7 @@ def probe(subject: Subject) -> Stream | Missing:
         return Missing(f"the stream could not be read: {lost.reason}")
     alone, *by_worker = found
     repeated, example = _repeated(alone.digests, [each.digests for each in by_worker])
-    read = Stream(
+    read = StreamFacts(
         workers=tuple(each.reading for each in by_worker),
         alone=alone.reading,
         repeated=repeated,
@@ -92,7 +92,7 @@ def _read(dataset: Any) -> _Read:
                     break
                 except Exception as error:
                     after = _after(iterator)
-                    broken = Broken(len(digests), type(error).__name__, text_of(error)[:300], after)
+                    broken = BrokenItem(len(digests), type(error).__name__, text_of(error)[:300], after)
                     break
     except Enough:
         pass
@@ -142,7 +142,7 @@ def _same(one: list[int], other: list[int]) -> bool:
     return repeated > min(len(one), len(other)) / 2 or _alike([one, other])
 
 
-def _with_ranks(stream: Stream, subject: Subject) -> Stream:
+def _with_ranks(stream: StreamFacts, subject: Subject) -> StreamFacts:
     """The first and the last rank's items too, when there are ranks, or when the dataset asks which one it is."""
     world, told = ranks.world_of(os.environ, subject.dataset)
     if world < 2:

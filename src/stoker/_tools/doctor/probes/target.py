@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 from stoker._tools.doctor.probes.process import start_method
 from stoker._tools.probes.target import engine, has_own_collate, length_of, site, whole
 from stoker._tools.sandbox.subject import Subject
@@ -14,12 +14,12 @@ _MOST_SOURCE_BYTES = 1 << 20
 _MOST_ATTRIBUTES = 200
 
 
-def probe(subject: Subject) -> Target:
+def probe(subject: Subject) -> TargetFacts:
     """Ask the objects. ``__len__`` of the dataset and its sampler are the user's code, and all of it that runs."""
     dataset = subject.dataset
     kind = type(dataset)
     file, line = _defined(kind)
-    return Target(
+    return TargetFacts(
         name=subject.name,
         kind="dataset" if subject.loader is None else "loader",
         dataset_class=f"{kind.__module__}.{kind.__qualname__}",
@@ -37,7 +37,7 @@ def probe(subject: Subject) -> Target:
     )
 
 
-def told(loader: Any, given: dict[str, Any]) -> Loader:
+def told(loader: Any, given: dict[str, Any]) -> LoaderArguments:
     """A loader's arguments; ``given`` stands for what was asked to be assumed instead of its own."""
     from torch.utils.data import RandomSampler
 
@@ -47,7 +47,7 @@ def told(loader: Any, given: dict[str, Any]) -> Loader:
     sampler, batch_sampler = loader.sampler, own("batch_sampler")
     context = loader.multiprocessing_context
     made = site(loader)
-    return Loader(
+    return LoaderArguments(
         engine=engine(loader),
         batch_size=whole(own("batch_size")),
         num_workers=whole(own("num_workers")) or 0,
@@ -80,9 +80,9 @@ def told(loader: Any, given: dict[str, Any]) -> Loader:
     )
 
 
-def _assumed(subject: Subject) -> Loader:
+def _assumed(subject: Subject) -> LoaderArguments:
     size, count = subject.arguments["batch_size"], length_of(subject.dataset)
-    return Loader(
+    return LoaderArguments(
         engine="torch",
         batch_size=size,
         num_workers=subject.arguments["num_workers"],

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.utils.data
 
-from stoker._tools.doctor.facts.trial import Own, TrialOutcome
+from stoker._tools.doctor.facts.trial import BisectionBaseline, BisectionOutcome
 from stoker._tools.doctor.probes.process import start_method
 from stoker._tools.probes import target
 from stoker._tools.sandbox.subject import Subject
@@ -28,7 +28,7 @@ _kept: list[Any] = []
 """Iterators that were left. They end with the process: torch would wait for seconds for their workers."""
 
 
-def probe(subject: Subject) -> TrialOutcome | Own:
+def probe(subject: Subject) -> BisectionOutcome | BisectionBaseline:
     """What ``subject.trial`` asks for: "look" tells what there is to change, else its setting is tried."""
     asked = dict(subject.trial)
     if asked.pop("look", False):
@@ -36,7 +36,7 @@ def probe(subject: Subject) -> TrialOutcome | Own:
     return _tried(subject, **asked)
 
 
-def _own(subject: Subject) -> Own:
+def _own(subject: Subject) -> BisectionBaseline:
     context = subject.arguments.get("multiprocessing_context")
     method = start_method() if context is None else context.get_start_method()
     parts = [f"{path}.{name}" for path, _, name in _transforms(subject.dataset)]
@@ -48,7 +48,7 @@ def _own(subject: Subject) -> Own:
     methods = tuple(
         each for each in multiprocessing.get_all_start_methods() if each in ("fork", "forkserver", "spawn")
     )
-    return Own(workers, method, methods, tuple(parts), target.engine(subject.loader))
+    return BisectionBaseline(workers, method, methods, tuple(parts), target.engine(subject.loader))
 
 
 def _tried(
@@ -59,7 +59,7 @@ def _tried(
     without: list[str],
     one_thread: bool,
     engine: str | None,
-) -> TrialOutcome:
+) -> BisectionOutcome:
     start = time.perf_counter()
     batches = 0
     try:
@@ -78,8 +78,8 @@ def _tried(
     except BaseException as error:
         _kept.append(error)
         text = "".join(traceback.format_exception(error))
-        return TrialOutcome("error", batches, time.perf_counter() - start, text[-_TEXT:])
-    return TrialOutcome("ok", batches, time.perf_counter() - start)
+        return BisectionOutcome("error", batches, time.perf_counter() - start, text[-_TEXT:])
+    return BisectionOutcome("ok", batches, time.perf_counter() - start)
 
 
 def _loader(subject: Subject, workers: int, method: str | None, without: set[str], engine: str) -> Any:
@@ -91,7 +91,7 @@ def _loader(subject: Subject, workers: int, method: str | None, without: set[str
         if f"{path}.{name}" in without:
             setattr(holder, name, unchanged)
             # Without its transforms a sample may be what no collation takes: that is no answer to the question.
-            collate = Lenient(collate)
+            collate = LenientCollate(collate)
     options: dict[str, Any] = {
         "num_workers": workers,
         "collate_fn": collate,
@@ -151,7 +151,7 @@ def unchanged(*values: Any, **named: Any) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-class Lenient:
+class LenientCollate:
     """A collation that makes lists of what it cannot collate."""
 
     def __init__(self, collate: Any) -> None:

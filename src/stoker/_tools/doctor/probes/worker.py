@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from stoker._host.cpus import cpus
 from stoker._host.environment import thread_variables
 from stoker._host.process_memory import footprint
-from stoker._tools.doctor.facts.worker import Worker
+from stoker._tools.doctor.facts.worker import WorkerFacts
 from stoker._tools.doctor.instruments.trial import fetcher, in_worker, spread
-from stoker._tools.doctor.probes import NotTold
+from stoker._tools.doctor.probes import FactUnavailable
 from stoker._tools.sandbox.subject import Subject
 
 _SAMPLES = 64
@@ -25,7 +25,7 @@ _BESIDE = 0.05
 """CPU time of other threads over the main one's, from which on it is worth asking whose they are."""
 
 
-class _Seen(NamedTuple):
+class _WorkerSeen(NamedTuple):
     samples: int
     wall_s: float
     cpu_s: float
@@ -43,14 +43,14 @@ class _Seen(NamedTuple):
         return max(0.0, self.cpu_s - self.main_cpu_s) / max(1, self.samples)
 
 
-def probe(subject: Subject) -> Worker:
+def probe(subject: Subject) -> WorkerFacts:
     """About 0.6 s; twice or three times that when other threads compute, to see whose they are."""
     indices = spread(subject, _SAMPLES)
     seen = in_worker(subject, partial(_seen, subject, indices))
     if not seen.samples:
-        raise NotTold("no sample could be made in a worker")
+        raise FactUnavailable("no sample could be made in a worker")
     found = cpus()
-    return Worker(
+    return WorkerFacts(
         **seen._asdict(),
         computing=_whose(subject, indices, seen),
         usable_cpus=found.usable,
@@ -59,7 +59,7 @@ def probe(subject: Subject) -> Worker:
     )
 
 
-def _seen(subject: Subject, indices: Sequence[Any], prepare: Callable[[], None] | None = None) -> _Seen:
+def _seen(subject: Subject, indices: Sequence[Any], prepare: Callable[[], None] | None = None) -> _WorkerSeen:
     """Runs in the worker. ``prepare``: holds some library to one thread."""
     if prepare is not None:
         prepare()
@@ -84,7 +84,7 @@ def _seen(subject: Subject, indices: Sequence[Any], prepare: Callable[[], None] 
     left = [name for number, name in opened[-1].items() if opened[0].get(number) != name]
     counts = [len(each) for each in opened]
     steady = len(counts) == 3 and _goes_on(counts, halfway, made)
-    return _Seen(
+    return _WorkerSeen(
         samples=made,
         wall_s=spent,
         cpu_s=cpu,
@@ -108,7 +108,7 @@ def _goes_on(counts: Sequence[int], halfway: int, made: int) -> bool:
     return first > 0 and second > _AS_BEFORE * first
 
 
-def _whose(subject: Subject, indices: Sequence[Any], seen: _Seen) -> str:
+def _whose(subject: Subject, indices: Sequence[Any], seen: _WorkerSeen) -> str:
     """The library whose threads compute: the one that, held to one thread, takes most of that time away."""
     if seen.cpu_s - seen.main_cpu_s < _BESIDE * seen.main_cpu_s:
         return ""

@@ -37,7 +37,7 @@ _WARNINGS = ("STK303", "STK502", "STK804", "STK807")
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class FoundMark:
     """A mark that was found."""
 
     code: str
@@ -47,7 +47,7 @@ class Sign:
     line: str
 
 
-def signs(log: Log, marks: Mapping[str, Sequence[Mark]]) -> list[Sign]:
+def signs(log: Log, marks: Mapping[str, Sequence[Mark]]) -> list[FoundMark]:
     """Marks, given by code, in a text: the strongest of each code, the most telling first (by weight, then by place).
 
     What the run went on after is the failure only where nothing else has failed, else no more than a warning.
@@ -67,22 +67,22 @@ def signs(log: Log, marks: Mapping[str, Sequence[Mark]]) -> list[Sign]:
     return sorted(found, key=lambda sign: (-sign.weight, sign.place))
 
 
-def _found(log: Log, text: str, marks: Mapping[str, Sequence[Mark]]) -> list[Sign]:
-    found: dict[str, Sign] = {}
+def _found(log: Log, text: str, marks: Mapping[str, Sequence[Mark]]) -> list[FoundMark]:
+    found: dict[str, FoundMark] = {}
     for match in _NOTED.finditer(text):
         weight = NOTE_WEIGHT - 10 * (match[1] in _WARNINGS)
-        _add(found, Sign(match[1], weight, match.start(), *log.at(match.start())))
+        _add(found, FoundMark(match[1], weight, match.start(), *log.at(match.start())))
     for code, each in marks.items():
         for mark in each:
             if code in found and found[code].weight >= mark.weight:
                 continue
             place = _place(mark, text)
             if place is not None:
-                _add(found, Sign(code, mark.weight, place, *log.at(place)))
+                _add(found, FoundMark(code, mark.weight, place, *log.at(place)))
     return list(found.values())
 
 
-def _add(found: dict[str, Sign], sign: Sign) -> None:
+def _add(found: dict[str, FoundMark], sign: FoundMark) -> None:
     known = found.get(sign.code)
     if known is None or sign.weight > known.weight:
         found[sign.code] = sign

@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from stoker._tools.doctor.facts.scan import Part
-from stoker._tools.doctor.scanning.paths import Node, spell
+from stoker._tools.doctor.facts.scan import AttributeTotal
+from stoker._tools.doctor.scanning.paths import WalkNode, spell
 
 _PAGE = 4096
 _HEADER = 64
@@ -17,10 +17,10 @@ _TABLED = (list, dict, set, frozenset)
 
 
 @dataclass(slots=True, eq=False)
-class Account:
+class AttributeAccount:
     """What one attribute holds. ``node`` leads to it."""
 
-    node: Node
+    node: WalkNode
     kind: str
     items: int = 1
     nbytes: float = 0.0
@@ -36,9 +36,9 @@ class Account:
         self.objects += objects
         self.copied_bytes += copied_bytes
 
-    def part(self) -> Part:
+    def part(self) -> AttributeTotal:
         """As a fact."""
-        return Part(
+        return AttributeTotal(
             spell(self.node), self.kind, self.items, round(self.nbytes), round(self.objects), round(self.copied_bytes),
             self.backing, self.about,
         )  # fmt: skip
@@ -69,7 +69,7 @@ def copied_bytes(obj: Any, size: int) -> int:
     return min(size, _HEADER) if issubclass(type(obj), _TABLED) else min(size, _PAGE)
 
 
-def largest(accounts: list[Account], most: int) -> tuple[Part, ...]:
+def largest(accounts: list[AttributeAccount], most: int) -> tuple[AttributeTotal, ...]:
     """Those that matter: by bytes, and by what reading would copy."""
     by_bytes = sorted(accounts, key=lambda each: -each.nbytes)[:most]
     by_copies = sorted(accounts, key=lambda each: -each.copied_bytes)[:most]

@@ -15,7 +15,7 @@ _PICKED_A_CHUNK = 16
 _NESTED = (tuple, list, dict)
 
 
-class Pick(NamedTuple):
+class PickedItem(NamedTuple):
     """An item to look at: its place, its key in a dict, and the number of items it stands for."""
 
     at: int
@@ -25,7 +25,7 @@ class Pick(NamedTuple):
 
 
 @dataclass(slots=True)
-class Budget:
+class InspectionBudget:
     """How many items may still be looked at. What is beyond is known from the part before it."""
 
     items: int = 20_000_000
@@ -39,8 +39,8 @@ class Bulk:
     length: int
     kinds: dict[type, int] = field(default_factory=dict)
     """Types of the items, with their numbers where several kinds are mixed."""
-    picks: list[Pick] = field(default_factory=list)
-    keys: list[Pick] = field(default_factory=list)
+    picks: list[PickedItem] = field(default_factory=list)
+    keys: list[PickedItem] = field(default_factory=list)
     """Keys that are no plain values."""
     atoms: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """Bytes, objects and copied bytes of numbers and texts, keys among them."""
@@ -51,7 +51,13 @@ class Bulk:
 
 
 def look(
-    values: Iterable[Any], length: int, budget: Budget, *, keys: Iterable[Any] | None, limit: int, sample: int
+    values: Iterable[Any],
+    length: int,
+    budget: InspectionBudget,
+    *,
+    keys: Iterable[Any] | None,
+    limit: int,
+    sample: int,
 ) -> Bulk:
     """Look at a container with many items. About ``limit`` of each kind are picked, and ``sample`` plain values are weighed."""
     found = Bulk(length)
@@ -86,7 +92,7 @@ def look(
         distinct = {id(value) for _, _, value in picked}
         total = found.kinds[kind] * share
         weight = total / len(picked) if len(picked) < total and 2 * len(distinct) > len(picked) else 1.0
-        found.picks += [Pick(at, key, value, weight) for at, key, value in picked]
+        found.picks += [PickedItem(at, key, value, weight) for at, key, value in picked]
     found.kinds = {kind: round(count * share) for kind, count in found.kinds.items()}
     found.atoms = _weigh(found, length, keyed=keys is not None)
     return found
@@ -94,7 +100,7 @@ def look(
 
 def _count(
     chunk: list[Any], names: list[Any] | None, start: int, found: Bulk, chosen: dict[type, list[tuple[int, Any, Any]]],
-    inner: set[type], budget: Budget, quota: int,
+    inner: set[type], budget: InspectionBudget, quota: int,
 ) -> None:  # fmt: skip
     kinds = set(map(type, chunk))
     if len(kinds) == 1:
@@ -116,7 +122,9 @@ def _count(
         into += [(start + at, None if names is None else names[at], chunk[at]) for at in picked]
 
 
-def _odd_ones(chunk: list[Any], where: Any, kind: type, inner: set[type], budget: Budget) -> list[int]:
+def _odd_ones(
+    chunk: list[Any], where: Any, kind: type, inner: set[type], budget: InspectionBudget
+) -> list[int]:
     """Places of items that hold something of a type that was in none before."""
     if budget.inner <= 0:
         return []
@@ -138,7 +146,7 @@ def _odd_ones(chunk: list[Any], where: Any, kind: type, inner: set[type], budget
 def _unusual_keys(names: list[Any], found: Bulk, limit: int) -> None:
     if len(found.keys) < limit and not set(map(type, names)) <= ATOMS:
         unusual: Iterator[Any] = (key for key in names if type(key) not in ATOMS)
-        found.keys += [Pick(0, None, key, 1.0) for key in islice(unusual, _PICKED_A_CHUNK)]
+        found.keys += [PickedItem(0, None, key, 1.0) for key in islice(unusual, _PICKED_A_CHUNK)]
 
 
 def _weigh(found: Bulk, length: int, *, keyed: bool) -> tuple[float, float, float]:

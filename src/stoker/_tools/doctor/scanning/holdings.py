@@ -11,16 +11,19 @@ import torch
 
 from stoker._pickling.attributes import MISSING, read_slot, slots_of
 from stoker._pickling.instances import own_dict
-from stoker._tools.doctor.scanning.paths import Step, attribute_step
+from stoker._tools.doctor.scanning.paths import WalkStep, attribute_step
 
 
-def held_by(obj: Any) -> list[tuple[Step, Any]]:
+def held_by(obj: Any) -> list[tuple[WalkStep, Any]]:
     """The attributes of an object as they are stored, without running code of its class."""
     kind = type(obj)
     if kind is functools.partial:
-        return [(Step("attribute", name), getattr(obj, name)) for name in ("func", "args", "keywords")]
+        return [(WalkStep("attribute", name), getattr(obj, name)) for name in ("func", "args", "keywords")]
     if kind is types.MethodType:
-        return [(Step("attribute", "__self__"), obj.__self__), (Step("attribute", "__func__"), obj.__func__)]
+        return [
+            (WalkStep("attribute", "__self__"), obj.__self__),
+            (WalkStep("attribute", "__func__"), obj.__func__),
+        ]
     found = []
     own = own_dict(obj)
     if own is not None:
@@ -37,31 +40,32 @@ def held_by(obj: Any) -> list[tuple[Step, Any]]:
             found.append((attribute_step(name), value))
     if issubclass(kind, defaultdict):
         factory: Any = vars(defaultdict)["default_factory"]
-        found.append((Step("attribute", "default_factory"), factory.__get__(obj)))
+        found.append((WalkStep("attribute", "default_factory"), factory.__get__(obj)))
     return found
 
 
-def _inner(prefix: str, key: Any) -> Step:
+def _inner(prefix: str, key: Any) -> WalkStep:
     return (
-        Step("attribute", key)
+        WalkStep("attribute", key)
         if type(key) is str and key.isidentifier()
-        else Step("text", f"{prefix}[{key!r}]")
+        else WalkStep("text", f"{prefix}[{key!r}]")
     )
 
 
-def closed_over(function: Any) -> list[tuple[Step, Any]]:
+def closed_over(function: Any) -> list[tuple[WalkStep, Any]]:
     """What a function brings along: variables of functions around it, defaults, attributes."""
     found = []
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found.append((Step("variable", name), cell.cell_contents))
+            found.append((WalkStep("variable", name), cell.cell_contents))
         except ValueError:  # nothing was put into it yet
             continue
     found += [
-        (Step("text", f".__defaults__[{at}]"), value) for at, value in enumerate(function.__defaults__ or ())
+        (WalkStep("text", f".__defaults__[{at}]"), value)
+        for at, value in enumerate(function.__defaults__ or ())
     ]
     found += [
-        (Step("text", f".__kwdefaults__[{name!r}]"), value)
+        (WalkStep("text", f".__kwdefaults__[{name!r}]"), value)
         for name, value in (function.__kwdefaults__ or {}).items()
     ]
     found += [(attribute_step(name), value) for name, value in function.__dict__.items()]

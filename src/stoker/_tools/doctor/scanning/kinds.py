@@ -67,7 +67,7 @@ _HELD: tuple[tuple[tuple[type, ...], str], ...] = (
 _HOOKS = ("__getstate__", "__reduce__", "__reduce_ex__")
 
 
-class Open(NamedTuple):
+class OpenHandle(NamedTuple):
     """A handle: what it is, the name of what is open, whether plain pickle takes it, and whether it is still open."""
 
     what: str
@@ -76,7 +76,7 @@ class Open(NamedTuple):
     live: bool
 
 
-class Running(NamedTuple):
+class RunningResource(NamedTuple):
     """A lock, thread, pool or queue; ``threads`` are those (or processes) of it that run."""
 
     what: str
@@ -102,7 +102,7 @@ def matters(obj: Any) -> bool:
     return (bool(_handle(kind)) or _running(kind) is not None) and not is_standard_stream(obj)
 
 
-def opened(obj: Any) -> Open | None:
+def opened(obj: Any) -> OpenHandle | None:
     """What a handle is, open or closed; None when it is no handle."""
     kind = type(obj)
     what = _handle(kind)
@@ -136,7 +136,7 @@ def _running(kind: type) -> str | None:
     return next((what for kinds, what in _HELD if issubclass(kind, kinds)), None)
 
 
-def running(obj: Any) -> Running | None:
+def running(obj: Any) -> RunningResource | None:
     """What a lock, thread, pool or queue is; None when it is none of these."""
     kind = type(obj)
     what = _running(kind)
@@ -159,7 +159,7 @@ def running(obj: Any) -> Running | None:
             live = False
     except Exception:  # a subclass of the user's that was never initialised, say
         live = False
-    return Running(what, live, threads, _has_hooks(kind))
+    return RunningResource(what, live, threads, _has_hooks(kind))
 
 
 def is_standard_stream(obj: Any) -> bool:
@@ -170,7 +170,7 @@ def is_standard_stream(obj: Any) -> bool:
     )
 
 
-def _standard(obj: Any, kind: type, what: str) -> Open:
+def _standard(obj: Any, kind: type, what: str) -> OpenHandle:
     held = own_dict(obj) or {}
     builtin = kind.__module__ in (
         "_io",
@@ -199,7 +199,8 @@ def _standard(obj: Any, kind: type, what: str) -> Open:
                 live = obj.fileno() >= 0
         except Exception:  # half made, or detached
             live = True
-    return Open(what, name, kind in ForkingPickler._extra_reducers or _reduces(obj, kind, builtin), live)  # type: ignore[attr-defined]
+    picklable = kind in ForkingPickler._extra_reducers or _reduces(obj, kind, builtin)  # type: ignore[attr-defined]
+    return OpenHandle(what, name, picklable, live)
 
 
 def _file_name(obj: Any) -> str:
@@ -207,7 +208,7 @@ def _file_name(obj: Any) -> str:
     return name if type(name) is str else ""
 
 
-def _of_library(obj: Any, kind: type, what: str) -> Open | None:
+def _of_library(obj: Any, kind: type, what: str) -> OpenHandle | None:
     held = own_dict(obj) or {}
     if (
         what == "image"
@@ -215,7 +216,7 @@ def _of_library(obj: Any, kind: type, what: str) -> Open | None:
         name = held.get("filename")
         if held.get("fp") is None:
             return None
-        return Open(what, name if type(name) is str else "", True, True)
+        return OpenHandle(what, name if type(name) is str else "", True, True)
     live, name = True, ""
     try:
         if kind.__module__.startswith("h5py"):
@@ -229,7 +230,7 @@ def _of_library(obj: Any, kind: type, what: str) -> Open | None:
             name = str(obj.path())
     except Exception:  # of a library, about something it has closed
         live = False
-    return Open(what, name, _reduces(obj, kind, True), live)
+    return OpenHandle(what, name, _reduces(obj, kind, True), live)
 
 
 def _reduces(obj: Any, kind: type, builtin: bool) -> bool:

@@ -21,9 +21,9 @@ from stoker._pickling.instances import own_dict
 from stoker._runtime.worker.rng import generators
 from stoker._sharing.containers import tables
 from stoker._tools.doctor.scanning import kinds
-from stoker._tools.doctor.scanning.kinds import Open, Running
+from stoker._tools.doctor.scanning.kinds import OpenHandle, RunningResource
 from stoker._tools.doctor.scanning.maps import Maps
-from stoker._tools.doctor.scanning.paths import Node
+from stoker._tools.doctor.scanning.paths import WalkNode
 
 PLAIN, BOTH = 2, 6
 _GENERATORS = (
@@ -49,7 +49,7 @@ _MAPPED_BYTES = 1 << 16
 """Less is not asked whether a file backs it."""
 
 
-class Verdict(NamedTuple):
+class LeafDecision(NamedTuple):
     """What is to be done about something known: refused by pickling or not, entered or not."""
 
     refusal: BaseException | None = None
@@ -61,14 +61,14 @@ class Verdict(NamedTuple):
 class Leaves:
     """What was met, by kind, each with the node that leads there. Bytes are booked where they were met."""
 
-    tensors: list[tuple[Node, int, int]] = field(default_factory=list)
+    tensors: list[tuple[WalkNode, int, int]] = field(default_factory=list)
     """Tensors with the address and the bytes of their storage."""
-    odd: list[Node] = field(default_factory=list)
-    arrays: list[tuple[Node, int]] = field(default_factory=list)
+    odd: list[WalkNode] = field(default_factory=list)
+    arrays: list[tuple[WalkNode, int]] = field(default_factory=list)
     """Arrays and tables, with the bytes that plain pickle would copy."""
-    handles: list[tuple[Node, Open]] = field(default_factory=list)
-    held: list[tuple[Node, Running]] = field(default_factory=list)
-    generators: list[Node] = field(default_factory=list)
+    handles: list[tuple[WalkNode, OpenHandle]] = field(default_factory=list)
+    held: list[tuple[WalkNode, RunningResource]] = field(default_factory=list)
+    generators: list[WalkNode] = field(default_factory=list)
     stubs: set[int] = field(default_factory=set)
     """Ids of what a trial pickle must not touch."""
     stub_kinds: set[type] = field(default_factory=set)
@@ -77,11 +77,11 @@ class Leaves:
     _ordinary: set[type] = field(default_factory=set)
     _maps: Maps = field(default_factory=Maps)
 
-    def take(self, node: Node, *, first: bool, held: bool) -> Verdict | None:
+    def take(self, node: WalkNode, *, first: bool, held: bool) -> LeafDecision | None:
         """Note what is known about it; None when the walk has to look into it."""
         obj, kind = node.obj, type(node.obj)
         if kind in kinds.ATOMS:
-            return Verdict()
+            return LeafDecision()
         if issubclass(kind, torch.Tensor | torch.UntypedStorage | torch.TypedStorage):
             return self._tensor(node, first, held)
         if issubclass(kind, np.ndarray) and not obj.dtype.hasobject:
@@ -89,11 +89,11 @@ class Leaves:
         if issubclass(kind, _GENERATORS):
             if first:
                 self.generators.append(node)
-            return Verdict()
+            return LeafDecision()
         if kind in _BY_NAME or issubclass(kind, np.generic):
-            return Verdict()
+            return LeafDecision()
         if issubclass(kind, logging.Logger):
-            return Verdict()  # travels by its name
+            return LeafDecision()  # travels by its name
         if issubclass(kind, torch.jit.ScriptModule):
             return self._stub(
                 node,
@@ -109,7 +109,7 @@ class Leaves:
         if kind.__module__ == "stoker" or str(kind.__module__).startswith("stoker._sharing"):
             if node.account is not None and node.account.node is node:
                 node.account.kind, node.account.backing = kind.__name__, "shared"
-            return Verdict()
+            return LeafDecision()
         if kind in self._ordinary:
             return None
         if kind in _BUFFERS:
@@ -128,7 +128,7 @@ class Leaves:
             return None
         return self._known(node, first)
 
-    def _known(self, node: Node, first: bool) -> Verdict | None:
+    def _known(self, node: WalkNode, first: bool) -> LeafDecision | None:
         obj, kind = node.obj, type(node.obj)
         if kinds.is_standard_stream(obj):
             return self._stub(node, _cannot(kind), PLAIN)
@@ -138,7 +138,7 @@ class Leaves:
                 self.handles.append((node, handle))
             if handle.sendable:
                 self.stubs.add(id(obj))
-                return Verdict(enter=handle.what != "image" and not _is_builtin(kind))
+                return LeafDecision(enter=handle.what != "image" and not _is_builtin(kind))
             ways = PLAIN if kind is io.TextIOWrapper and handle.live and handle.what == "file" else BOTH
             return self._stub(node, _cannot(kind), ways)
         found = kinds.running(obj)
@@ -150,11 +150,11 @@ class Leaves:
             return None
         return self._stub(node, _cannot(kind), BOTH)
 
-    def _stub(self, node: Node, error: BaseException, ways: int) -> Verdict:
+    def _stub(self, node: WalkNode, error: BaseException, ways: int) -> LeafDecision:
         self.stubs.add(id(node.obj))
-        return Verdict(error, ways)
+        return LeafDecision(error, ways)
 
-    def _tensor(self, node: Node, first: bool, held: bool) -> Verdict:
+    def _tensor(self, node: WalkNode, first: bool, held: bool) -> LeafDecision:
         obj = node.obj
         self.stubs.add(id(obj))
         self.stub_kinds.add(type(obj))
@@ -180,10 +180,10 @@ class Leaves:
             self._booked(node, nbytes if once and cpu else 0, backing)
         if isinstance(obj, torch.Tensor) and obj.requires_grad and not obj.is_leaf:
             error = RuntimeError("refusing to serialize a non-leaf tensor which requires_grad")
-            return Verdict(error, BOTH if backing == "shared" else PLAIN)  # shared ones go torch's way
-        return Verdict()
+            return LeafDecision(error, BOTH if backing == "shared" else PLAIN)  # shared ones go torch's way
+        return LeafDecision()
 
-    def _array(self, node: Node, first: bool, held: bool) -> Verdict:
+    def _array(self, node: WalkNode, first: bool, held: bool) -> LeafDecision:
         obj = node.obj
         self.stubs.add(id(obj))
         self.stub_kinds.add(type(obj))
@@ -195,9 +195,9 @@ class Leaves:
             self._storages.add(id(owner))
             nbytes = owner.nbytes if isinstance(owner, np.ndarray) else obj.nbytes
             self._booked(node, nbytes if once else 0, backing)
-        return Verdict()
+        return LeafDecision()
 
-    def _table(self, node: Node, first: bool, held: bool) -> Verdict | None:
+    def _table(self, node: WalkNode, first: bool, held: bool) -> LeafDecision | None:
         obj = node.obj
         try:
             if type(obj).__module__.startswith("polars."):
@@ -212,8 +212,8 @@ class Leaves:
         return None
 
     def _measured(
-        self, node: Node, nbytes: int, first: bool, held: bool, backing: str = "private"
-    ) -> Verdict:
+        self, node: WalkNode, nbytes: int, first: bool, held: bool, backing: str = "private"
+    ) -> LeafDecision:
         """Something that is mostly bytes, of which only the number is of interest."""
         self.stubs.add(id(node.obj))
         self.stub_kinds.add(type(node.obj))
@@ -221,9 +221,9 @@ class Leaves:
             self.arrays.append((node, nbytes))
         if held and node.account is not None:
             self._booked(node, nbytes, backing)
-        return Verdict()
+        return LeafDecision()
 
-    def _booked(self, node: Node, nbytes: int, backing: str) -> None:
+    def _booked(self, node: WalkNode, nbytes: int, backing: str) -> None:
         account = node.account
         if account.node is node:
             account.kind, account.backing = described(node.obj), backing

@@ -12,7 +12,7 @@ _LONG = 80
 _PLAIN_KEYS = frozenset({str, int, bool, float, bytes, type(None)})
 
 
-class Step(NamedTuple):
+class WalkStep(NamedTuple):
     """From an object to a part of it.
 
     ``how``: "attribute", "vars", "item", "key", "value", "a key", "member", "variable", "global", "class"; or "text", where
@@ -24,12 +24,12 @@ class Step(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class WalkNode:
     """An object that the walk met, and the way to it."""
 
     obj: Any
-    parent: Node | None
-    step: Step
+    parent: WalkNode | None
+    step: WalkStep
     ways: int = 0
     """How it gets into a worker: HELD, PLAIN, CLOUD of ``walk``."""
     weight: float = 1.0
@@ -41,25 +41,25 @@ class Node:
     """The ways it was looked at for."""
 
 
-def item_step(key: Any) -> Step:
+def item_step(key: Any) -> WalkStep:
     """To the value of this key. Keys that cannot be typed are not spelled: their ``repr`` is the user's code."""
     plain = type(key) in _PLAIN_KEYS or (
         type(key) is tuple and all(type(each) in _PLAIN_KEYS for each in key)
     )
-    return Step("key", key) if plain and len(repr(key)) <= _LONG else Step("value")
+    return WalkStep("key", key) if plain and len(repr(key)) <= _LONG else WalkStep("value")
 
 
-def attribute_step(name: Any) -> Step:
+def attribute_step(name: Any) -> WalkStep:
     """To an attribute, whatever its name looks like."""
     if type(name) is str and name.isidentifier():
-        return Step("attribute", name)
-    return Step("vars", name)
+        return WalkStep("attribute", name)
+    return WalkStep("vars", name)
 
 
-def spell(node: Node) -> str:
+def spell(node: WalkNode) -> str:
     """The path to it. Where no expression leads there, words do: "the variable 'f' that dataset.transform closes over"."""
-    steps: list[Step] = []
-    at: Node | None = node
+    steps: list[WalkStep] = []
+    at: WalkNode | None = node
     while at is not None:
         steps.append(at.step)
         at = at.parent
@@ -82,7 +82,7 @@ class _Origin(NamedTuple):
 _NOWHERE = _Origin("", "")
 
 
-def _further(text: str, origin: _Origin, step: Step) -> tuple[str, _Origin]:
+def _further(text: str, origin: _Origin, step: WalkStep) -> tuple[str, _Origin]:
     how, name = step
     if how in ("variable", "global"):
         where = "that {} closes over" if how == "variable" else "of its module that {} uses"

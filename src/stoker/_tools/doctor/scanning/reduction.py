@@ -13,7 +13,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from stoker._pickling import spec_pickle
-from stoker._tools.doctor.scanning.paths import Step, attribute_step
+from stoker._tools.doctor.scanning.paths import WalkStep, attribute_step
 
 _copyreg: Any = copyreg
 
@@ -100,28 +100,28 @@ def _checked(found: Any, obj: Any) -> Any:
         return error
 
 
-def parts(obj: Any, reduced: tuple[Any, ...]) -> list[tuple[Step, Any]]:
+def parts(obj: Any, reduced: tuple[Any, ...]) -> list[tuple[WalkStep, Any]]:
     """What has to be pickled for this reduction, each with the step that leads there. Items of containers are not among it."""
     func, args = reduced[0], reduced[1]
-    found: list[tuple[Step, Any]] = []
+    found: list[tuple[WalkStep, Any]] = []
     if func in (_copyreg.__newobj__, _copyreg.__newobj_ex__, _copyreg._reconstructor) and args:
-        found.append((Step("class"), args[0]))
+        found.append((WalkStep("class"), args[0]))
         rest = args[1:]
     else:
-        found.append((Step("text", ".__reduce_ex__(5)[0]"), func))
+        found.append((WalkStep("text", ".__reduce_ex__(5)[0]"), func))
         rest = args
     first = len(args) - len(rest)
-    found += [(Step("text", f".__reduce_ex__(5)[1][{at}]"), arg) for at, arg in enumerate(rest, first)]
+    found += [(WalkStep("text", f".__reduce_ex__(5)[1][{at}]"), arg) for at, arg in enumerate(rest, first)]
     if len(reduced) > 2 and reduced[2] is not None:
         found += _state(obj, reduced[2])
     if not issubclass(type(obj), list | dict | set):
         for at in (3, 4):
             if len(reduced) > at and reduced[at]:
-                found.append((Step("text", f".__reduce_ex__(5)[{at}]"), reduced[at]))
+                found.append((WalkStep("text", f".__reduce_ex__(5)[{at}]"), reduced[at]))
     return found
 
 
-def _state(obj: Any, state: Any) -> list[tuple[Step, Any]]:
+def _state(obj: Any, state: Any) -> list[tuple[WalkStep, Any]]:
     if type(state) is dict:
         return [_entry(obj, name, value) for name, value in state.items()]
     if type(state) is tuple and len(state) == 2 and all(each is None or type(each) is dict for each in state):
@@ -135,14 +135,14 @@ def _state(obj: Any, state: Any) -> list[tuple[Step, Any]]:
             (attribute_step(each.name), value)
             for each, value in zip(dataclasses.fields(obj), state, strict=True)
         ]
-    return [(Step("text", _state_text(obj)), state)]
+    return [(WalkStep("text", _state_text(obj)), state)]
 
 
-def _entry(obj: Any, name: Any, value: Any) -> tuple[Step, Any]:
+def _entry(obj: Any, name: Any, value: Any) -> tuple[WalkStep, Any]:
     """An entry of a state. Attributes were met before, under their own names: this one was made for the pickle."""
     where = _state_text(obj)
     plain = type(name) in (str, int)
-    return (Step("text", f"{where}[{name!r}]") if plain else Step("value")), value
+    return (WalkStep("text", f"{where}[{name!r}]") if plain else WalkStep("value")), value
 
 
 def _state_text(obj: Any) -> str:

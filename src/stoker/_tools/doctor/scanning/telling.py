@@ -9,19 +9,19 @@ from typing import Any, TypeVar
 from stoker._pickling import remedies
 from stoker._tools.doctor.facts.scan import (
     Handle,
-    Held,
+    HeldResource,
     LocalCode,
     OddTensor,
     Preload,
-    Scan,
+    ScanFacts,
     StoredGenerator,
     Unsendable,
 )
 from stoker._tools.doctor.scanning.accounts import largest
 from stoker._tools.doctor.scanning.kinds import name_of
 from stoker._tools.doctor.scanning.leaves import is_global_generator
-from stoker._tools.doctor.scanning.paths import Node, spell
-from stoker._tools.doctor.scanning.travel import Trial
+from stoker._tools.doctor.scanning.paths import WalkNode, spell
+from stoker._tools.doctor.scanning.travel import PickleTrial
 from stoker._tools.doctor.scanning.walk import CLOUD, PLAIN, Walk
 
 _MOST = 50
@@ -34,13 +34,13 @@ T = TypeVar("T")
 
 def told(
     walk: Walk,
-    trial: Trial,
+    trial: PickleTrial,
     *,
     preloads: tuple[Preload, ...],
     listed_indices: int | None,
     room_bytes: int | None,
     scan_s: float,
-) -> Scan:
+) -> ScanFacts:
     """All of it as plain values."""
     lists: dict[str, list[Any]] = {
         "unsendable": _refused(walk, trial),
@@ -57,7 +57,7 @@ def told(
         "held": _grouped(
             (
                 node,
-                Held(
+                HeldResource(
                     "", name_of(type(node.obj)), found.what, found.live, not node.ways & PLAIN, found.threads
                 ),
             )
@@ -73,7 +73,7 @@ def told(
     sent = [each for each in walk.leaves.tensors if each[0].ways & PLAIN]
     storages = {address: (node.weight, nbytes) for node, address, nbytes in sent if nbytes}
     most = max(walk.accounts, key=lambda each: each.tensors, default=None)
-    return Scan(
+    return ScanFacts(
         **{name: tuple(found[:_MOST]) for name, found in lists.items()},
         left_out=sum(max(0, len(found) - _MOST) for found in lists.values()),
         parts=largest(walk.accounts, _PARTS),
@@ -99,9 +99,9 @@ def told(
     )
 
 
-def _refused(walk: Walk, trial: Trial) -> list[Unsendable]:
+def _refused(walk: Walk, trial: PickleTrial) -> list[Unsendable]:
     ways: dict[int, int] = {}
-    first: dict[int, tuple[Node, BaseException]] = {}
+    first: dict[int, tuple[WalkNode, BaseException]] = {}
     for node, error, refused in walk.refused:
         ways[id(node)] = ways.get(id(node), 0) | (refused & node.ways)
         first.setdefault(id(node), (node, error))
@@ -130,7 +130,7 @@ def _remedy(obj: Any, error: BaseException) -> str:
         return ""
 
 
-def _local(node: Node) -> LocalCode:
+def _local(node: WalkNode) -> LocalCode:
     obj = node.obj
     code = getattr(obj, "__code__", None)
     name = str(getattr(obj, "__qualname__", ""))
@@ -151,9 +151,9 @@ def _odd(tensor: Any) -> OddTensor:
     )
 
 
-def _grouped(found: Iterable[tuple[Node, T]]) -> list[T]:
+def _grouped(found: Iterable[tuple[WalkNode, T]]) -> list[T]:
     """One line for all that are alike in one container, with the path of the first and their number."""
-    groups: dict[Any, tuple[Node, Any, float]] = {}
+    groups: dict[Any, tuple[WalkNode, Any, float]] = {}
     for node, fact in found:
         together = node.parent is not None and node.step.how in ("item", "key", "value", "member", "a key")
         key = (id(node.parent), _alike(fact)) if together else id(node)
@@ -166,7 +166,7 @@ def _alike(fact: Any) -> Any:
     return (type(fact), fact.kind if hasattr(fact, "kind") else fact.device, getattr(fact, "error", None))
 
 
-def _locals(nodes: Iterable[Node]) -> list[LocalCode]:
+def _locals(nodes: Iterable[WalkNode]) -> list[LocalCode]:
     """Functions that one piece of code made are told once."""
     distinct = {id(getattr(node.obj, "__code__", node.obj)): node for node in reversed(list(nodes))}
     return [_local(node) for node in reversed(distinct.values())]

@@ -22,7 +22,7 @@ _NESTED = 128
 """So many items of a sample are pickled when they hold more items."""
 
 
-class Trial(NamedTuple):
+class PickleTrial(NamedTuple):
     """``seconds`` of CPU. None when it could not be made. ``too_deep``: pickling ran out of stack."""
 
     nbytes: int | None
@@ -30,7 +30,7 @@ class Trial(NamedTuple):
     too_deep: bool = False
 
 
-class _Sink:
+class _NullSink:
     """Takes bytes and keeps none."""
 
     def __init__(self) -> None:
@@ -45,8 +45,8 @@ class _Stub:
     """Stands for what is left out."""
 
 
-class _Pickler(pickle.Pickler):
-    def __init__(self, sink: _Sink, walk: Walk) -> None:
+class _TravelPickler(pickle.Pickler):
+    def __init__(self, sink: _NullSink, walk: Walk) -> None:
         super().__init__(sink, protocol=5, buffer_callback=lambda _: None)
         self._known = walk.reductions.known
         self._sampled = walk.sampled
@@ -69,17 +69,17 @@ class _Pickler(pickle.Pickler):
         return (_Stub, ()) if type(obj) in self._kinds else NotImplemented
 
 
-class _Sampling(_Pickler):
+class _Sampling(_TravelPickler):
     """The same, for trials with large containers, which only ``persistent_id`` can leave out."""
 
     def persistent_id(self, obj: Any) -> int | None:
         return 0 if id(obj) in self._sampled else None
 
 
-def attempt(walk: Walk, roots: tuple[Any, ...]) -> Trial:
+def attempt(walk: Walk, roots: tuple[Any, ...]) -> PickleTrial:
     """Pickle the roots of a walk, once. Called inside its spawning context."""
-    make = _Sampling if walk.sampled else _Pickler
-    inside = _Sampling if any(node.bulk for node, _, _, _ in walk.sampled.values()) else _Pickler
+    make = _Sampling if walk.sampled else _TravelPickler
+    inside = _Sampling if any(node.bulk for node, _, _, _ in walk.sampled.values()) else _TravelPickler
     nbytes, seconds = 0.0, 0.0
     try:
         size, took = _timed(make, roots, walk)
@@ -91,16 +91,16 @@ def attempt(walk: Walk, roots: tuple[Any, ...]) -> Trial:
             plain = kinds <= ATOMS
             some = sample if plain else sample[:: -(-len(sample) // _NESTED)]
             data = dict(some) if pairs else list(some)
-            trials = [_timed(_Pickler if plain else inside, data, walk) for _ in range(_TRIALS)]
+            trials = [_timed(_TravelPickler if plain else inside, data, walk) for _ in range(_TRIALS)]
             share = node.weight * length / len(some)
             slowed = _slowed(node.weight * length) if kinds - _NUMBERS else 1.0
             nbytes += share * trials[0][0]
             seconds += share * min(took for _, took in trials) * slowed
     except RecursionError:
-        return Trial(None, None, too_deep=True)
+        return PickleTrial(None, None, too_deep=True)
     except Exception:  # something that the walk took no notice of
-        return Trial(None, None)
-    return Trial(round(nbytes), seconds)
+        return PickleTrial(None, None)
+    return PickleTrial(round(nbytes), seconds)
 
 
 def _slowed(items: float) -> float:
@@ -111,8 +111,8 @@ def _slowed(items: float) -> float:
     return max(1.0, 1.0 + 4.0 * math.log10(items / 20_000))
 
 
-def _timed(make: type[_Pickler], obj: Any, walk: Walk) -> tuple[int, float]:
-    sink = _Sink()
+def _timed(make: type[_TravelPickler], obj: Any, walk: Walk) -> tuple[int, float]:
+    sink = _NullSink()
     pickler = make(sink, walk)
     start = time.thread_time()
     pickler.dump(obj)

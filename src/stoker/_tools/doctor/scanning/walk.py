@@ -17,11 +17,11 @@ import torch
 
 from stoker._pickling.instances import own_dict
 from stoker._tools.doctor.scanning import bulk, kinds
-from stoker._tools.doctor.scanning.accounts import Account, atom_bytes, copied_bytes, own_bytes
+from stoker._tools.doctor.scanning.accounts import AttributeAccount, atom_bytes, copied_bytes, own_bytes
 from stoker._tools.doctor.scanning.holdings import closed_over, globals_of, held_by
 from stoker._tools.doctor.scanning.kinds import ATOMS
 from stoker._tools.doctor.scanning.leaves import Leaves, described
-from stoker._tools.doctor.scanning.paths import Node, Step, attribute_step, item_step
+from stoker._tools.doctor.scanning.paths import WalkNode, WalkStep, attribute_step, item_step
 from stoker._tools.doctor.scanning.reduction import Reductions, parts
 
 HELD, PLAIN, CLOUD = 1, 2, 4
@@ -69,22 +69,22 @@ class Walk:
     def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
         self.reductions = Reductions()
         self.leaves = Leaves()
-        self.accounts: list[Account] = []
-        self.refused: list[tuple[Node, BaseException, int]] = []
+        self.accounts: list[AttributeAccount] = []
+        self.refused: list[tuple[WalkNode, BaseException, int]] = []
         """What pickling refuses, why, and in which ways (PLAIN, CLOUD)."""
-        self.local: list[Node] = []
+        self.local: list[WalkNode] = []
         """Functions and classes that cannot be found by their name."""
-        self.sampled: dict[int, tuple[Node, list[Any], int, bool]] = {}
+        self.sampled: dict[int, tuple[WalkNode, list[Any], int, bool]] = {}
         """Large containers by id: a sample of their items, how many there are, and whether it is made of pairs."""
-        self.deepest: Node | None = None
+        self.deepest: WalkNode | None = None
         self.seen = 0
         self.complete = True
         self.about = False
-        self._nodes: dict[int, Node] = {}
-        self._queue: deque[tuple[int, Node]] = deque()
-        self._budget = bulk.Budget()
+        self._nodes: dict[int, WalkNode] = {}
+        self._queue: deque[tuple[int, WalkNode]] = deque()
+        self._budget = bulk.InspectionBudget()
         for name, obj in roots:
-            node = self._push(None, Step("text", name), obj, HELD | SENT)
+            node = self._push(None, WalkStep("text", name), obj, HELD | SENT)
             if node is not None:
                 self._of_class(node)
         self._run()
@@ -108,14 +108,14 @@ class Walk:
 
     def _push(
         self,
-        parent: Node | None,
-        step: Step,
+        parent: WalkNode | None,
+        step: WalkStep,
         obj: Any,
         ways: int,
         *,
         weight: float = 1.0,
         bulky: bool = False,
-    ) -> Node | None:
+    ) -> WalkNode | None:
         """Note an object that ``parent`` leads to. Plain values are booked with their holder and not looked at."""
         if not ways:
             return None
@@ -125,7 +125,7 @@ class Walk:
             return None
         node = self._nodes.get(id(obj))
         if node is None:
-            node = Node(obj, parent, step, ways, weight, bulk=bulky)
+            node = WalkNode(obj, parent, step, ways, weight, bulk=bulky)
             self._nodes[id(obj)] = node
             if bulky and parent is not None and parent.account is not None:
                 node.account = parent.account
@@ -136,11 +136,11 @@ class Walk:
         self._queue.append((0 if parent is None else self._level + 1, node))
         return node
 
-    def _book_atom(self, parent: Node, step: Step, obj: Any) -> None:
+    def _book_atom(self, parent: WalkNode, step: WalkStep, obj: Any) -> None:
         size = atom_bytes(obj)
         if size > _TEXT_BYTES and step.how == "attribute" and not parent.bulk:
-            node = Node(obj, parent, step, parent.ways)
-            account = Account(node, type(obj).__name__)
+            node = WalkNode(obj, parent, step, parent.ways)
+            account = AttributeAccount(node, type(obj).__name__)
             account.book(size * parent.weight, parent.weight, 4096)
             self.accounts.append(account)
         elif parent.account is not None:
@@ -148,13 +148,13 @@ class Walk:
                 size * parent.weight, parent.weight if size else 0, min(size, 4096) * parent.weight
             )
 
-    def _visit(self, node: Node) -> None:
+    def _visit(self, node: WalkNode) -> None:
         new = node.ways & ~node.done
         if not new:
             return
         obj, kind = node.obj, type(node.obj)
         if new & HELD and node.account is None:
-            node.account = Account(node, "")
+            node.account = AttributeAccount(node, "")
             self.accounts.append(node.account)
         first = node.done == 0
         node.done = node.ways
@@ -174,7 +174,7 @@ class Walk:
         else:
             self._instance(node, new)
 
-    def _is_leaf(self, node: Node, first: bool, new: int) -> bool:
+    def _is_leaf(self, node: WalkNode, first: bool, new: int) -> bool:
         """Whether it is known by its type, and nothing in it is of interest."""
         verdict = self.leaves.take(node, first=first, held=bool(new & HELD))
         if verdict is None:
@@ -183,7 +183,7 @@ class Walk:
             self.refused.append((node, verdict.refusal, verdict.refused_ways))
         return not verdict.enter
 
-    def _container(self, node: Node, new: int) -> None:
+    def _container(self, node: WalkNode, new: int) -> None:
         obj: Any = node.obj
         kind = type(obj)
         ways = new & HELD
@@ -207,21 +207,23 @@ class Walk:
         bulky = node.bulk or all(issubclass(type(each), np.ndarray | torch.Tensor) for each in items)
         for at, (key, value) in enumerate(zip(keys or range(length), items, strict=True)):
             if keys is not None:
-                self._push(node, Step("a key"), key, ways, weight=node.weight, bulky=bulky)
+                self._push(node, WalkStep("a key"), key, ways, weight=node.weight, bulky=bulky)
             self._push(node, self._item(obj, at, key), value, ways, weight=node.weight, bulky=bulky)
 
-    def _item(self, obj: Any, at: int, key: Any) -> Step:
+    def _item(self, obj: Any, at: int, key: Any) -> WalkStep:
         kind = type(obj)
         if issubclass(kind, dict):
             return item_step(key)
         if issubclass(kind, set | frozenset):
-            return Step("member")
+            return WalkStep("member")
         names = getattr(kind, "_fields", None) if issubclass(kind, tuple) else None
         if type(names) is tuple and at < len(names) and type(names[at]) is str:
             return attribute_step(names[at])
-        return Step("text", f".flat[{at}]") if kind is np.ndarray and obj.ndim > 1 else Step("item", at)
+        return (
+            WalkStep("text", f".flat[{at}]") if kind is np.ndarray and obj.ndim > 1 else WalkStep("item", at)
+        )
 
-    def _many(self, node: Node, values: Any, keys: Any, length: int, ways: int) -> None:
+    def _many(self, node: WalkNode, values: Any, keys: Any, length: int, ways: int) -> None:
         obj = node.obj
         limit = _MANY if length <= _MANY else _SAMPLED
         if node.bulk or self.seen + len(self._queue) > _SLOW:
@@ -239,12 +241,12 @@ class Walk:
         if ways & SENT and apart and found.sample and id(obj) not in self.sampled:
             self.sampled[id(obj)] = (node, found.sample, length, keys is not None)
         for pick in found.keys:
-            self._push(node, Step("a key"), pick.value, ways, weight=node.weight, bulky=True)
+            self._push(node, WalkStep("a key"), pick.value, ways, weight=node.weight, bulky=True)
         for pick in found.picks:
             step = self._item(obj, pick.at, pick.key)
             self._push(node, step, pick.value, ways, weight=pick.weight * node.weight, bulky=True)
 
-    def _instance(self, node: Node, new: int) -> int:
+    def _instance(self, node: WalkNode, new: int) -> int:
         """Anything else: its attributes, and what pickling takes of it. Returns the ways in which items of a container travel."""
         obj = node.obj
         if new & HELD and str(type(obj).__module__).partition(".")[0] not in _FORK_AWARE:
@@ -259,7 +261,7 @@ class Walk:
                     ways |= self._reduced(node, found, new & way)
         return ways
 
-    def _reduced(self, node: Node, found: Any, way: int) -> int:
+    def _reduced(self, node: WalkNode, found: Any, way: int) -> int:
         """What a reduction leads to; returns the way if items of a container are part of it."""
         if type(found) is str and not self.reductions.by_name(node.obj):
             found = PicklingError(f"it is not found as {found}")
@@ -271,7 +273,7 @@ class Walk:
             self._push(node, step, value, way, weight=node.weight, bulky=node.bulk)
         return way if any(each is not None for each in found[3:5]) else 0
 
-    def _function(self, node: Node, new: int) -> None:
+    def _function(self, node: WalkNode, new: int) -> None:
         function = node.obj
         if new & PLAIN and not self.reductions.by_name(function):
             self.local.append(node)
@@ -286,9 +288,9 @@ class Walk:
             for step, value in closed_over(function):
                 self._push(node, step, value, CLOUD)
             for name, value in globals_of(found).items():
-                self._push(node, Step("global", name), value, CLOUD)
+                self._push(node, WalkStep("global", name), value, CLOUD)
 
-    def _class(self, node: Node, new: int) -> None:
+    def _class(self, node: WalkNode, new: int) -> None:
         if new & PLAIN and not self.reductions.by_name(node.obj):
             self.local.append(node)
         if not new & CLOUD:
@@ -302,7 +304,7 @@ class Walk:
             if type(value) is not types.GetSetDescriptorType:
                 self._push(node, attribute_step(name), getattr(value, "__func__", value), CLOUD)
 
-    def _of_class(self, root: Node) -> None:
+    def _of_class(self, root: WalkNode) -> None:
         """What a root's class holds is inherited over a fork as well: a handle that all instances use."""
         self._level = 0
         kind = type(root.obj)
@@ -317,9 +319,9 @@ class Walk:
                 if type(value) is types.FunctionType:
                     self._of_module(root, attribute_step(name), value)
 
-    def _of_module(self, root: Node, step: Step, method: Any) -> None:
+    def _of_module(self, root: WalkNode, step: WalkStep, method: Any) -> None:
         """The same for variables of the module that a method uses."""
         for name in method.__code__.co_names:
             value = method.__globals__.get(name)
             if kinds.matters(value):
-                self._push(Node(method, root, step), Step("global", name), value, HELD)
+                self._push(WalkNode(method, root, step), WalkStep("global", name), value, HELD)

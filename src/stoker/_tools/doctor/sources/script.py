@@ -18,7 +18,7 @@ _FRAMEWORKS = ("lightning", "pytorch_lightning", "accelerate", "transformers", "
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class LoaderCall:
     """A call that makes a loader. ``name`` and ``dataset`` as they are written, "" when they are no names."""
 
     name: str
@@ -33,7 +33,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class EpochChange:
     """A statement that changes something between epochs: ``text`` is its beginning, as written."""
 
     line: int
@@ -41,11 +41,11 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class TrainingScript:
     """What was read; lines count from 1."""
 
-    loaders: tuple[Made, ...]
-    changes: tuple[tuple[str, Change], ...]
+    loaders: tuple[LoaderCall, ...]
+    changes: tuple[tuple[str, EpochChange], ...]
     """Statements that assign to an attribute of something, or call its ``set_epoch``, in loops and in functions that are called
     for epochs: its name, and the statement."""
     shared: tuple[tuple[str, int, str], ...]
@@ -59,7 +59,7 @@ class Script:
     framework: str
     """A training framework that it imports; "" without one. Frameworks call ``set_epoch`` by themselves."""
 
-    def changes_of(self, names: Iterable[str], *, but: Iterable[str] = ()) -> tuple[Change, ...]:
+    def changes_of(self, names: Iterable[str], *, but: Iterable[str] = ()) -> tuple[EpochChange, ...]:
         """Those to one of these names, to something it holds, or to the ``.dataset`` of anything that is not in ``but``."""
         wanted, others = tuple(f"{name}." for name in names if name), set(but)
         return tuple(
@@ -71,7 +71,7 @@ class Script:
 
 
 @lru_cache(maxsize=4)
-def read(source: str) -> Script | None:
+def read(source: str) -> TrainingScript | None:
     """None for text that is empty or no Python."""
     try:
         tree = ast.parse(source)
@@ -79,20 +79,20 @@ def read(source: str) -> Script | None:
         return None
     if not tree.body:
         return None
-    found = _Reader()
+    found = _ScriptVisitor()
     found.visit(tree)
-    return Script(
+    return TrainingScript(
         tuple(found.loaders), tuple(found.changes), tuple(found.shared), tuple(found.sets_epoch), found.has_epochs,
         tuple(found.defines), found.framework,
     )  # fmt: skip
 
 
-class _Reader(ast.NodeVisitor):
+class _ScriptVisitor(ast.NodeVisitor):
     """Collects, on one way through the tree."""
 
     def __init__(self) -> None:
-        self.loaders: list[Made] = []
-        self.changes: list[tuple[str, Change]] = []
+        self.loaders: list[LoaderCall] = []
+        self.changes: list[tuple[str, EpochChange]] = []
         self.shared: list[tuple[str, int, str]] = []
         self.sets_epoch: list[str] = []
         self.defines: list[str] = []
@@ -159,7 +159,7 @@ class _Reader(ast.NodeVisitor):
             owner = dotted(node.func.value)
             self.sets_epoch.append(owner)
             if self._loops or self._for_epochs:
-                self.changes.append((owner, Change(node.lineno, f"{owner}.set_epoch(...)")))
+                self.changes.append((owner, EpochChange(node.lineno, f"{owner}.set_epoch(...)")))
         self.generic_visit(node)
 
     def _imported(self, module: str) -> None:
@@ -180,13 +180,13 @@ class _Reader(ast.NodeVisitor):
         owner = target.value if isinstance(target, ast.Attribute | ast.Subscript) else None
         if owner is not None and (self._loops or self._for_epochs) and dotted(owner):
             text = ast.unparse(statement).partition("\n")[0]
-            self.changes.append((dotted(owner), Change(statement.lineno, text)))
+            self.changes.append((dotted(owner), EpochChange(statement.lineno, text)))
 
     def _loader(self, node: ast.Call) -> None:
         keywords = {each.arg: ast.unparse(each.value) for each in node.keywords if each.arg}
         dataset = dotted(node.args[0]) if node.args else keywords.get("dataset", "")
         dataset = dataset if dataset.replace(".", "").isidentifier() else ""
-        self.loaders.append(Made(self._named.get(id(node), ""), dataset, node.lineno, keywords))
+        self.loaders.append(LoaderCall(self._named.get(id(node), ""), dataset, node.lineno, keywords))
 
 
 def _iterated(node: ast.expr) -> Iterator[str]:

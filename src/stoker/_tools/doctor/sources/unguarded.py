@@ -23,7 +23,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class UnguardedUse:
     """A statement at module level that starts workers: its line, and what it does in words."""
 
     line: int
@@ -39,7 +39,7 @@ class _Scope:
     """Names of tuples, lists and dicts with loaders in them."""
 
 
-def uses(source: str) -> tuple[Use, ...]:
+def uses(source: str) -> tuple[UnguardedUse, ...]:
     """The unguarded statements that iterate over a loader with workers, in order. () for text that is no Python."""
     if not any(name in source for name in _LOADERS):
         return ()
@@ -47,10 +47,10 @@ def uses(source: str) -> tuple[Use, ...]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return ()
-    return tuple(_Reader(tree).uses(_unguarded(tree.body)))
+    return tuple(_ModuleReader(tree).uses(_unguarded(tree.body)))
 
 
-class _Reader:
+class _ModuleReader:
     def __init__(self, tree: ast.Module) -> None:
         self._classes = {*_LOADERS, *_aliases(tree)}
         self._functions = {node.name: node for node in ast.walk(tree) if isinstance(node, _Function)}
@@ -63,7 +63,7 @@ class _Reader:
             for name, function in self._functions.items():
                 self._judge(name, function, around)
 
-    def uses(self, statements: list[ast.stmt]) -> Iterator[Use]:
+    def uses(self, statements: list[ast.stmt]) -> Iterator[UnguardedUse]:
         """What these statements do, in one scope."""
         scope = _Scope()
         for statement in statements:
@@ -71,7 +71,7 @@ class _Reader:
                 self._learn(node, scope)
                 text = self._iterates(node, scope)
                 if text:
-                    yield Use(getattr(node, "lineno", statement.lineno), text)
+                    yield UnguardedUse(getattr(node, "lineno", statement.lineno), text)
 
     def _judge(self, name: str, function: _Function, around: _Scope) -> None:
         """Whether a function of the file runs a loader, returns one, or runs one that it is given."""

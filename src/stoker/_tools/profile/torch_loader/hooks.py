@@ -24,9 +24,9 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from stoker._record.instruments import is_ours
-from stoker._tools.profile.torch_loader.iterator_watch import InlineWatch, WaitsWatch, Watch
-from stoker._tools.profile.torch_loader.recorders import Account, Books
-from stoker._tools.profile.torch_loader.task_ring import Ring
+from stoker._tools.profile.torch_loader.iterator_watch import InlineWatch, IteratorWatch, WaitsWatch
+from stoker._tools.profile.torch_loader.recorders import RecordedLoader, RecordedLoaders
+from stoker._tools.profile.torch_loader.task_ring import TaskRing
 from stoker._tools.profile.torch_loader.worker import making
 from stoker._tools.profile.torch_loader.workers_watch import WorkersWatch
 
@@ -42,11 +42,11 @@ class Hooks:
     """
 
     def __init__(self) -> None:
-        self.books = Books()
+        self.books = RecordedLoaders()
         self.plugged = True
         self._watches: dict[int, tuple[Any, Any]] = {}
         """By the iterator's id: a weak reference that removes the entry, and its Watch."""
-        self._loose: deque[Watch] = deque()
+        self._loose: deque[IteratorWatch] = deque()
         """Of iterators that were dropped. Garbage collections add to it, so it is tidied in better places."""
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class Hooks:
         """In a forked child: all that was there is the parent's."""
         self._watches.clear()
         self._loose.clear()
-        self.books = Books()
+        self.books = RecordedLoaders()
 
     # The loader
 
@@ -224,14 +224,14 @@ class Hooks:
                 logging.getLogger("stoker").warning("a loader is not measured any further: %s", said)
             return None
 
-    def _account(self, loader: Any) -> Account | None:
+    def _account(self, loader: Any) -> RecordedLoader | None:
         """None in workers, whose loaders are part of what the outer loader fetches."""
         if not self.plugged or get_worker_info() is not None:
             return None
         self._tidy()
         return self.books.account(loader)
 
-    def _begin(self, iterator: Any, account: Account, began_ns: int) -> None:
+    def _begin(self, iterator: Any, account: RecordedLoader, began_ns: int) -> None:
         if hasattr(iterator, "_dataset_fetcher"):
             self._watch(iterator, InlineWatch(account, iterator))
         account.recorder.opened(began_ns, _clock())
@@ -252,7 +252,7 @@ class Hooks:
                 self._watch(iterator, WaitsWatch(account))
             account.recorder.opened(began_ns, _clock())
 
-    def _watch(self, iterator: Any, watch: Watch) -> None:
+    def _watch(self, iterator: Any, watch: IteratorWatch) -> None:
         key, watches, loose = id(iterator), self._watches, self._loose
 
         def gone(_: Any) -> None:
@@ -266,7 +266,7 @@ class Hooks:
         found = self._watches.get(id(iterator))
         return None if found is None else found[1]
 
-    def _failed(self, iterator: Any, watch: Watch, error: BaseException) -> None:
+    def _failed(self, iterator: Any, watch: IteratorWatch, error: BaseException) -> None:
         watch.failed(error)
         if isinstance(error, StopIteration) and not iterator._persistent_workers:
             self._watches.pop(id(iterator), None)
@@ -277,7 +277,7 @@ class Hooks:
             self._loose.popleft().close()
 
 
-def _ring(loader: Any) -> Ring | None:
+def _ring(loader: Any) -> TaskRing | None:
     """For the workers of an iterator that is about to be made; None when it will have none.
 
     With places for the tasks that a worker has not finished. All of them may be one worker's, when the streams of the others have
@@ -286,4 +286,4 @@ def _ring(loader: Any) -> Ring | None:
     if loader.num_workers == 0:
         return None
     factor = loader.prefetch_factor or 2
-    return Ring.create(loader.num_workers, min(loader.num_workers * factor, max(2 * factor, _PLACES)) + 1)
+    return TaskRing.create(loader.num_workers, min(loader.num_workers * factor, max(2 * factor, _PLACES)) + 1)

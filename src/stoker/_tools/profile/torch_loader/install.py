@@ -18,7 +18,7 @@ from torch.utils.data import dataloader as torch_loader
 from torch.utils.data._utils import worker as torch_worker
 
 from stoker._tools.profile.torch_loader.hooks import Hooks
-from stoker._tools.profile.torch_loader.worker import Loop
+from stoker._tools.profile.torch_loader.worker import MeasuredLoop
 
 _Base: Any = torch_loader._BaseDataLoaderIter
 _Single: Any = torch_loader._SingleProcessDataLoaderIter
@@ -45,7 +45,7 @@ class Instrument:
             (_Multi, "_try_put_index", hooks.try_put_index),
             (_Single, "_next_data", hooks.next_data_inline),
             (_Single, "_next_index", hooks.next_index),
-            (torch_worker, "_worker_loop", Loop),
+            (torch_worker, "_worker_loop", MeasuredLoop),
         ):
             self._replace(owner, name, hook)
         for each in _derived(_Base):

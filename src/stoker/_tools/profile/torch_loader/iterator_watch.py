@@ -8,10 +8,10 @@ from typing import Any
 
 from stoker._record.attribution import PARENT
 from stoker._record.run_page.page import ASKED_NS, GIVEN_NS, STEPS
-from stoker._record.schema import Slow
+from stoker._record.schema import SlowestSample
 from stoker._runtime.device.idle_meter import IdleMeter, idle_meter
 from stoker._runtime.worker.cpu_meter import NO_READING, CpuMeter
-from stoker._tools.profile.torch_loader.recorders import Account
+from stoker._tools.profile.torch_loader.recorders import RecordedLoader
 from stoker._tools.profile.torch_loader.task_clock import TaskClock
 
 _clock = time.monotonic_ns
@@ -22,10 +22,10 @@ _BETWEEN_READINGS_NS = 500_000
 """Without workers each reading is of one batch, and takes two looks: some of the quick ones speak for the others."""
 
 
-class Watch:
+class IteratorWatch:
     """Of one iterator; called on the thread that iterates, by the hooks of ``torch_loader``."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: RecordedLoader) -> None:
         self._account = account
         self._tape = account.recorder.tape()
         self._epoch = account.epoch()
@@ -94,10 +94,10 @@ class Watch:
     def _slow(self, index: int, ns: int, worker: int, seq: int, row: int) -> None:
         recorder = self._account.recorder
         if ns > recorder.slow_floor_ns:
-            recorder.slow(Slow(index if index >= 0 else None, ns, worker, self._epoch, seq, row))
+            recorder.slow(SlowestSample(index if index >= 0 else None, ns, worker, self._epoch, seq, row))
 
 
-class WaitsWatch(Watch):
+class WaitsWatch(IteratorWatch):
     """Of an iterator that we know nothing else of."""
 
     def asked(self) -> None:
@@ -115,10 +115,10 @@ class WaitsWatch(Watch):
         self._seq = 0
 
 
-class InlineWatch(Watch):
+class InlineWatch(IteratorWatch):
     """Without workers: the consumer makes the batches itself."""
 
-    def __init__(self, account: Account, iterator: Any) -> None:
+    def __init__(self, account: RecordedLoader, iterator: Any) -> None:
         super().__init__(account)
         self.fetcher = iterator._dataset_fetcher
         self.collate_fn = self.fetcher.collate_fn

@@ -37,7 +37,7 @@ _AS_IT_IS = "as the loader has it"
 
 
 @dataclass(slots=True)
-class Tally:
+class RecordCounts:
     """What is counted for one record."""
 
     epochs: int = 0
@@ -48,10 +48,10 @@ class Tally:
         return {"worker_deaths": self.deaths}
 
 
-class Account:
+class RecordedLoader:
     """The record of one loader, shared by all its iterators. It ends with the last of loader and iterators."""
 
-    def __init__(self, recorder: Recorder, tally: Tally) -> None:
+    def __init__(self, recorder: Recorder, tally: RecordCounts) -> None:
         self.recorder = recorder
         self._tally = tally
 
@@ -66,17 +66,17 @@ class Account:
         self.recorder.event(kind, reason)
 
 
-class Books:
+class RecordedLoaders:
     """All accounts of this process. Any thread; what runs in garbage collections only appends to deques."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._sites: dict[int, tuple[Any, str | None]] = {}
-        self._accounts: dict[int, tuple[Any, Account]] = {}
+        self._accounts: dict[int, tuple[Any, RecordedLoader]] = {}
         self._open: list[Recorder] = []
-        self._idle: dict[Any, tuple[Recorder, Tally]] = {}
-        self._ended: deque[tuple[Any, Recorder, Tally]] = deque()
+        self._idle: dict[Any, tuple[Recorder, RecordCounts]] = {}
+        self._ended: deque[tuple[Any, Recorder, RecordCounts]] = deque()
         self._full = False
 
     def made(self, loader: Any) -> None:
@@ -85,7 +85,7 @@ class Books:
         sites = self._sites
         sites[key] = (weakref.ref(loader, lambda _: sites.pop(key, None) and None), site(2))
 
-    def account(self, loader: Any) -> Account | None:
+    def account(self, loader: Any) -> RecordedLoader | None:
         """The loader's; opened when it has none. None when there are too many."""
         with self._lock:
             found = self._accounts.get(id(loader))
@@ -98,10 +98,10 @@ class Books:
                 if len(self._open) >= _MOST_OPEN:
                     self._say_full()
                     return None
-                recorder, tally = idle = _recorder(key, loader), Tally()
+                recorder, tally = idle = _recorder(key, loader), RecordCounts()
                 recorder.counts = tally.counts
                 self._open.append(recorder)
-            account = Account(*idle)
+            account = RecordedLoader(*idle)
             weakref.finalize(account, self._ended.append, (key, *idle)).atexit = False
             number, accounts = id(loader), self._accounts
             accounts[number] = (weakref.ref(loader, lambda _: accounts.pop(number, None) and None), account)

@@ -39,7 +39,7 @@ class TaskRow(NamedTuple):
     rows: int = 0
 
 
-class Ring:
+class TaskRing:
     """A mapping of the rows, and of a few words for each worker. Made in the parent with ``create``."""
 
     def __init__(self, fd: int, workers: int, places: int) -> None:
@@ -51,7 +51,7 @@ class Ring:
         self._done = self._words[: _HEAD_WORDS * workers : _HEAD_WORDS]
 
     @classmethod
-    def create(cls, workers: int, places: int) -> Ring:
+    def create(cls, workers: int, places: int) -> TaskRing:
         """All zeros, for so many workers and unfinished tasks of each."""
         fd = os.memfd_create("stoker-torch", os.MFD_CLOEXEC)
         try:
@@ -114,7 +114,7 @@ def _bytes(workers: int, places: int) -> int:
     return 8 * workers * (_HEAD_WORDS + places * _ROW_WORDS)
 
 
-def _attached(sent: Any, workers: int, places: int) -> Ring:
-    ring = Ring(sent.detach(), workers, places)
+def _attached(sent: Any, workers: int, places: int) -> TaskRing:
+    ring = TaskRing(sent.detach(), workers, places)
     ring.settle()
     return ring

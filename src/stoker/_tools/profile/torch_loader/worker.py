@@ -19,7 +19,7 @@ from stoker._record.instruments import is_ours
 from stoker._runtime.worker.cpu_meter import CpuMeter
 from stoker._runtime.worker.memory_probe import threads
 from stoker._tools.profile.torch_loader.task_clock import TaskClock
-from stoker._tools.profile.torch_loader.task_ring import Ring, TaskRow
+from stoker._tools.profile.torch_loader.task_ring import TaskRing, TaskRow
 
 _clock = time.monotonic_ns
 _LOOP = "torch.utils.data._utils.worker"
@@ -28,27 +28,28 @@ _TELLING_NS = 200_000_000
 """How often a worker tells of its threads, as stoker's own do."""
 
 
-class Making(threading.local):
-    """In the parent, on the thread that is making an iterator: of which loader, what is kept of it (an Account), and the ring
-    that its workers write to. A forked worker finds the ring here.
+class IteratorInProgress(threading.local):
+    """The iterator that this thread of the parent is creating, while torch's constructor runs.
+
+    ``account`` is the loader's ``RecordedLoader``. ``ring`` is the ring that the workers write to; a forked worker finds it here.
     """
 
     loader: Any = None
     account: Any = None
-    ring: Ring | None = None
+    ring: TaskRing | None = None
 
 
-making = Making()
+making = IteratorInProgress()
 
 
-class Loop:
+class MeasuredLoop:
     """Stands in for torch's ``_worker_loop`` as what worker processes run.
 
     The parent hands it to ``Process`` as torch hands its function. Under spawn and forkserver it travels together with the ring of
     the iterator that is being made.
     """
 
-    def __init__(self, theirs: Callable[..., None], ring: Ring | None = None) -> None:
+    def __init__(self, theirs: Callable[..., None], ring: TaskRing | None = None) -> None:
         functools.update_wrapper(self, theirs)
         self._theirs = theirs
         self._ring = ring
@@ -68,24 +69,24 @@ class Loop:
         return _loop, (self._ring or making.ring,)
 
 
-def _loop(ring: Ring | None) -> Any:
+def _loop(ring: TaskRing | None) -> Any:
     theirs = importlib.import_module(_LOOP)._worker_loop
-    return Loop(getattr(theirs, "__wrapped__", theirs), ring)
+    return MeasuredLoop(getattr(theirs, "__wrapped__", theirs), ring)
 
 
-def _observed(loop: Callable[..., None], args: tuple[Any, ...], ring: Ring) -> tuple[Any, ...]:
+def _observed(loop: Callable[..., None], args: tuple[Any, ...], ring: TaskRing) -> tuple[Any, ...]:
     """The loop's arguments, with a collate function that is timed; the queues, which are this process's own, report to us."""
     bound = inspect.signature(loop).bind(*args).arguments
     clock = TaskClock(bound["dataset"], bound["collate_fn"], batched=bound["auto_collation"])
     bound["collate_fn"] = clock.collate
-    Desk(ring, bound["worker_id"], clock).observe(bound["index_queue"], bound["data_queue"])
+    RowWriter(ring, bound["worker_id"], clock).observe(bound["index_queue"], bound["data_queue"])
     return tuple(bound.values())
 
 
-class Desk:
+class RowWriter:
     """Keeps a worker's row up to date. Everything on the thread that runs torch's loop, but for ``_going_out``."""
 
-    def __init__(self, ring: Ring, worker: int, clock: TaskClock) -> None:
+    def __init__(self, ring: TaskRing, worker: int, clock: TaskClock) -> None:
         self._ring = ring
         self._worker = worker
         self._clock = clock

@@ -8,10 +8,10 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from stoker._record.worker_usage import Size
-from stoker._tools.profile.torch_loader.iterator_watch import AT_ONCE_NS, Watch
+from stoker._tools.profile.torch_loader.iterator_watch import AT_ONCE_NS, IteratorWatch
 from stoker._tools.profile.torch_loader.queue_hook import QueueHook
-from stoker._tools.profile.torch_loader.recorders import Account
-from stoker._tools.profile.torch_loader.task_ring import Ring, TaskRow
+from stoker._tools.profile.torch_loader.recorders import RecordedLoader
+from stoker._tools.profile.torch_loader.task_ring import TaskRing, TaskRow
 
 _clock = time.monotonic_ns
 
@@ -24,10 +24,10 @@ class _Task(NamedTuple):
     dispatched_ns: int
 
 
-class WorkersWatch(Watch):
+class WorkersWatch(IteratorWatch):
     """With workers. Their tasks are delivered in the order in which each of them got them, whatever the order among them."""
 
-    def __init__(self, account: Account, iterator: Any, ring: Ring | None) -> None:
+    def __init__(self, account: RecordedLoader, iterator: Any, ring: TaskRing | None) -> None:
         super().__init__(account)
         self._ring = ring
         self._pids = [process.pid for process in iterator._workers]

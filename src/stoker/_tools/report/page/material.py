@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # it needs numpy
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ReportedRun:
     """A record and what it shows. ``label`` tells it from the others of one report: a file's name."""
 
     label: str
@@ -27,7 +27,7 @@ class Run:
 class Material:
     """All that was given, in its order. Two runs or more are shown side by side."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[ReportedRun, ...]
     tunings: tuple[dict[str, Any], ...] = ()
     """What ``stoker tune --json`` wrote."""
     diagnoses: tuple[dict[str, Any], ...] = ()

@@ -20,7 +20,7 @@ _LONGEST_LABEL = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RecordSource:
     """A record, where it was read, and what is to be said of its files."""
 
     path: Path
@@ -28,9 +28,9 @@ class Told:
     notes: tuple[str, ...] = ()
 
 
-def grouped(records: Sequence[Told]) -> list[list[Told]]:
+def grouped(records: Sequence[RecordSource]) -> list[list[RecordSource]]:
     """The runs, in the order in which they were given. Nothing is changed."""
-    runs: list[list[Told]] = []
+    runs: list[list[RecordSource]] = []
     for each in records:
         touched = [run for run in runs if any(_same(each.record, other.record) for other in run)]
         runs = [run for run in runs if run not in touched or run is touched[0]]
@@ -43,12 +43,12 @@ def grouped(records: Sequence[Told]) -> list[list[Told]]:
     return runs
 
 
-def whole(run: Sequence[Told]) -> RunRecord:
+def whole(run: Sequence[RecordSource]) -> RunRecord:
     """One record of a run's files, which are used up."""
     return journal.merged([each.record for each in run])
 
 
-def labels(runs: Sequence[Sequence[Told]]) -> list[str]:
+def labels(runs: Sequence[Sequence[RecordSource]]) -> list[str]:
     """A name for each, as short as tells them apart: the file's, its folder's too, or with a number."""
     for parts in (1, 2, 3):
         found = [_cut("/".join(run[0].path.absolute().parts[-parts:])) for run in runs]

@@ -11,7 +11,7 @@ from typing import Any
 from stoker._record import journal
 from stoker._record.schema import FORMAT
 from stoker._tools.report.page import runs
-from stoker._tools.report.page.material import Material, Run
+from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.verdict.verdict import judge
 from stoker.errors import RecordError
 
@@ -54,7 +54,7 @@ def read(
     paths: Sequence[Path], *, price_per_hour: float | None = None, watts: float | None = None
 ) -> Material:
     """Run records, tunings and diagnoses. Records of one run become one. Raises RecordError."""
-    records: list[runs.Told] = []
+    records: list[runs.RecordSource] = []
     documents: dict[str, list[dict[str, Any]]] = {TUNING: [], DIAGNOSIS: []}
     for path in paths:
         kind = format_of(path)
@@ -65,14 +65,14 @@ def read(
         elif kind in _OTHERS:
             raise RecordError(f"{path} is {_OTHERS[kind]}")
         else:
-            records.append(runs.Told(path, journal.read(path), _notes(path)))
+            records.append(runs.RecordSource(path, journal.read(path), _notes(path)))
     found = runs.grouped(records)
     told = []
     for label, group in zip(runs.labels(found), found, strict=True):
         notes = tuple(note for each in group for note in each.notes)
         record = runs.whole(group)
         verdict = judge(record, price_per_hour=price_per_hour, watts=watts)
-        told.append(Run(label, record, verdict, (*_together(group), *notes)))
+        told.append(ReportedRun(label, record, verdict, (*_together(group), *notes)))
     return Material(tuple(told), tuple(documents[TUNING]), tuple(documents[DIAGNOSIS]))
 
 
@@ -119,7 +119,7 @@ def _all_dicts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, dict) for each in value)
 
 
-def _together(group: Sequence[runs.Told]) -> tuple[str, ...]:
+def _together(group: Sequence[runs.RecordSource]) -> tuple[str, ...]:
     if len(group) < 2:
         return ()
     names = ", ".join(each.path.name for each in group[:4]) + (", …" if len(group) > 4 else "")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from stoker._record.schema import LoaderRecord
-from stoker._tools.report.trace.steps import Batch, Part, batches
+from stoker._tools.report.trace.steps import Batch, BatchPart, batches
 
 LOOP = "training loop"
 OWN = "the loop itself"
@@ -33,11 +33,11 @@ class Bar:
     began_ns: int
     ended_ns: int
     batch: Batch
-    part: Part | None = None
+    part: BatchPart | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Lain:
+class ReadyBatch:
     """A batch that was made and not taken yet: until ``free_ns`` one before it was not made, then it could have been taken."""
 
     made_ns: int
@@ -59,7 +59,7 @@ class Stretch:
     """Bars that lie within a time, and the lanes in the order of a page. ``worst`` is the batch that was waited for longest."""
 
     bars: tuple[Bar, ...]
-    lain: tuple[Lain, ...]
+    lain: tuple[ReadyBatch, ...]
     """All of its time, also beyond the lanes that are drawn."""
     lanes: tuple[str, ...]
     began_ns: int
@@ -142,7 +142,7 @@ def _loop(batch: Batch, after: Batch | None) -> Iterator[Bar]:
         yield Bar(LOOP, "training", batch.given_ns, after.asked_ns, batch)
 
 
-def _worker(batch: Batch, part: Part) -> Iterator[Bar]:
+def _worker(batch: Batch, part: BatchPart) -> Iterator[Bar]:
     """Without workers it is the loop that makes batches, while it waits."""
     if not part.measured:
         return
@@ -155,7 +155,7 @@ def _lane(worker: int) -> str:
     return f"worker {worker}" if worker >= 0 else OWN
 
 
-def _lain(shown: Sequence[Batch]) -> Iterator[Lain]:
+def _lain(shown: Sequence[Batch]) -> Iterator[ReadyBatch]:
     """From the moment a batch was made until it was taken: held back while one before it was not made, then ahead of time."""
     earlier_ns, epoch = 0, None
     for batch in shown:
@@ -163,11 +163,11 @@ def _lain(shown: Sequence[Batch]) -> Iterator[Lain]:
             earlier_ns, epoch = 0, batch.epoch
         made_ns, taken_ns = batch.made_ns, batch.got_ns
         if made_ns and taken_ns > made_ns and any(part.worker >= 0 for part in batch.parts):
-            yield Lain(made_ns, min(taken_ns, max(made_ns, earlier_ns)), taken_ns, batch)
+            yield ReadyBatch(made_ns, min(taken_ns, max(made_ns, earlier_ns)), taken_ns, batch)
         earlier_ns = max(earlier_ns, made_ns)
 
 
-def _ready(lain: Sequence[Lain]) -> tuple[list[Bar], int]:
+def _ready(lain: Sequence[ReadyBatch]) -> tuple[list[Bar], int]:
     """Bars on as many lanes as there are, and how many batches have none."""
     bars: list[Bar] = []
     hidden = 0
@@ -181,7 +181,7 @@ def _ready(lain: Sequence[Lain]) -> tuple[list[Bar], int]:
     return bars, hidden
 
 
-def _lanes(lain: Sequence[Lain]) -> Iterator[tuple[int, Lain]]:
+def _lanes(lain: Sequence[ReadyBatch]) -> Iterator[tuple[int, ReadyBatch]]:
     """Each on the first lane that is free then."""
     taken: list[tuple[int, int]] = []
     free: list[int] = []

@@ -9,7 +9,7 @@ from typing import Any
 from stoker._record.finding import Gain, capitalised, duration
 from stoker._record.schema import LoaderRecord
 from stoker._tools.render.theme import SERIES, colour
-from stoker._tools.report.page.material import Run
+from stoker._tools.report.page.material import ReportedRun
 from stoker._tools.report.verdict import reasons
 from stoker._tools.report.verdict.table import RECORDING
 from stoker._tools.report.verdict.verdict import LoaderVerdict
@@ -77,7 +77,7 @@ def order(name: str) -> int:
     return list(PARTS).index(name) if name in PARTS else len(PARTS)
 
 
-def loaders(run: Run) -> list[tuple[LoaderRecord, LoaderVerdict]]:
+def loaders(run: ReportedRun) -> list[tuple[LoaderRecord, LoaderVerdict]]:
     """A run's loaders with what is said of them, the one that costs most first."""
     left = list(run.record.loaders)
     found = []

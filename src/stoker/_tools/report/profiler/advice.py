@@ -5,7 +5,7 @@ from __future__ import annotations
 from stoker._record.finding import Edit, Gain
 from stoker._tools.report.profiler.analysis import RankAnalysis
 from stoker._tools.report.profiler.ranks import Analysis, name
-from stoker._tools.report.verdict.codes import Finding
+from stoker._tools.report.verdict.codes import VerdictFinding
 
 SOME = 0.02
 """Of the wall: below, data is not the problem."""
@@ -38,10 +38,10 @@ _PART_NAMES = {
 }  # fmt: skip
 
 
-def findings(analysis: Analysis) -> tuple[Finding, ...]:
+def findings(analysis: Analysis) -> tuple[VerdictFinding, ...]:
     """Of all ranks together. What takes more of the wall stands first; memory that grows stands last."""
     parts, wall_ns = analysis.parts, analysis.parts.wall_ns
-    found: list[tuple[float, Finding]] = []
+    found: list[tuple[float, VerdictFinding]] = []
 
     def share(ns: int, least: float = _MODERATE) -> float:
         return ns / wall_ns if ns / wall_ns >= least else 0.0
@@ -66,7 +66,7 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
     return tuple(ordered)
 
 
-def _data(analysis: Analysis, share: float) -> Finding:
+def _data(analysis: Analysis, share: float) -> VerdictFinding:
     who = "The device has" if analysis.on_device else "The loop has"
     iterators = {each for rank in analysis.ranks for each in rank.iterators}
     call_ns = sum(each.call_ns for each in analysis.ranks)
@@ -87,7 +87,7 @@ def _data(analysis: Analysis, share: float) -> Finding:
         text = "Batches are made in the training process itself. `stoker tune train.py:loader` says how many workers to take."
     elif any(each.elsewhere for each in analysis.ranks):
         text += " The loader is called by a thread that launches nothing: perhaps it is only ahead of time."
-    return Finding(
+    return VerdictFinding(
         "data-starved",
         severity(share),
         evidence,
@@ -97,7 +97,7 @@ def _data(analysis: Analysis, share: float) -> Finding:
     )
 
 
-def _copy(analysis: Analysis, share: float) -> Finding:
+def _copy(analysis: Analysis, share: float) -> VerdictFinding:
     pageable = sum(each.pageable_bytes for each in analysis.ranks)
     pinned = sum(each.pinned_bytes for each in analysis.ranks)
     evidence = f"Copies from the host take {share:.0%} of the time during which no kernel runs"
@@ -105,7 +105,7 @@ def _copy(analysis: Analysis, share: float) -> Finding:
     if pageable >= pinned:
         text = "With it, `.to(device, non_blocking=True)` returns at once and the copy runs beside kernels."
         evidence += f"; {_megabytes(pageable)} came from pageable memory."
-        return Finding(
+        return VerdictFinding(
             "exposed-copy",
             severity(share),
             evidence,
@@ -114,11 +114,11 @@ def _copy(analysis: Analysis, share: float) -> Finding:
             gain,
         )
     text = "The memory is pinned already: copy the next batch on a stream of its own while this one is computed on."
-    return Finding("exposed-copy", severity(share), evidence + ".", text, None, gain)
+    return VerdictFinding("exposed-copy", severity(share), evidence + ".", text, None, gain)
 
 
-def _sync(share: float) -> Finding:
-    return Finding(
+def _sync(share: float) -> VerdictFinding:
+    return VerdictFinding(
         "host-sync",
         severity(share),
         f"For {share:.0%} of the time the device has nothing to do because the host waited for it to finish.",
@@ -128,7 +128,7 @@ def _sync(share: float) -> Finding:
     )
 
 
-def _host(analysis: Analysis, share: float) -> Finding:
+def _host(analysis: Analysis, share: float) -> VerdictFinding:
     """The device waits for the host, and not for data: because launching is slow, or much, or something else is done."""
     if _slow_launches(analysis):
         return _full(analysis, share)
@@ -139,7 +139,7 @@ def _host(analysis: Analysis, share: float) -> Finding:
     gain = Gain(share, "all time that the device waits for the host", at_most=True)
     if parts.launch_ns >= parts.host_ns and kernel_ns <= _SHORT_KERNEL_NS:
         per_step = f"{kernels / steps:.0f} kernels a step" if steps else f"{kernels} kernels"
-        return Finding(
+        return VerdictFinding(
             "launch-bound",
             severity(share),
             f"For {share:.0%} of the time the device waits for the next launch: {per_step}, half of them "
@@ -153,7 +153,7 @@ def _host(analysis: Analysis, share: float) -> Finding:
         what = "operations on the host"
     else:
         what = "what the profiler does not see: Python or other libraries"
-    return Finding(
+    return VerdictFinding(
         "host-work",
         severity(share),
         f"For {share:.0%} of the time the device waits for the host, most of it for {what}.",
@@ -164,11 +164,11 @@ def _host(analysis: Analysis, share: float) -> Finding:
     )
 
 
-def _full(analysis: Analysis, share: float) -> Finding:
+def _full(analysis: Analysis, share: float) -> VerdictFinding:
     signs = _slow_launches(analysis)
     if uneven := _uneven(analysis):
         signs = f"the same operations take now longer, now shorter ({uneven:.0%} of their time)"
-    return Finding(
+    return VerdictFinding(
         "host-full",
         severity(share),
         f"The host seems to have no CPU left, {share:.0%} of the time: {signs}.",
@@ -189,11 +189,11 @@ def _slow_launches(analysis: Analysis) -> str:
     return ""
 
 
-def _late(analysis: Analysis) -> Finding:
+def _late(analysis: Analysis) -> VerdictFinding:
     late = analysis.late
     assert late is not None
     why = f"It {_PART_NAMES[late.part]} more of the time than the others do: {late.more:.0%} more."
-    return Finding(
+    return VerdictFinding(
         "late-rank",
         severity(late.share),
         f"The other ranks wait {late.share:.0%} of the time in collectives for {late.rank}. {why}",
@@ -203,14 +203,14 @@ def _late(analysis: Analysis) -> Finding:
     )
 
 
-def _growing(analysis: Analysis) -> list[Finding]:
+def _growing(analysis: Analysis) -> list[VerdictFinding]:
     found = [(each, name(rank, place)) for place, rank in enumerate(analysis.ranks) for each in rank.growths]
     if not found:
         return []
     worst, who = max(found, key=lambda each: each[0].bytes_per_step)
     where = worst.where + (f" of {who}" if len(analysis.ranks) > 1 else "")
     return [
-        Finding(
+        VerdictFinding(
             "memory-growing",
             "moderate",
             f"Memory of {where} grows by {_megabytes(worst.bytes_per_step)} a step, over {worst.steps} steps.",
@@ -219,10 +219,10 @@ def _growing(analysis: Analysis) -> list[Finding]:
     ]
 
 
-def _nothing(analysis: Analysis) -> Finding:
+def _nothing(analysis: Analysis) -> VerdictFinding:
     busy = analysis.parts.compute_ns / analysis.parts.wall_ns
     who = "The device is" if analysis.on_device else "The loop is in operations"
-    return Finding(
+    return VerdictFinding(
         "not-data",
         "none",
         f"{who} {'at work ' if analysis.on_device else ''}{busy:.0%} of the time, and no other part is worth a change.",

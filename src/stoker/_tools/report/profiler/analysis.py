@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from stoker._tools.report.profiler import memory
 from stoker._tools.report.profiler.intervals import Intervals, union
-from stoker._tools.report.profiler.memory import Growth
+from stoker._tools.report.profiler.memory import MemoryGrowth
 from stoker._tools.report.profiler.timeline import (
     COMM,
     COMPUTE,
@@ -95,7 +95,7 @@ class RankAnalysis:
     """How many threads were at operations on average while one was."""
     pageable_bytes: int = 0
     pinned_bytes: int = 0
-    growths: list[Growth] = field(default_factory=list)
+    growths: list[MemoryGrowth] = field(default_factory=list)
     comm: Column = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """How long each of NCCL's kernels took."""
     notes: list[str] = field(default_factory=list)

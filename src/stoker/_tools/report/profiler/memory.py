@@ -15,7 +15,7 @@ _RISING = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class MemoryGrowth:
     """What is allocated rises, step after step."""
 
     where: str
@@ -24,7 +24,7 @@ class Growth:
     steps: int
 
 
-def growths(timeline: Timeline, began_ns: int, ended_ns: int) -> list[Growth]:
+def growths(timeline: Timeline, began_ns: int, ended_ns: int) -> list[MemoryGrowth]:
     """Where the least that was allocated during a step rises in four steps of five, by a megabyte at least in all.
 
     A leak lifts the floor; the heights of a step do not count. The first step is left out: it allocates what stays. Without steps
@@ -41,7 +41,7 @@ def growths(timeline: Timeline, began_ns: int, ended_ns: int) -> list[Growth]:
             continue
         grown = int(floors[-1] - floors[0])
         if grown >= _LEAST_BYTES and float((rises > 0).mean()) >= _RISING:
-            found.append(Growth(where, grown // len(rises), len(floors)))
+            found.append(MemoryGrowth(where, grown // len(rises), len(floors)))
     return found
 
 

@@ -20,7 +20,7 @@ _RANK = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LateRank:
     """A rank that the others wait for in collectives."""
 
     rank: str
@@ -37,7 +37,7 @@ class Analysis:
     """A run, as its traces show it."""
 
     ranks: list[RankAnalysis]
-    late: Late | None = None
+    late: LateRank | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -97,7 +97,7 @@ def together(timelines: Sequence[Timeline]) -> Analysis:
     return found
 
 
-def _late(ranks: list[RankAnalysis]) -> Late | None:
+def _late(ranks: list[RankAnalysis]) -> LateRank | None:
     """A collective ends for all when the last rank comes: whoever spends least time in it came last."""
     if len(ranks) < 2 or not all(len(each.comm) for each in ranks):
         return None
@@ -118,7 +118,7 @@ def _late(ranks: list[RankAnalysis]) -> Late | None:
         for each in fields(Parts)
     }
     part = max(more, key=more.__getitem__)
-    return Late(name(ranks[last], last), share, part, more[part])
+    return LateRank(name(ranks[last], last), share, part, more[part])
 
 
 def name(rank: RankAnalysis, place: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stoker._tools.report.profiler import advice
 from stoker._tools.report.profiler.ranks import Analysis
-from stoker._tools.report.verdict.codes import Finding
+from stoker._tools.report.verdict.codes import VerdictFinding
 from stoker._tools.report.verdict.verdict import Cost, cost
 
 PARTS = {
@@ -48,7 +48,7 @@ class TraceVerdict:
     shares: tuple[Share, ...]
     why: tuple[str, ...]
     evidence: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[VerdictFinding, ...]
     cost: Cost | None
     notes: tuple[str, ...]
 
@@ -81,7 +81,7 @@ def judge(
     )
 
 
-def _headline(analysis: Analysis, data: float | None, findings: tuple[Finding, ...]) -> str:
+def _headline(analysis: Analysis, data: float | None, findings: tuple[VerdictFinding, ...]) -> str:
     who = "The device" if analysis.on_device else "The training loop"
     if analysis.on_device and max(each.devices for each in analysis.ranks) * len(analysis.ranks) > 1:
         who = "A device"

@@ -24,20 +24,20 @@ CATEGORY = "stoker"
 
 
 @dataclass(slots=True)
-class Span:
+class TraceSpan:
     """Something that took time, from ``began_ns`` to ``ended_ns``, with what happened within it. ``parts`` follow each other."""
 
     name: str
     began_ns: int
     ended_ns: int
     args: dict[str, Any] | None = None
-    parts: list[Span] = field(default_factory=list)
+    parts: list[TraceSpan] = field(default_factory=list)
     flows: list[tuple[str, int]] = field(default_factory=list)
     """Arrows that begin ("s"), pass ("t") or end ("f") here, by number."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Track:
     """A track: whose it is, and how its moments become numbers of the file."""
 
     pid: int
@@ -45,9 +45,9 @@ class Place:
     stamp: Callable[[int], float]
 
 
-def lanes(spans: Iterable[Span]) -> list[list[Span]]:
+def lanes(spans: Iterable[TraceSpan]) -> list[list[TraceSpan]]:
     """Spread over as few lists as it takes for no two spans in one to overlap; the first is filled first. In order of time."""
-    found: list[list[Span]] = []
+    found: list[list[TraceSpan]] = []
     busy: list[tuple[int, int]] = []
     free: list[int] = []
     for span in sorted(spans, key=lambda each: (each.began_ns, each.ended_ns)):
@@ -63,7 +63,7 @@ def lanes(spans: Iterable[Span]) -> list[list[Span]]:
     return found
 
 
-def events(spans: Iterable[Span], place: Place) -> Iterator[Event]:
+def events(spans: Iterable[TraceSpan], place: Track) -> Iterator[Event]:
     """Of spans that do not overlap, in order of time."""
     for span in spans:
         event: Event = {"ph": "B", "cat": CATEGORY, "name": span.name, "pid": place.pid, "tid": place.tid}
@@ -96,7 +96,7 @@ def name_process(pid: int, name: str, order: int) -> Iterator[Event]:
     yield _metadata("process_sort_index", pid, pid, sort_index=order)
 
 
-def name_track(at: Place, name: str, order: int) -> Iterator[Event]:
+def name_track(at: Track, name: str, order: int) -> Iterator[Event]:
     """What a track is called, and its place in its group."""
     yield _metadata("thread_name", at.pid, at.tid, name=name)
     yield _metadata("thread_sort_index", at.pid, at.tid, sort_index=order)
@@ -106,14 +106,14 @@ def _metadata(kind: str, pid: int, tid: int, **args: Any) -> Event:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": args}
 
 
-def counter(name: str, unit: str, value: float, at: Place, moment_ns: int) -> Event:
+def counter(name: str, unit: str, value: float, at: Track, moment_ns: int) -> Event:
     """One reading of a counter of a group."""
     return {
         "ph": "C", "cat": CATEGORY, "name": name, "pid": at.pid, "tid": at.tid, "ts": at.stamp(moment_ns), "args": {unit: value},
     }  # fmt: skip
 
 
-def instant(name: str, args: dict[str, Any], at: Place, moment_ns: int) -> Event:
+def instant(name: str, args: dict[str, Any], at: Track, moment_ns: int) -> Event:
     """Something that happened to the whole group."""
     return {
         "ph": "i", "s": "p", "cat": CATEGORY, "name": name, "pid": at.pid, "tid": at.tid, "ts": at.stamp(moment_ns), "args": args,

@@ -13,7 +13,7 @@ from stoker.errors import RecordError
 
 
 @dataclass(slots=True)
-class Part:
+class BatchPart:
     """Rows of a batch that one worker made. Moments never go back; 0: not measured."""
 
     part: int
@@ -59,12 +59,12 @@ class Batch:
     depth: int
     undelivered_bytes: int
     batch_bytes: int
-    parts: list[Part] = field(default_factory=list)
+    parts: list[BatchPart] = field(default_factory=list)
     goes_on: bool = False
     """Whether the next batch of the table followed this one in the run, within one epoch."""
 
     @property
-    def last_part(self) -> Part | None:
+    def last_part(self) -> BatchPart | None:
         """The one that was made last: the batch was not whole before."""
         known = [each for each in self.parts if each.measured]
         return max(known, key=lambda each: each.sent_ns) if known else None
@@ -118,14 +118,14 @@ def _batch(row: dict[str, int]) -> Batch:
     )  # fmt: skip
 
 
-def _part(row: dict[str, int]) -> Part:
+def _part(row: dict[str, int]) -> BatchPart:
     moments: list[int] = []
     latest_ns = 0
     for name in ("received_ns", "fetched_ns", "collated_ns", "sent_ns"):
         latest_ns = max(latest_ns, row[name])
         moments.append(latest_ns if row[name] > 0 else 0)
     received_ns, fetched_ns, collated_ns, sent_ns = moments
-    return Part(
+    return BatchPart(
         row["part"], row["attempt"], row["worker"], row["rows"], received_ns, fetched_ns, collated_ns, sent_ns,
         row["cpu_ns"], row["runq_ns"], row["metered_ns"], row["slow_row"], row["slow_ns"],
     )  # fmt: skip

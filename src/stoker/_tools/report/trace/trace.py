@@ -50,13 +50,15 @@ def merge(record: RunRecord, profiled: Path, path: Path, *, force: bool = False)
     """
     theirs = TraceFile(profiled)
     beside: dict[str, Any] = {}
-    seen = _Seen()
+    seen = _MergedSoFar()
     found = itertools.chain(seen.watch(theirs.events()), _beside(record, theirs, seen, beside))
     written = chrome.write(found, beside, path, force=force)
     return Merged(written, seen.overlap, theirs.damage)
 
 
-def _beside(record: RunRecord, theirs: TraceFile, seen: _Seen, beside: dict[str, Any]) -> Iterator[Event]:
+def _beside(
+    record: RunRecord, theirs: TraceFile, seen: _MergedSoFar, beside: dict[str, Any]
+) -> Iterator[Event]:
     """Ours, once theirs are through: only then is it known which moment they count from and which numbers are taken."""
     beside |= theirs.entries | {"stokerRun": record.run.id}
     ours = events(record, base_unix_ns=theirs.base_unix_ns, taken=seen.pids)
@@ -64,7 +66,7 @@ def _beside(record: RunRecord, theirs: TraceFile, seen: _Seen, beside: dict[str,
 
 
 @dataclass(slots=True)
-class _Seen:
+class _MergedSoFar:
     """What has gone by of two traces that are being merged."""
 
     pids: set[object] = field(default_factory=set)

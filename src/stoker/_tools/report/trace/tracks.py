@@ -21,8 +21,8 @@ from typing import Any
 
 from stoker._record.schema import LoaderRecord
 from stoker._tools.report.trace import chrome
-from stoker._tools.report.trace.chrome import Event, Place, Span
-from stoker._tools.report.trace.steps import Batch, Part, batches
+from stoker._tools.report.trace.chrome import Event, TraceSpan, Track
+from stoker._tools.report.trace.steps import Batch, BatchPart, batches
 
 _LONG_GAP_NS = 10_000_000_000
 """A longer pause between two batches is no step (Totals.idle_ns)."""
@@ -40,9 +40,9 @@ class Group:
     stamp: Callable[[int], float]
     tracks: int = 0
     arrows: int = 0
-    loop: list[Span] = field(default_factory=list)
-    reorder: list[Span] = field(default_factory=list)
-    workers: dict[int, list[Span]] = field(default_factory=lambda: defaultdict(list))
+    loop: list[TraceSpan] = field(default_factory=list)
+    reorder: list[TraceSpan] = field(default_factory=list)
+    workers: dict[int, list[TraceSpan]] = field(default_factory=lambda: defaultdict(list))
 
     def events(self) -> Iterator[Event]:
         found = list(batches(self.loader))
@@ -52,7 +52,7 @@ class Group:
         name = f"stoker: {self.loader.name}" + (f" ({self.loader.site})" if self.loader.site else "")
         yield from chrome.name_process(self.pid, name, self.order)
         loop = self._lanes("main loop", self.loop)
-        happened = Place(self.pid, self.pid + self.tracks, self.stamp)
+        happened = Track(self.pid, self.pid + self.tracks, self.stamp)
         self.tracks += 1
         reorder = self._lanes("reorder", self.reorder, numbered=True)
         workers = [self._lanes(f"worker {worker}", spans) for worker, spans in sorted(self.workers.items())]
@@ -66,13 +66,13 @@ class Group:
         yield from _happenings(self.loader, found, happened)
 
     def _lanes(
-        self, name: str, spans: Sequence[Span], *, numbered: bool = False
-    ) -> list[tuple[Place, str, list[Span]]]:
+        self, name: str, spans: Sequence[TraceSpan], *, numbered: bool = False
+    ) -> list[tuple[Track, str, list[TraceSpan]]]:
         """Tracks for these spans, each with its name: more than one when they overlap."""
         made = []
         for lane, held in enumerate(chrome.lanes(spans)):
             label = f"{name} {lane}" if numbered else name if lane == 0 else f"{name}, beside it {lane}"
-            made.append((Place(self.pid, self.pid + self.tracks, self.stamp), label, held))
+            made.append((Track(self.pid, self.pid + self.tracks, self.stamp), label, held))
             self.tracks += 1
         return made
 
@@ -86,12 +86,12 @@ class Group:
             and following is not None
             and 0 <= following.asked_ns - batch.given_ns <= _LONG_GAP_NS
         ):
-            target = Span(f"step {batch.seq}", batch.given_ns, following.asked_ns, {"seq": batch.seq})
+            target = TraceSpan(f"step {batch.seq}", batch.given_ns, following.asked_ns, {"seq": batch.seq})
             self.loop.append(target)
         waited = None
         if batch.made_ns and batch.made_ns <= batch.got_ns:
             args = {"seq": batch.seq, "bytes": batch.batch_bytes}
-            waited = Span(f"batch {batch.seq}", batch.made_ns, batch.got_ns, args)
+            waited = TraceSpan(f"batch {batch.seq}", batch.made_ns, batch.got_ns, args)
         for part in batch.parts:
             if part.worker < 0 or not part.measured:
                 continue  # made in the loop itself: its wait tells
@@ -107,7 +107,7 @@ class Group:
             self.reorder.append(waited)
 
 
-def _happenings(loader: LoaderRecord, found: Sequence[Batch], place: Place) -> Iterator[Event]:
+def _happenings(loader: LoaderRecord, found: Sequence[Batch], place: Track) -> Iterator[Event]:
     """Counters and events of the group, in order of time."""
     events = [(each.at_ns, each.kind, each.reason) for each in loader.events]
     if loader.steps_dropped:
@@ -119,7 +119,7 @@ def _happenings(loader: LoaderRecord, found: Sequence[Batch], place: Place) -> I
     yield from heapq.merge(instants, _counters(found, place), key=lambda event: event["ts"])
 
 
-def _counters(found: Sequence[Batch], place: Place) -> Iterator[Event]:
+def _counters(found: Sequence[Batch], place: Track) -> Iterator[Event]:
     last: deque[tuple[int, int]] = deque(maxlen=_STALL_STEPS)
     for batch in sorted(found, key=lambda each: each.asked_ns):
         last.append((batch.asked_ns, batch.given_ns - batch.asked_ns))
@@ -140,33 +140,33 @@ def _hole_ns(found: Sequence[Batch]) -> int:
     return max(pauses, default=(0, 0))[1]
 
 
-def _call(batch: Batch) -> Span:
+def _call(batch: Batch) -> TraceSpan:
     """One call of ``next()``."""
     args: dict[str, Any] = {
         "epoch": batch.epoch, "seq": batch.seq, "rows": batch.rows, "bytes": batch.batch_bytes, "ready": batch.ready,
     }  # fmt: skip
-    call = Span(f"next {batch.seq}", batch.asked_ns, batch.given_ns, args)
-    wait = Span("wait", batch.asked_ns, batch.got_ns, parts=_wait_stages(batch))
-    plan = Span("plan", batch.got_ns, batch.planned_ns)
-    opened = Span("open", batch.planned_ns, batch.given_ns)
+    call = TraceSpan(f"next {batch.seq}", batch.asked_ns, batch.given_ns, args)
+    wait = TraceSpan("wait", batch.asked_ns, batch.got_ns, parts=_wait_stages(batch))
+    plan = TraceSpan("plan", batch.got_ns, batch.planned_ns)
+    opened = TraceSpan("open", batch.planned_ns, batch.given_ns)
     call.parts = [each for each in (wait, plan, opened) if each.ended_ns > each.began_ns]
     return call
 
 
-def _wait_stages(batch: Batch) -> list[Span]:
+def _wait_stages(batch: Batch) -> list[TraceSpan]:
     """What the batch went through while the loop waited: of its parts, the one that was made last."""
     part = batch.last_part
     if part is None or part.sent_ns <= batch.asked_ns:
         return []
     stages = [("queue", 0, part.received_ns), *part.stages(), ("wake", part.sent_ns, batch.got_ns)]
     clipped = [
-        Span(name, max(began_ns, batch.asked_ns), min(ended_ns, batch.got_ns))
+        TraceSpan(name, max(began_ns, batch.asked_ns), min(ended_ns, batch.got_ns))
         for name, began_ns, ended_ns in stages
     ]
     return [each for each in clipped if each.ended_ns > each.began_ns]
 
 
-def _made(batch: Batch, part: Part) -> Span:
+def _made(batch: Batch, part: BatchPart) -> TraceSpan:
     """One batch, or part of one, in a worker."""
     args: dict[str, Any] = {"epoch": batch.epoch, "seq": batch.seq, "rows": part.rows}
     if part.part or len(batch.parts) > 1:
@@ -177,5 +177,5 @@ def _made(batch: Batch, part: Part) -> Span:
         args |= {"slow_row": part.slow_row, "slow_row_ms": part.slow_ns / 1e6}
     if part.metered_ns:
         args |= {"cpu_ms": part.cpu_ns / 1e6, "run_queue_ms": part.runq_ns / 1e6}
-    stages = [Span(*each) for each in part.stages() if each[2] > each[1]]
-    return Span(f"batch {batch.seq}", part.received_ns, part.sent_ns, args, stages)
+    stages = [TraceSpan(*each) for each in part.stages() if each[2] > each[1]]
+    return TraceSpan(f"batch {batch.seq}", part.received_ns, part.sent_ns, args, stages)

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from stoker._record.causes.causes import Causes
 from stoker._record.finding import Gain, counted, duration
 from stoker._record.schema import LoaderRecord, Machine
-from stoker._tools.report.verdict.case import Case, more_workers
-from stoker._tools.report.verdict.codes import Finding
+from stoker._tools.report.verdict.case import AdviceCase, more_workers
+from stoker._tools.report.verdict.codes import VerdictFinding
 from stoker._tools.report.verdict.cpu_advice import bandwidth, compute, gil, starved
 from stoker._tools.report.verdict.loader_advice import head_of_line, parent, slow_worker, start_up, switch
 
 
-def findings(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[Finding, ...]:
+def findings(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[VerdictFinding, ...]:
     """What to change, the most promising first."""
-    case = Case(loader, machine, causes)
+    case = AdviceCase(loader, machine, causes)
     if causes.severity == "none" or causes.cause is None:
         return tuple(_fine(case))
     if not loader.totals.steps and not loader.totals.worker_deaths:
@@ -33,7 +33,7 @@ def findings(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[Fi
     return tuple(found_all)
 
 
-def _fine(case: Case) -> list[Finding]:
+def _fine(case: AdviceCase) -> list[VerdictFinding]:
     """For a loader that is not the problem, as far as waiting goes."""
     share = 0.0 if case.causes.stall is None else case.causes.stall
     found = [
@@ -63,7 +63,7 @@ def _fine(case: Case) -> list[Finding]:
     return found
 
 
-def _no_batch(case: Case) -> Finding:
+def _no_batch(case: AdviceCase) -> VerdictFinding:
     """For a loader that was waited for in vain: nothing can be said of its pace."""
     return case.finding(
         "no-batch",
@@ -73,7 +73,7 @@ def _no_batch(case: Case) -> Finding:
     )
 
 
-def _io(case: Case) -> list[Finding]:
+def _io(case: AdviceCase) -> list[VerdictFinding]:
     found = more_workers(case, waiting=True)
     if not found:
         found.append(
@@ -98,7 +98,7 @@ def _io(case: Case) -> list[Finding]:
     return found
 
 
-def _unknown(case: Case) -> list[Finding]:
+def _unknown(case: AdviceCase) -> list[VerdictFinding]:
     deaths = case.loader.totals.worker_deaths
     if deaths:
         return [
@@ -120,7 +120,7 @@ def _unknown(case: Case) -> list[Finding]:
     ]
 
 
-_BY_CAUSE: dict[str, Callable[[Case], list[Finding]]] = {
+_BY_CAUSE: dict[str, Callable[[AdviceCase], list[VerdictFinding]]] = {
     "io": _io, "compute": compute, "bandwidth": bandwidth, "starved": starved, "head_of_line": head_of_line,
     "parent": parent, "start_up": start_up, "gil": gil, "unknown": _unknown,
 }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 from stoker._record.causes.causes import Causes
 from stoker._record.finding import Edit, Gain, counted, duration
 from stoker._record.schema import LoaderRecord, Machine
-from stoker._tools.report.verdict.codes import Finding
+from stoker._tools.report.verdict.codes import VerdictFinding
 from stoker._tools.report.verdict.forecast import gain_of_workers, most_workers, pace, wanted_workers
 
 _LEAST_GAIN = 0.01
@@ -16,7 +16,7 @@ _LEAST_GAIN = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class AdviceCase:
     """What advice is given about."""
 
     loader: LoaderRecord
@@ -41,9 +41,9 @@ class Case:
 
     def finding(
         self, code: str, evidence: str, advice: str, edit: Edit | None = None, gain: Gain | None = None
-    ) -> Finding:
+    ) -> VerdictFinding:
         """With the loader's severity."""
-        return Finding(code, self.causes.severity, evidence, advice, edit, gain)
+        return VerdictFinding(code, self.causes.severity, evidence, advice, edit, gain)
 
     def told(self, code: str) -> str:
         """The evidence of that name in words; empty without it."""
@@ -58,7 +58,7 @@ class Case:
         return f"{sum(getattr(each, column) for each in self.loader.workers) / metered_ns:.0%}"
 
 
-def more_workers(case: Case, *, waiting: bool) -> list[Finding]:
+def more_workers(case: AdviceCase, *, waiting: bool) -> list[VerdictFinding]:
     """More workers, where they would help; an empty list where not, or where the loader sees to that itself."""
     chosen = case.loader.options.get("num_workers")
     if chosen is not None and chosen.why.startswith("auto: "):

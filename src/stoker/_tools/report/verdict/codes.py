@@ -45,7 +45,7 @@ CODES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding(finding.Finding):
+class VerdictFinding(finding.Finding):
     """A finding of a verdict: its code is one of these."""
 
     def __post_init__(self) -> None:

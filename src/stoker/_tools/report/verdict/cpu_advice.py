@@ -5,11 +5,11 @@ from __future__ import annotations
 from stoker._record.causes.contention import active_threads
 from stoker._record.causes.thresholds import CROWDED, LEAST_FOREIGN
 from stoker._record.finding import Edit, Gain
-from stoker._tools.report.verdict.case import Case, more_workers
-from stoker._tools.report.verdict.codes import Finding
+from stoker._tools.report.verdict.case import AdviceCase, more_workers
+from stoker._tools.report.verdict.codes import VerdictFinding
 
 
-def compute(case: Case) -> list[Finding]:
+def compute(case: AdviceCase) -> list[VerdictFinding]:
     """Workers up to the CPUs, then cheaper samples."""
     found = more_workers(case, waiting=False)
     stage = _busiest(case) or next(iter(case.causes.stages("compute")), "fetch")
@@ -36,7 +36,7 @@ def compute(case: Case) -> list[Finding]:
     return found
 
 
-def _busiest(case: Case) -> str | None:
+def _busiest(case: AdviceCase) -> str | None:
     """Where workers spend their time: that is what to look at, in whatever stage the loop waits for them. None: not measured."""
     steps = case.loader.steps
     moments = [steps.get(name, ()) for name in ("received_ns", "fetched_ns", "collated_ns", "sent_ns")]
@@ -48,7 +48,7 @@ def _busiest(case: Case) -> str | None:
     return max(sums, key=sums.__getitem__) if any(sums.values()) else None
 
 
-def bandwidth(case: Case) -> list[Finding]:
+def bandwidth(case: AdviceCase) -> list[VerdictFinding]:
     """Fewer bytes."""
     return [
         case.finding(
@@ -64,7 +64,7 @@ def bandwidth(case: Case) -> list[Finding]:
     ]
 
 
-def starved(case: Case) -> list[Finding]:
+def starved(case: AdviceCase) -> list[VerdictFinding]:
     """Whoever has the CPU."""
     if case.causes.culprit == "quota":
         quota = case.machine.quota
@@ -86,7 +86,7 @@ def starved(case: Case) -> list[Finding]:
     return [_neighbours(case), *(more_workers(case, waiting=False) if alone else [])]
 
 
-def _neighbours(case: Case) -> Finding:
+def _neighbours(case: AdviceCase) -> VerdictFinding:
     """CPUs of its own."""
     return case.finding(
         "cpu-neighbours",
@@ -97,7 +97,7 @@ def _neighbours(case: Case) -> Finding:
     )
 
 
-def _oversubscribed(case: Case) -> list[Finding]:
+def _oversubscribed(case: AdviceCase) -> list[VerdictFinding]:
     """Fewer threads, fewer workers."""
     threads = max((active_threads(each) for each in case.loader.workers), default=1.0)
     usable = case.machine.usable or 1
@@ -138,7 +138,7 @@ def _oversubscribed(case: Case) -> list[Finding]:
     return found
 
 
-def gil(case: Case) -> list[Finding]:
+def gil(case: AdviceCase) -> list[VerdictFinding]:
     """Processes."""
     return [
         case.finding(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from stoker._record.finding import Edit, Gain
-from stoker._tools.report.verdict.case import Case
-from stoker._tools.report.verdict.codes import Finding
+from stoker._tools.report.verdict.case import AdviceCase
+from stoker._tools.report.verdict.codes import VerdictFinding
 
 
-def head_of_line(case: Case) -> list[Finding]:
+def head_of_line(case: AdviceCase) -> list[VerdictFinding]:
     """The slow samples, more batches ahead, or any order."""
     found = []
     blamed = [each for each in case.loader.slowest if each.blamed_ns]
@@ -48,7 +48,7 @@ def head_of_line(case: Case) -> list[Finding]:
     return found
 
 
-def slow_worker(case: Case) -> Finding:
+def slow_worker(case: AdviceCase) -> VerdictFinding:
     """The one that differs from the others."""
     told = case.causes.told("slow_worker")
     share = (case.causes.stall or 0.0) * (0.0 if told is None else told.value or 0.0)
@@ -61,7 +61,7 @@ def slow_worker(case: Case) -> Finding:
     )
 
 
-def parent(case: Case) -> list[Finding]:
+def parent(case: AdviceCase) -> list[VerdictFinding]:
     """What the training process does itself, by stage."""
     stage = next((each for each in case.causes.stages("parent") if each != "record"), "open")
     code, advice = _PARENT[stage if stage in _PARENT else "open"]
@@ -82,7 +82,7 @@ _PARENT = {
 """By stage: the finding, and what to do."""
 
 
-def start_up(case: Case) -> list[Finding]:
+def start_up(case: AdviceCase) -> list[VerdictFinding]:
     """Workers that stay, and less to do before the first batch."""
     epochs = case.loader.totals.epochs
     first_ns = case.loader.totals.first_batch_ns
@@ -115,7 +115,7 @@ def start_up(case: Case) -> list[Finding]:
     return found
 
 
-def switch(case: Case) -> Finding:
+def switch(case: AdviceCase) -> VerdictFinding:
     """stoker's loader in place of torch's, with what may be expected of it."""
     # The sampler takes its time in any loader, and so does what a dataset does when it starts.
     sampler_ns = case.causes.stages("parent").get("plan", 0)

@@ -11,8 +11,8 @@ from stoker._record.finding import counted, duration
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import COLOURS, MARGIN, WIDEST, Line, fitted, indented, section
 from stoker._tools.report.verdict import table
-from stoker._tools.report.verdict.codes import Finding
-from stoker._tools.report.verdict.verdict import Cost, Crew, LoaderVerdict, Verdict
+from stoker._tools.report.verdict.codes import VerdictFinding
+from stoker._tools.report.verdict.verdict import Cost, LoaderVerdict, Verdict, WorkersSummary
 
 _VERSION = 1
 _MOST_OTHERS = 4
@@ -62,7 +62,7 @@ def cost_lines(cost: Cost | None) -> list[Line]:
     return [Line(f"Idle {cost.idle:.1%} of the time: {'; '.join(parts)}.")]
 
 
-def next_lines(findings: tuple[Finding, ...]) -> list[Line]:
+def next_lines(findings: tuple[VerdictFinding, ...]) -> list[Line]:
     """What to do, the most useful first, with the edit and what it would gain."""
     lines = []
     for number, each in enumerate(findings[:_MOST_FINDINGS], 1):
@@ -104,7 +104,7 @@ def _measured(loader: LoaderVerdict) -> list[Line]:
     return lines
 
 
-def _crew(crew: Crew, loader: LoaderVerdict) -> str:
+def _crew(crew: WorkersSummary, loader: LoaderVerdict) -> str:
     rate = "" if loader.rows_per_s is None else f"{_count(loader.rows_per_s)} samples/s, "
     if loader.executor == "inline":
         return f"{rate}no workers"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from stoker._record.causes.causes import Causes, settle
 from stoker._record.finding import counted
-from stoker._record.schema import Event, LoaderRecord, Machine, RunRecord, Slow
+from stoker._record.schema import Event, LoaderRecord, Machine, RunRecord, SlowestSample
 from stoker._tools.report.verdict import reasons
 from stoker._tools.report.verdict.advice import findings
-from stoker._tools.report.verdict.codes import Finding
+from stoker._tools.report.verdict.codes import VerdictFinding
 
 HOURS_PER_MONTH = 730
 _FEW_STEPS = 16
@@ -18,7 +18,7 @@ _MOST_EVENTS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class WorkersSummary:
     """The workers of a loader together. Shares are of the time at work that was metered; None: no readings."""
 
     count: int
@@ -48,9 +48,9 @@ class LoaderVerdict:
     sentence: str
     why: tuple[str, ...]
     evidence: tuple[str, ...]
-    findings: tuple[Finding, ...]
-    crew: Crew
-    slowest: tuple[Slow, ...]
+    findings: tuple[VerdictFinding, ...]
+    crew: WorkersSummary
+    slowest: tuple[SlowestSample, ...]
     events: tuple[Event, ...]
 
 
@@ -115,7 +115,7 @@ def _loader(loader: LoaderRecord, machine: Machine) -> LoaderVerdict:
     )
 
 
-def _crew(loader: LoaderRecord) -> Crew:
+def _crew(loader: LoaderRecord) -> WorkersSummary:
     workers = [each for each in loader.workers if each.worker >= 0]
     metered_ns = sum(each.metered_ns for each in workers)
     grown = [each.private_growth_bytes for each in workers if each.private_growth_bytes is not None]
@@ -126,7 +126,7 @@ def _crew(loader: LoaderRecord) -> Crew:
     def share(part_ns: int) -> float | None:
         return part_ns / metered_ns if metered_ns else None
 
-    return Crew(
+    return WorkersSummary(
         count=count,
         busy=min(1.0, sum(each.busy_ns for each in workers) / (at_work_ns * count))
         if at_work_ns and count and not changed

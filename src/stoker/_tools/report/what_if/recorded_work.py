@@ -10,7 +10,7 @@ from stoker._record.schema import LoaderRecord, Machine
 from stoker._runtime.simulation.predictions import SimulationCase
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import ROUSING_NS, Demand, Work
-from stoker._tools.report.trace.steps import Batch, Part, batches
+from stoker._tools.report.trace.steps import Batch, BatchPart, batches
 
 _CROWDED = 0.5
 """So many CPUs have to be missing before neighbours are reckoned with."""
@@ -19,7 +19,7 @@ _FEW = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RecordedWork:
     """What a loader did, ready to be done again otherwise."""
 
     name: str
@@ -32,7 +32,7 @@ class Recalled:
     notes: tuple[str, ...]
 
 
-def recall(loader: LoaderRecord, machine: Machine) -> Recalled | None:
+def recall(loader: LoaderRecord, machine: Machine) -> RecordedWork | None:
     """None when it handed out nothing. Raises RecordError for a table of steps that is damaged."""
     totals = loader.totals
     if not totals.steps:
@@ -55,7 +55,7 @@ def recall(loader: LoaderRecord, machine: Machine) -> Recalled | None:
     waits_ns = [each.given_ns - each.asked_ns for each in settled]
     wait_ns = fmean(waits_ns) if waits_ns else max(0, totals.wait_ns - totals.open_ns) / totals.steps
     interval_ns = step_ns + wait_ns
-    return Recalled(
+    return RecordedWork(
         loader.name, work, case, interval_ns, wait_ns / interval_ns if interval_ns else 0.0, tuple(notes)
     )
 
@@ -167,7 +167,7 @@ def _times(batch: Batch, cpu: float, runq: float) -> tuple[int, int, int]:
     return int(whole_ns), int(cpu_ns), int(queued_ns)
 
 
-def _own_shares(part: Part, took_ns: int) -> tuple[float, float] | None:
+def _own_shares(part: BatchPart, took_ns: int) -> tuple[float, float] | None:
     """Of a reading that is about this part and no other."""
     if not part.metered_ns or not 0.5 * took_ns < part.metered_ns < 1.5 * took_ns:
         return None

@@ -13,7 +13,7 @@ from stoker._runtime.simulation import predictions
 from stoker._runtime.simulation.predictions import SimulationCase
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import Line, section
-from stoker._tools.report.what_if.recorded_work import Recalled, recall
+from stoker._tools.report.what_if.recorded_work import RecordedWork, recall
 from stoker.errors import RecordError
 
 USUAL = "usual"
@@ -28,7 +28,7 @@ _UNITS_NS = {"s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, None: 1e6}
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class WhatIfChange:
     """A number that is set, or one that is applied to what there is."""
 
     sign: str
@@ -46,11 +46,11 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class WhatIfQuestion:
     """As it was asked, and what it changes. Empty: the usual cases."""
 
     text: str
-    changes: dict[str, Change]
+    changes: dict[str, WhatIfChange]
     in_order: bool | None = None
 
     def of(self, case: SimulationCase) -> SimulationCase:
@@ -94,11 +94,11 @@ class Question:
         return SimulationCase(setting, cpus, demand, in_order, window, self.text)
 
 
-def parse(text: str) -> Question:
+def parse(text: str) -> WhatIfQuestion:
     """ "workers=8,window=32,cpus=+4,step=/2,order=any". Raises ValueError that says what is wrong."""
     if text == USUAL:
-        return Question(text, {})
-    changes: dict[str, Change] = {}
+        return WhatIfQuestion(text, {})
+    changes: dict[str, WhatIfChange] = {}
     in_order = None
     # Windows are counted for the workers that they are asked with: these come first.
     for each in sorted(
@@ -116,13 +116,15 @@ def parse(text: str) -> Question:
             raise ValueError(
                 f"cannot read {each.strip()!r}: say workers=8,window=32,cpus=+4,step=/2 (of {_KEYS})"
             )
-        changes[name] = Change("*" if match[1] in ("x", "×") else match[1] or "", float(match[2]), match[3])
+        changes[name] = WhatIfChange(
+            "*" if match[1] in ("x", "×") else match[1] or "", float(match[2]), match[3]
+        )
     if not changes and in_order is None:
         raise ValueError(f"nothing is asked: say workers=8,window=32,cpus=+4,step=/2 (of {_KEYS})")
-    return Question(text, changes, in_order)
+    return WhatIfQuestion(text, changes, in_order)
 
 
-def answer(record: RunRecord, questions: Sequence[Question]) -> dict[str, Any]:
+def answer(record: RunRecord, questions: Sequence[WhatIfQuestion]) -> dict[str, Any]:
     """As plain values. Raises RecordError when no loader handed out a batch."""
     known = [found for each in record.loaders if (found := recall(each, record.machine)) is not None]
     if not known:
@@ -135,7 +137,7 @@ def answer(record: RunRecord, questions: Sequence[Question]) -> dict[str, Any]:
     }
 
 
-def _answered(found: Recalled, questions: Sequence[Question]) -> dict[str, Any]:
+def _answered(found: RecordedWork, questions: Sequence[WhatIfQuestion]) -> dict[str, Any]:
     now = replace(found.case, name="as it is").plain(found.work)
     cases = []
     for question in questions:

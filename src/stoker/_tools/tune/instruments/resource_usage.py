@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from stoker._record.causes.contention import foreign_cpus
-from stoker._record.machine import Counters, Dials
+from stoker._record.machine import CounterReader, Counters
 
 _SCHED_CLOCK = 2
 """As the kernel numbers clocks: the one that counts all threads of a process, those that have ended too."""
@@ -42,7 +42,7 @@ class Tolls:
     """Takes readings. Made and used on the thread that iterates."""
 
     def __init__(self) -> None:
-        self._dials = Dials()
+        self._dials = CounterReader()
 
     def read(self, pids: Iterable[int], *, threads: bool = False) -> Reading:
         """Now. ``pids`` are the workers'; with ``threads`` the workers are threads of this process."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand
-from stoker._tools.sandbox.outcome import NotTold
+from stoker._tools.sandbox.outcome import FactUnavailable
 from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import limit
@@ -62,7 +62,7 @@ def _batches(subject: Subject, seconds: float, limit_s: float) -> list[Any]:
         rig.close()
     except Exception as error:
         if not found:
-            raise NotTold(f"there is no batch for the step function: {failure_of(error)}") from None
+            raise FactUnavailable(f"there is no batch for the step function: {failure_of(error)}") from None
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Work
-from stoker._tools.sandbox.outcome import NotTold
+from stoker._tools.sandbox.outcome import FactUnavailable
 from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import BatchTimeout, limit
@@ -66,7 +66,7 @@ def _seen(subject: Subject, seconds: float, limit_s: float, bad: dict[Any, str])
         try:
             return _tried(subject, seconds, limit_s, workers=workers, small=small, skip=skip, bad=bad)
         except BatchTimeout as error:
-            raise NotTold(str(error)) from None
+            raise FactUnavailable(str(error)) from None
         except Exception as error:
             first = first or error
             begin_anew(subject)
@@ -75,7 +75,7 @@ def _seen(subject: Subject, seconds: float, limit_s: float, bad: dict[Any, str])
     assert first is not None
     index, reason = next(iter(bad.items()), (None, failure_of(first)))
     where = "" if index is None else f": sample {index}"
-    raise NotTold(f"no batch could be made{where}: {reason}")
+    raise FactUnavailable(f"no batch could be made{where}: {reason}")
 
 
 def _tried(

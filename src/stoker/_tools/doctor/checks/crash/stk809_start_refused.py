@@ -33,8 +33,8 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, counted
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import LOADER
 
 _FEW = 64
@@ -42,7 +42,7 @@ _PER_WORKER = 4
 """Tasks of a worker of torch's that has made its first batch: three when forked, four when spawned."""
 
 
-def examine(machine: Machine, target: Target | None = None) -> Iterator[Finding]:
+def examine(machine: MachineFacts, target: TargetFacts | None = None) -> Iterator[Finding]:
     """What the cgroup has left for workers and their threads."""
     if machine.pids_limit is None or machine.pids_now is None:
         return
@@ -61,7 +61,7 @@ def examine(machine: Machine, target: Target | None = None) -> Iterator[Finding]
     )
 
 
-def here(machine: Machine) -> str:
+def here(machine: MachineFacts) -> str:
     """What the cgroup allows, and has."""
     if machine.pids_limit is None or machine.pids_now is None:
         return ""

@@ -31,9 +31,9 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, size
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 from stoker._tools.doctor.wording import LOADER, PIDS
 
 _ENOUGH_BYTES = 1 << 30
@@ -41,7 +41,7 @@ _LITTLE_BYTES = 256 << 20
 
 
 def examine(
-    machine: Machine, target: Target | None = None, samples: Samples | None = None
+    machine: MachineFacts, target: TargetFacts | None = None, samples: SampleFacts | None = None
 ) -> Iterator[Finding]:
     """Against what this loader may have on its way; without a loader against what ordinary batches need."""
     total_bytes, free_bytes = machine.shm_bytes, machine.shm_free_bytes
@@ -61,7 +61,9 @@ def examine(
         )
 
 
-def _against(loader: Loader, batch_bytes: int, machine: Machine, free_bytes: int) -> Iterator[Finding]:
+def _against(
+    loader: LoaderArguments, batch_bytes: int, machine: MachineFacts, free_bytes: int
+) -> Iterator[Finding]:
     window_bytes = loader.window * batch_bytes
     if 2 * window_bytes <= free_bytes:
         return
@@ -81,7 +83,7 @@ def _against(loader: Loader, batch_bytes: int, machine: Machine, free_bytes: int
     )
 
 
-def _remedy(machine: Machine, wanted_bytes: int) -> str:
+def _remedy(machine: MachineFacts, wanted_bytes: int) -> str:
     gib = -(-wanted_bytes >> 30)  # rounded up
     if machine.container == "kubernetes":
         how = f"Mount an emptyDir with medium: Memory and sizeLimit: {gib}Gi at /dev/shm."
@@ -92,7 +94,7 @@ def _remedy(machine: Machine, wanted_bytes: int) -> str:
     return f"{how} Or use stoker's loader, which needs no room there."
 
 
-def here(machine: Machine) -> str:
+def here(machine: MachineFacts) -> str:
     """How large it is on this machine."""
     if machine.shm_bytes is None or machine.shm_free_bytes is None:
         return ""

@@ -40,11 +40,11 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, counted
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.process import Process
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.target import Target
-from stoker._tools.doctor.facts.worker import Worker
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.process import ProcessFacts
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.target import TargetFacts
+from stoker._tools.doctor.facts.worker import WorkerFacts
 from stoker._tools.doctor.wording import IN_WORKER, LOADER
 
 _USUAL = 1024
@@ -54,11 +54,11 @@ _PER_WORKER = 5
 
 
 def examine(
-    machine: Machine,
-    target: Target | None = None,
-    samples: Samples | None = None,
-    process: Process | None = None,
-    worker: Worker | None = None,
+    machine: MachineFacts,
+    target: TargetFacts | None = None,
+    samples: SampleFacts | None = None,
+    process: ProcessFacts | None = None,
+    worker: WorkerFacts | None = None,
 ) -> Iterator[Finding]:
     """Against the tensors of this loader's batches; without a loader against what is usual."""
     limit = machine.descriptors
@@ -100,7 +100,7 @@ def examine(
         )
 
 
-def _left_open(worker: Worker, limit: int) -> Finding:
+def _left_open(worker: WorkerFacts, limit: int) -> Finding:
     """Every loader has this, with workers or without."""
     lasts = int((limit - worker.descriptors) / worker.descriptors_per_sample)
     return CHECK.finding(
@@ -118,7 +118,7 @@ def _left_open(worker: Worker, limit: int) -> Finding:
     )
 
 
-def _remedy(machine: Machine) -> str:
+def _remedy(machine: MachineFacts) -> str:
     soft, hard = machine.descriptors, machine.descriptors_hard
     if soft is not None and hard is not None and hard > soft:
         return (
@@ -128,7 +128,7 @@ def _remedy(machine: Machine) -> str:
     return "Raise the hard limit: docker run --ulimit nofile=65536, or LimitNOFILE= of the service, or limits.conf."
 
 
-def here(machine: Machine) -> str:
+def here(machine: MachineFacts) -> str:
     """How many this process may open."""
     if machine.descriptors is None or machine.descriptors >= _UNLIMITED:
         return ""

@@ -32,16 +32,16 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _USUAL = 65530
 _COMMAND = "sysctl -w vm.max_map_count=1048576"
 
 
 def examine(
-    machine: Machine, target: Target | None = None, samples: Samples | None = None
+    machine: MachineFacts, target: TargetFacts | None = None, samples: SampleFacts | None = None
 ) -> Iterator[Finding]:
     """Against the tensors of this loader's batches; without a loader against what is usual."""
     limit = machine.max_maps
@@ -81,7 +81,7 @@ def examine(
         )
 
 
-def here(machine: Machine) -> str:
+def here(machine: MachineFacts) -> str:
     """How many mappings this process may have."""
     if machine.max_maps is None:
         return ""

@@ -31,8 +31,8 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, counted, duration
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _OFTEN = 0.05
 """Share of periods cut short from which it is felt."""
@@ -40,7 +40,7 @@ _PERIODS = 100
 """Fewer say nothing: ten seconds."""
 
 
-def examine(machine: Machine, target: Target | None = None) -> Iterator[Finding]:
+def examine(machine: MachineFacts, target: TargetFacts | None = None) -> Iterator[Finding]:
     """What is left of the machine's CPUs, and whether that was ever too little."""
     cpus = machine.cpus
     if cpus is None:
@@ -81,7 +81,7 @@ def examine(machine: Machine, target: Target | None = None) -> Iterator[Finding]
         )
 
 
-def here(machine: Machine) -> str:
+def here(machine: MachineFacts) -> str:
     """What is left of the CPUs."""
     cpus = machine.cpus
     if cpus is None or cpus.usable >= cpus.machine:

@@ -30,9 +30,9 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, size
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.process import Process
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.process import ProcessFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.facts.tmpdir import LONGEST_PATH_BYTES, SOCKET_BYTES, Tmpdir
 from stoker._tools.doctor.wording import LOADER
 
@@ -41,7 +41,7 @@ _EDIT = Edit("export TMPDIR=/tmp", kind="shown")
 
 
 def examine(
-    machine: Machine, target: Target | None = None, process: Process | None = None
+    machine: MachineFacts, target: TargetFacts | None = None, process: ProcessFacts | None = None
 ) -> Iterator[Finding]:
     """The folder that is asked for, and the one that Python takes."""
     folder = machine.tmpdir
@@ -91,12 +91,12 @@ def _fault(folder: Tmpdir) -> str:
     return "" if folder.writable else "this user may not write to"
 
 
-def _longest(machine: Machine) -> int:
+def _longest(machine: MachineFacts) -> int:
     # macOS has four bytes less.
     return LONGEST_PATH_BYTES - SOCKET_BYTES - (4 if machine.system == "Darwin" else 0)
 
 
-def here(machine: Machine) -> str:
+def here(machine: MachineFacts) -> str:
     """What is the matter with the folder; "" when nothing is."""
     folder = machine.tmpdir
     if folder is None:

@@ -32,14 +32,14 @@ from shlex import quote
 from stoker._record.finding import Edit, Finding, counted, size
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.leftovers import Leftovers
-from stoker._tools.doctor.facts.machine import Machine
+from stoker._tools.doctor.facts.machine import MachineFacts
 
 _HARMLESS_BYTES = 1 << 20
 _SHARE = 0.1
 """Of /dev/shm: from here on the next run misses the room."""
 
 
-def examine(machine: Machine) -> Iterator[Finding]:
+def examine(machine: MachineFacts) -> Iterator[Finding]:
     """What is left over, and the command that deletes exactly that."""
     found = machine.leftovers
     if found is None or not found.count:
@@ -59,7 +59,7 @@ def examine(machine: Machine) -> Iterator[Finding]:
     )
 
 
-def _severity(found: Leftovers, machine: Machine) -> str:
+def _severity(found: Leftovers, machine: MachineFacts) -> str:
     if found.total_bytes < _HARMLESS_BYTES:
         return "none"
     return "moderate" if machine.shm_bytes and found.total_bytes > _SHARE * machine.shm_bytes else "low"
@@ -70,7 +70,7 @@ def _command(found: Leftovers) -> str:
     return "cd /dev/shm && rm " + " ".join(map(quote, found.names))
 
 
-def here(machine: Machine) -> str:
+def here(machine: MachineFacts) -> str:
     """How much is left over, and since when."""
     found = machine.leftovers
     if found is None or not found.count:

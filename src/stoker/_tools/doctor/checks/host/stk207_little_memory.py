@@ -30,8 +30,8 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, size
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 from stoker._tools.doctor.wording import LOADER
 
 _LITTLE_BYTES = 1 << 30
@@ -40,7 +40,7 @@ _FRESH_BYTES = 145 << 20
 """Private memory of a worker of torch 2.13 that has made its first batches of a few numbers."""
 
 
-def examine(machine: Machine, target: Target | None = None) -> Iterator[Finding]:
+def examine(machine: MachineFacts, target: TargetFacts | None = None) -> Iterator[Finding]:
     """Room for the workers alone; what their batches need is another check's."""
     room_bytes = machine.available_bytes
     if room_bytes is None:
@@ -72,7 +72,7 @@ def examine(machine: Machine, target: Target | None = None) -> Iterator[Finding]
     yield from _promises(machine, target)
 
 
-def _wanted(loader: Loader) -> int:
+def _wanted(loader: LoaderArguments) -> int:
     if loader.start_method == "fork" or not loader.num_workers:
         return loader.num_workers * _FORKED_BYTES
     if loader.engine == "stoker":  # its workers are forked from one process that has imported torch
@@ -80,7 +80,7 @@ def _wanted(loader: Loader) -> int:
     return loader.num_workers * _FRESH_BYTES
 
 
-def _promises(machine: Machine, target: Target | None) -> Iterator[Finding]:
+def _promises(machine: MachineFacts, target: TargetFacts | None) -> Iterator[Finding]:
     limit_bytes, shm_bytes = machine.cgroup_limit_bytes, machine.shm_bytes
     torch = target is None or (target.loader.engine == "torch" and target.loader.num_workers > 0)
     if torch and machine.shm_type == "tmpfs" and limit_bytes and shm_bytes and shm_bytes > limit_bytes:
@@ -102,7 +102,7 @@ def _promises(machine: Machine, target: Target | None) -> Iterator[Finding]:
         )
 
 
-def here(machine: Machine) -> str:
+def here(machine: MachineFacts) -> str:
     """What can still be taken, and of how much."""
     if machine.available_bytes is None:
         return ""

@@ -34,8 +34,8 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, size
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import LOADER, POOLS
 
 _STRICT = 2
@@ -43,7 +43,7 @@ _ROOM_BYTES = 4 << 30
 _COMMAND = "sysctl -w vm.overcommit_memory=0"
 
 
-def examine(machine: Machine, target: Target | None = None) -> Iterator[Finding]:
+def examine(machine: MachineFacts, target: TargetFacts | None = None) -> Iterator[Finding]:
     """How much a fork may still reserve."""
     limit_bytes, committed_bytes = machine.commit_limit_bytes, machine.committed_bytes
     if machine.overcommit != _STRICT or limit_bytes is None or committed_bytes is None:
@@ -69,7 +69,7 @@ def examine(machine: Machine, target: Target | None = None) -> Iterator[Finding]
     )
 
 
-def here(machine: Machine) -> str:
+def here(machine: MachineFacts) -> str:
     """How strict the kernel is, and what is left."""
     limit_bytes, committed_bytes = machine.commit_limit_bytes, machine.committed_bytes
     if machine.overcommit != _STRICT or limit_bytes is None or committed_bytes is None:

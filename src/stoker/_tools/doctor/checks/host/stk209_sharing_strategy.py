@@ -34,14 +34,14 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.process import Process
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.process import ProcessFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _CALL = 'torch.multiprocessing.set_sharing_strategy("file_system")'
 
 
-def examine(machine: Machine, process: Process, target: Target) -> Iterator[Finding]:
+def examine(machine: MachineFacts, process: ProcessFacts, target: TargetFacts) -> Iterator[Finding]:
     """Only where there is a choice: macOS has no other strategy."""
     if process.sharing_strategy != "file_system" or machine.system != "Linux":
         return

@@ -39,8 +39,8 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted, size
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.growth import Container, Course, Forecast, Growth, forecast
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.growth import Container, GrowthFacts, MemoryForecast, MemoryTrend, forecast
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 
 _EDGE_BYTES = 4 * 4096
 """Pages that two batches in a row have in common: objects of different sizes lie in pages of their own."""
@@ -54,7 +54,7 @@ _WORTH, _WORTH_BYTES = 0.02, 1 << 30
 """What all workers together copy in an epoch, below which nobody needs to care: of what can still be taken, or at all."""
 
 
-def examine(growth: Growth, target: Target) -> Iterator[Finding]:
+def examine(growth: GrowthFacts, target: TargetFacts) -> Iterator[Finding]:
     """The attribute whose pages are being copied, and where that leads."""
     loader = target.loader
     main = _together(growth)
@@ -96,7 +96,7 @@ def examine(growth: Growth, target: Target) -> Iterator[Finding]:
         )
 
 
-def _together(growth: Growth) -> Container | None:
+def _together(growth: GrowthFacts) -> Container | None:
     """The containers that are copied, as one; None when they are not what is copied."""
     taken = [each for each in growth.containers if each.explains >= _LEAST_PART]
     explained = sum(each.explains for each in taken)
@@ -114,17 +114,17 @@ def _together(growth: Growth) -> Container | None:
     )
 
 
-def _course(growth: Growth, main: Container, target: Target) -> Course:
+def _course(growth: GrowthFacts, main: Container, target: TargetFacts) -> MemoryTrend:
     """How copying goes on in this loader's order. The probe's was random."""
     loader = target.loader
     most = main.object_bytes * 1.0
     if loader.start_method != "fork":
-        return Course(math.inf, most, random=False)
+        return MemoryTrend(math.inf, most, random=False)
     if not loader.shuffle and not target.assumed and not target.stream and target.length:
         # In order, a worker reads every so many batches: their pages, and what shares a page with them.
         batch_bytes = most / target.length * (loader.batch_size or 1)
         share = min(1.0, (batch_bytes + _EDGE_BYTES) / (loader.num_workers * batch_bytes))
-        return Course(most * share * loader.num_workers / target.length, most * share, random=False)
+        return MemoryTrend(most * share * loader.num_workers / target.length, most * share, random=False)
     done = max(1e-9, min(0.99, main.explains * growth.copied_bytes / most))
     met = -math.log1p(
         -done
@@ -132,10 +132,10 @@ def _course(growth: Growth, main: Container, target: Target) -> Course:
     slope = main.explains * growth.copied_slope_bytes * met / done
     if done > _DONE:
         slope = max(slope, met * most / (growth.warm_up + growth.samples))
-    return Course(slope, most)
+    return MemoryTrend(slope, most)
 
 
-def _severity(ahead: Forecast, available: int | None) -> str:
+def _severity(ahead: MemoryForecast, available: int | None) -> str:
     """ "" when it does not matter: everything fits, and easily."""
     if ahead.ends_at is not None or (available and ahead.total_bytes > available / 2):
         return "high"
@@ -144,7 +144,13 @@ def _severity(ahead: Forecast, available: int | None) -> str:
     return "moderate" if available and ahead.total_bytes > available / 10 else "low"
 
 
-def _evidence(growth: Growth, main: Container, ahead: Forecast, loader: Loader, available: int | None) -> str:
+def _evidence(
+    growth: GrowthFacts,
+    main: Container,
+    ahead: MemoryForecast,
+    loader: LoaderArguments,
+    available: int | None,
+) -> str:
     text = (
         f"a worker copied {size(growth.copied_slope_bytes)} a sample over {growth.samples} samples, "
         f"{main.explains:.0%} of it pages of {main.path} ({main.kind} of {main.items:,} items, {size(main.object_bytes)} "

@@ -30,11 +30,11 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.scan import Scan
-from stoker._tools.doctor.facts.target import Loader, Target
-from stoker._tools.doctor.sources.script import Made, read
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.scan import ScanFacts
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
+from stoker._tools.doctor.sources.script import LoaderCall, read
 
 _SHARE = 0.25
 """Of the memory that is available: more is worth changing."""
@@ -48,7 +48,10 @@ torch by itself."""
 
 
 def examine(
-    target: Target, machine: Machine | None = None, samples: Samples | None = None, scan: Scan | None = None
+    target: TargetFacts,
+    machine: MachineFacts | None = None,
+    samples: SampleFacts | None = None,
+    scan: ScanFacts | None = None,
 ) -> Iterator[Finding]:
     """By the loaders that were given; of one loader alone, by the script that made it."""
     kept = [each for each in (target.loader, *target.others) if each.persistent_workers and each.num_workers]
@@ -76,7 +79,7 @@ def _found(
     worker_bytes: int,
     ahead_bytes: int,
     site: str | None,
-    machine: Machine | None,
+    machine: MachineFacts | None,
     *,
     script: bool = False,
 ) -> Finding:
@@ -102,14 +105,14 @@ def _found(
     )
 
 
-def _worker_bytes(loader: Loader, scan: Scan | None) -> int:
+def _worker_bytes(loader: LoaderArguments, scan: ScanFacts | None) -> int:
     """A forked worker copies the Python objects it reads; one that is sent the dataset has all of it for itself."""
     if loader.start_method == "fork":
         return _FORKED_BYTES + (scan.copied_bytes if scan else 0)
     return _STARTED_BYTES + (scan.nbytes if scan and loader.engine == "torch" else 0)
 
 
-def _ahead(kept: list[Loader], samples: Samples | None) -> int:
+def _ahead(kept: list[LoaderArguments], samples: SampleFacts | None) -> int:
     """Bytes of batches that all but the largest loader may have made ahead."""
     if samples is None:
         return 0
@@ -117,7 +120,7 @@ def _ahead(kept: list[Loader], samples: Samples | None) -> int:
     return sum(batches[:-1]) * samples.batch_bytes
 
 
-def _workers(made: Made, otherwise: int) -> int:
+def _workers(made: LoaderCall, otherwise: int) -> int:
     """As written; a name of a variable stands for what the loader at hand has."""
     text = made.keywords.get("num_workers", "0")
     return int(text) if text.isdigit() else otherwise

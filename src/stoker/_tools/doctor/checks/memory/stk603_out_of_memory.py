@@ -33,16 +33,16 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, counted, size
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.growth import Course, Growth, forecast
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.growth import GrowthFacts, MemoryTrend, forecast
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import FEEDING, IN_WORKER, LOADER, PIDS
 
 _MUCH = 0.5
 """Share of what can still be taken, beyond which it is worth a word that all of it fits."""
 
 
-def examine(growth: Growth, target: Target) -> Iterator[Finding]:
+def examine(growth: GrowthFacts, target: TargetFacts) -> Iterator[Finding]:
     """Memory of its own that a worker makes without an end."""
     loader = target.loader
     if not loader.num_workers or growth.available_bytes is None or not growth.grows_steadily:
@@ -50,7 +50,7 @@ def examine(growth: Growth, target: Target) -> Iterator[Finding]:
     available = growth.available_bytes // growth.ranks
     samples = loader.samples if loader.samples is not None else target.length
     ahead = forecast(
-        Course(growth.own_slope_bytes),
+        MemoryTrend(growth.own_slope_bytes),
         workers=loader.num_workers,
         batch=loader.batch_size or 1,
         samples=samples,
@@ -91,7 +91,7 @@ def examine(growth: Growth, target: Target) -> Iterator[Finding]:
     )
 
 
-def here(machine: Machine) -> str:
+def here(machine: MachineFacts) -> str:
     """How much there is for all workers together."""
     limit_bytes, used_bytes = machine.cgroup_limit_bytes, machine.cgroup_used_bytes
     if limit_bytes is not None and used_bytes is not None and limit_bytes == machine.memory_bytes:

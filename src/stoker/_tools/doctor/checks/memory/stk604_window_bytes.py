@@ -30,9 +30,9 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted, size
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _MUCH, _WANTED = 0.5, 0.3
 """Shares of the room: what is too much, and what is advised."""
@@ -40,7 +40,7 @@ _WORTH_BYTES = 64 << 20
 """A window that is smaller than this fits anywhere but in a full /dev/shm."""
 
 
-def examine(machine: Machine, samples: Samples, target: Target) -> Iterator[Finding]:
+def examine(machine: MachineFacts, samples: SampleFacts, target: TargetFacts) -> Iterator[Finding]:
     """The window in bytes against the room for it."""
     loader = target.loader
     workers, batch = loader.num_workers, samples.batch_bytes

@@ -34,8 +34,8 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, duration, size
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.scan import Scan
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.scan import ScanFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _MANY = 5_000_000
 _PEAK_BYTES, _KEPT_BYTES, _SAMPLE_S = 48, 40, 80e-9
@@ -45,7 +45,7 @@ _FELT_S = 3.0
 _SHARE = 0.1
 
 
-def examine(scan: Scan, target: Target) -> Iterator[Finding]:
+def examine(scan: ScanFacts, target: TargetFacts) -> Iterator[Finding]:
     """By how many indices it lists; whose loader it is makes no difference."""
     listed = scan.listed_indices
     if target.assumed or listed is None or listed <= _MANY:

@@ -47,8 +47,8 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.randomness import Randomness, Source
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.randomness import RandomnessFacts, RandomSource
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _SURE = 8
 """So many draws that differ are not equal by chance, also where there are only two outcomes."""
@@ -67,7 +67,7 @@ _APART = 1000
 """Between the seeds of two generators: those of workers are 1 apart."""
 
 
-def examine(randomness: Randomness, target: Target) -> Iterator[Finding]:
+def examine(randomness: RandomnessFacts, target: TargetFacts) -> Iterator[Finding]:
     """Only what really repeats: that a generator is stored says nothing by itself."""
     if randomness.verdict != "repeated":
         return
@@ -94,7 +94,7 @@ def examine(randomness: Randomness, target: Target) -> Iterator[Finding]:
     )
 
 
-def _seen(randomness: Randomness, stream: bool) -> str:
+def _seen(randomness: RandomnessFacts, stream: bool) -> str:
     where = {
         (True, True): "in 2 workers and 2 epochs",
         (True, False): "in 2 workers",
@@ -107,7 +107,7 @@ def _seen(randomness: Randomness, stream: bool) -> str:
     )
 
 
-def _origin(cause: Source | None, own_init: bool) -> str:
+def _origin(cause: RandomSource | None, own_init: bool) -> str:
     if cause is None:
         return "no generator was seen to be used, so this may be a counter or a cache"
     if cause.reach == "global":
@@ -123,7 +123,7 @@ def _origin(cause: Source | None, own_init: bool) -> str:
     return f"they come from {cause.name} ({cause.kind}), which {held} and is copied into workers as it stands"
 
 
-def _advice(cause: Source | None, own_init: bool) -> str:
+def _advice(cause: RandomSource | None, own_init: bool) -> str:
     if cause is None:
         return "Make sure that what varies is meant to be the same in every worker; else draw from torch or numpy.random."
     if cause.reach == "global" and own_init:
@@ -133,13 +133,13 @@ def _advice(cause: Source | None, own_init: bool) -> str:
     return "Seed it in every worker from get_worker_info().seed, or draw from torch.rand instead."
 
 
-def _severity(cause: Source | None, randomness: Randomness) -> str:
+def _severity(cause: RandomSource | None, randomness: RandomnessFacts) -> str:
     if cause is None:
         return "low"
     return "high" if randomness.workers_equal else "moderate"
 
 
-def _edit(own: list[Source], target: Target) -> Edit | None:
+def _edit(own: list[RandomSource], target: TargetFacts) -> Edit | None:
     """Every worker seeds all of them; those outside of the dataset have no name that holds everywhere."""
     reached = [source for source in own if source.reach in ("stored", "library")][:_STATEMENTS]
     if not reached:

@@ -41,8 +41,8 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.stream import Stream
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.stream import StreamFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _SHARE = 0.05
 """Of the items read: fewer may be records that the data really has twice."""
@@ -53,7 +53,7 @@ worker, workers = (info.id, info.num_workers) if info else (0, 1)
 yield from itertools.islice(items, worker, None, workers)"""
 
 
-def examine(stream: Stream, target: Target) -> Iterator[Finding]:
+def examine(stream: StreamFacts, target: TargetFacts) -> Iterator[Finding]:
     """By content where items can be told apart, else by their number."""
     if stream.ranks_alike and stream.world_told:
         yield CHECK.finding(
@@ -80,7 +80,7 @@ def examine(stream: Stream, target: Target) -> Iterator[Finding]:
     )
 
 
-def _evidence(stream: Stream, by_content: bool) -> str:
+def _evidence(stream: StreamFacts, by_content: bool) -> str:
     workers = counted(len(stream.workers), "worker")
     if stream.whole:
         more = f", {stream.repeated} of them again" if by_content else ""
@@ -97,7 +97,7 @@ def _evidence(stream: Stream, by_content: bool) -> str:
     return f"{workers} gave the same items in the same order, {stream.items} in all"
 
 
-def _site(target: Target) -> str | None:
+def _site(target: TargetFacts) -> str | None:
     if target.dataset_file is None:
         return None
     return f"{target.dataset_file}:{target.dataset_line}" if target.dataset_line else target.dataset_file

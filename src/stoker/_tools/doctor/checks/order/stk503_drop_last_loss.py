@@ -29,13 +29,13 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.stream import Stream
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.stream import StreamFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _SHARE = 0.05
 
 
-def examine(target: Target, stream: Stream | None = None) -> Iterator[Finding]:
+def examine(target: TargetFacts, stream: StreamFacts | None = None) -> Iterator[Finding]:
     """An indexed dataset by arithmetic; a stream from what its workers gave."""
     size = target.loader.batch_size
     if size is None or size < 2 or target.assumed:
@@ -47,7 +47,7 @@ def examine(target: Target, stream: Stream | None = None) -> Iterator[Finding]:
         yield from _streamed(target, stream, size)
 
 
-def _indexed(target: Target, samples: int, size: int) -> Iterator[Finding]:
+def _indexed(target: TargetFacts, samples: int, size: int) -> Iterator[Finding]:
     lost = samples % size
     numbers = {"samples": samples, "lost": lost, "batches": samples // size, "batch_size": size}
     if samples < size:
@@ -69,7 +69,7 @@ def _indexed(target: Target, samples: int, size: int) -> Iterator[Finding]:
         )
 
 
-def _streamed(target: Target, stream: Stream, size: int) -> Iterator[Finding]:
+def _streamed(target: TargetFacts, stream: StreamFacts, size: int) -> Iterator[Finding]:
     if not stream.ended:
         if target.loader.drop_last and stream.declared:
             yield from _expected(target, stream.declared, len(stream.workers), size)
@@ -107,7 +107,7 @@ def _streamed(target: Target, stream: Stream, size: int) -> Iterator[Finding]:
         )
 
 
-def _expected(target: Target, declared: int, workers: int, size: int) -> Iterator[Finding]:
+def _expected(target: TargetFacts, declared: int, workers: int, size: int) -> Iterator[Finding]:
     """The stream was not read to its end, but says how long it is."""
     most = workers * (size - 1)
     nothing = declared // workers < size
@@ -127,7 +127,7 @@ def _expected(target: Target, declared: int, workers: int, size: int) -> Iterato
         )
 
 
-def _keep(target: Target) -> Edit:
+def _keep(target: TargetFacts) -> Edit:
     return Edit("drop_last=False", "drop_last=True", target.loader.site, "argument")
 
 

@@ -34,11 +34,11 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.target import Target
-from stoker._tools.doctor.sources.script import Change, Script, read
+from stoker._tools.doctor.facts.target import TargetFacts
+from stoker._tools.doctor.sources.script import EpochChange, TrainingScript, read
 
 
-def examine(target: Target) -> Iterator[Finding]:
+def examine(target: TargetFacts) -> Iterator[Finding]:
     """From the text of the script."""
     loader = target.loader
     script = read(target.source)
@@ -68,12 +68,12 @@ def examine(target: Target) -> Iterator[Finding]:
         )
 
 
-def _names(script: Script) -> set[str]:
+def _names(script: TrainingScript) -> set[str]:
     """What datasets of such loaders are called: the argument of the call."""
     return {each.dataset for each in script.loaders if each.persistent}
 
 
-def _more(changes: tuple[Change, ...]) -> str:
+def _more(changes: tuple[EpochChange, ...]) -> str:
     return f", and {len(changes) - 1} more" if len(changes) > 1 else ""
 
 

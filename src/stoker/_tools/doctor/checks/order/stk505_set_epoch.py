@@ -37,12 +37,12 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.sampler import Sampler
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.sampler import SamplerFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.sources.script import read
 
 
-def examine(sampler: Sampler, target: Target) -> Iterator[Finding]:
+def examine(sampler: SamplerFacts, target: TargetFacts) -> Iterator[Finding]:
     """High where the epochs' loop can be seen and has no call; else a reminder."""
     if not sampler.repeats:
         return

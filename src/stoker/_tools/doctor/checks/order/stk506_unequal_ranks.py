@@ -31,13 +31,13 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.sampler import Sampler
-from stoker._tools.doctor.facts.stream import Stream
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.sampler import SamplerFacts
+from stoker._tools.doctor.facts.stream import StreamFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 
 def examine(
-    target: Target, stream: Stream | None = None, sampler: Sampler | None = None
+    target: TargetFacts, stream: StreamFacts | None = None, sampler: SamplerFacts | None = None
 ) -> Iterator[Finding]:
     """By batches, not by samples: an epoch is as long as it has batches."""
     if stream is not None and stream.ranks:
@@ -48,7 +48,7 @@ def examine(
 
 
 def _judged(
-    target: Target, counts: list[tuple[int, int]], world: int, where: str, what: str
+    target: TargetFacts, counts: list[tuple[int, int]], world: int, where: str, what: str
 ) -> Iterator[Finding]:
     (first, most), (last, least) = counts
     if most == least:
@@ -62,7 +62,7 @@ def _judged(
     )
 
 
-def _batches(items: tuple[int, ...], target: Target) -> int:
+def _batches(items: tuple[int, ...], target: TargetFacts) -> int:
     """A stream is batched in each worker by itself."""
     size = target.loader.batch_size
     if size is None:

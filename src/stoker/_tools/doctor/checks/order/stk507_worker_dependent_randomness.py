@@ -33,11 +33,11 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, counted
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.randomness import Randomness
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.randomness import RandomnessFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 
-def examine(randomness: Randomness, target: Target) -> Iterator[Finding]:
+def examine(randomness: RandomnessFacts, target: TargetFacts) -> Iterator[Finding]:
     """Worth knowing where randomness is otherwise sound; more where no seed brings it back."""
     numbers = {"indices": len(randomness.indices), "times": randomness.times}
     what = "the first items" if target.stream else counted(len(randomness.indices), "random sample")

@@ -29,11 +29,11 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.sources.script import read
 
 
-def examine(target: Target) -> Iterator[Finding]:
+def examine(target: TargetFacts) -> Iterator[Finding]:
     """From the text of the script, for names that loaders with persistent workers are assigned to."""
     loader = target.loader
     script = read(target.source)

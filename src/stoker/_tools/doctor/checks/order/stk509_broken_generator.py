@@ -41,8 +41,8 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.stream import Stream
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.stream import StreamFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _AFTER = {
     "ended": "the iterator had ended: everything behind that item is lost to a loop that catches the error",
@@ -50,7 +50,7 @@ _AFTER = {
 }
 
 
-def examine(stream: Stream, target: Target) -> Iterator[Finding]:
+def examine(stream: StreamFacts, target: TargetFacts) -> Iterator[Finding]:
     """Only where an item raised; one that goes on afterwards is sound."""
     broken = stream.broken
     if broken is None or broken.after not in _AFTER:

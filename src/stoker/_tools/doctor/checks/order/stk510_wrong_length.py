@@ -29,13 +29,13 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.stream import Stream
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.stream import StreamFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _SHARE = 0.01
 
 
-def examine(stream: Stream, target: Target) -> Iterator[Finding]:
+def examine(stream: StreamFacts, target: TargetFacts) -> Iterator[Finding]:
     """Read without workers to its end, or beyond what it declares. A stream that was not read so far tells nothing."""
     declared, alone = stream.declared, stream.alone
     if declared is None or stream.broken is not None:

@@ -30,12 +30,12 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.sampler import Sampler
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.sampler import SamplerFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import IN_WORKER
 
 
-def examine(sampler: Sampler, target: Target) -> Iterator[Finding]:
+def examine(sampler: SamplerFacts, target: TargetFacts) -> Iterator[Finding]:
     """An index outside is a fault where the dataset refuses it."""
     outside = sampler.outside
     if outside is not None and outside.error:

@@ -50,14 +50,14 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.scan import Scan, Unsendable
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.scan import ScanFacts, Unsendable
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import FEEDING, FRAME, LOADER, POOLS, STARTING
 
 _SHOWN = 5
 
 
-def examine(scan: Scan, target: Target) -> Iterator[Finding]:
+def examine(scan: ScanFacts, target: TargetFacts) -> Iterator[Finding]:
     """A fault where workers are sent the dataset. Where they are forked it is only worth knowing."""
     loader = target.loader
     if not loader.num_workers:

@@ -39,8 +39,8 @@ from pathlib import PurePath
 
 from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.scan import LocalCode, Scan
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.scan import LocalCode, ScanFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import FEEDING, FRAME, LOADER
 
 _SHOWN = 5
@@ -48,7 +48,7 @@ _IMPORT = "from stoker import DataLoader"
 _ADVICE = "Define it at the top level of a module, with functools.partial for what it needs; stoker's loader sends it as it is."
 
 
-def examine(scan: Scan, target: Target) -> Iterator[Finding]:
+def examine(scan: ScanFacts, target: TargetFacts) -> Iterator[Finding]:
     """One finding for all of them: they have one cure."""
     loader = target.loader
     if not scan.local_code or not loader.num_workers or loader.engine == "stoker":

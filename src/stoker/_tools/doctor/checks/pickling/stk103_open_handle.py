@@ -50,8 +50,8 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.scan import Handle, Scan
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.scan import Handle, ScanFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import FEEDING, FRAME, IN_WORKER, LOADER
 
 _SHARED = {
@@ -73,7 +73,7 @@ _OPENERS = {
 }
 
 
-def examine(scan: Scan, target: Target) -> Iterator[Finding]:
+def examine(scan: ScanFacts, target: TargetFacts) -> Iterator[Finding]:
     """Only where workers are forked: nothing is shared with one that is spawned."""
     loader = target.loader
     if loader.start_method != "fork" or not loader.num_workers:

@@ -44,13 +44,13 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, counted
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.process import Process
-from stoker._tools.doctor.facts.scan import Held, Scan
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.process import ProcessFacts
+from stoker._tools.doctor.facts.scan import HeldResource, ScanFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import IN_WORKER, LOADER, STARTING
 
 
-def examine(scan: Scan, target: Target, process: Process | None = None) -> Iterator[Finding]:
+def examine(scan: ScanFacts, target: TargetFacts, process: ProcessFacts | None = None) -> Iterator[Finding]:
     """Only where workers are forked. Locks that nobody holds now are told together: they are hazards only if others run."""
     loader = target.loader
     if loader.start_method != "fork" or not loader.num_workers:
@@ -79,7 +79,7 @@ def examine(scan: Scan, target: Target, process: Process | None = None) -> Itera
         )
 
 
-def _hazard(each: Held, threads: int) -> str:
+def _hazard(each: HeldResource, threads: int) -> str:
     if each.what == "thread":
         return "runs, and is not there in a forked worker"
     if each.what == "pool":
@@ -92,7 +92,7 @@ def _hazard(each: Held, threads: int) -> str:
     return "is locked at this moment: a worker forked now waits for it forever"
 
 
-def _advice(each: Held) -> str:
+def _advice(each: HeldResource) -> str:
     if each.what == "lock":
         return "Fork when no other thread uses the dataset, or make the lock in worker_init_fn."
     return "Start it at the first __getitem__ of every worker, or in worker_init_fn."

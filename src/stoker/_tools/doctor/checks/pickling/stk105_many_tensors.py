@@ -31,9 +31,9 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.scan import Scan
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.scan import ScanFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import FRAME, LOADER
 
 _FORKSERVER = 245
@@ -43,7 +43,7 @@ _OWN = 16
 """Descriptors that a loader with one worker needs beside."""
 
 
-def examine(scan: Scan, target: Target, machine: Machine | None = None) -> Iterator[Finding]:
+def examine(scan: ScanFacts, target: TargetFacts, machine: MachineFacts | None = None) -> Iterator[Finding]:
     """Forked workers inherit tensors without descriptors."""
     loader = target.loader
     if loader.engine == "stoker" or not loader.num_workers or not scan.storages:

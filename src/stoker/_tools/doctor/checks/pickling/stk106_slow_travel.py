@@ -33,8 +33,8 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted, duration, size
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.scan import Part, Scan
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.scan import AttributeTotal, ScanFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import LOADER
 
 _ARRAY_S_PER_BYTE = 2.5e-9
@@ -45,7 +45,7 @@ _ROOM = 0.25
 """Of the memory that can still be taken: copies that need more are a hazard."""
 
 
-def examine(scan: Scan, target: Target) -> Iterator[Finding]:
+def examine(scan: ScanFacts, target: TargetFacts) -> Iterator[Finding]:
     """Forked workers inherit the dataset, and stoker sends it once."""
     loader = target.loader
     if loader.start_method == "fork" or loader.engine == "stoker" or not loader.num_workers:
@@ -79,13 +79,13 @@ def examine(scan: Scan, target: Target) -> Iterator[Finding]:
     )
 
 
-def _biggest(scan: Scan) -> Part | None:
+def _biggest(scan: ScanFacts) -> AttributeTotal | None:
     """What makes the pickle large: of tensors only a handle is in it, and of what is shared."""
     sent = [part for part in scan.parts if part.backing != "shared" and not part.kind.startswith("tensor")]
     return max(sent, key=lambda part: part.nbytes, default=None)
 
 
-def _mostly(part: Part | None) -> str:
+def _mostly(part: AttributeTotal | None) -> str:
     if part is None:
         return ""
     mapped = ": a mapped file is pickled whole" if part.backing == "file" else ""

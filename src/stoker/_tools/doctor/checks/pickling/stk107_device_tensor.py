@@ -34,15 +34,15 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, size
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.scan import OddTensor, Scan
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.scan import OddTensor, ScanFacts
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 from stoker._tools.doctor.wording import FEEDING, LOADER, STARTING
 
 _SHOWN = 3
 
 
-def examine(scan: Scan, target: Target, samples: Samples | None = None) -> Iterator[Finding]:
+def examine(scan: ScanFacts, target: TargetFacts, samples: SampleFacts | None = None) -> Iterator[Finding]:
     """One finding for those on a device, one for those with a gradient."""
     loader = target.loader
     if not loader.num_workers:
@@ -67,7 +67,7 @@ def examine(scan: Scan, target: Target, samples: Samples | None = None) -> Itera
         yield _graded(graded, loader, samples)
 
 
-def _graded(graded: list[OddTensor], loader: Loader, samples: Samples | None) -> Finding:
+def _graded(graded: list[OddTensor], loader: LoaderArguments, samples: SampleFacts | None) -> Finding:
     unsendable = [each for each in graded if not each.leaf and loader.start_method != "fork"]
     sent = [leaf.path or "the sample" for leaf in samples.leaves if leaf.requires_grad] if samples else []
     shown = unsendable or graded

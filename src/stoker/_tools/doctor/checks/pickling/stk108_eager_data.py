@@ -47,8 +47,8 @@ from pathlib import PurePath
 
 from stoker._record.finding import Edit, Finding, size
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.scan import Part, Preload, Scan
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.scan import AttributeTotal, Preload, ScanFacts
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 
 _MUCH_BYTES = 2 << 30
 _SEEN_BYTES = 256 << 20
@@ -58,7 +58,7 @@ _DATA = 0.5
 """Of a part's bytes: so much that is no Python object makes it data, not names of data."""
 
 
-def examine(scan: Scan, target: Target) -> Iterator[Finding]:
+def examine(scan: ScanFacts, target: TargetFacts) -> Iterator[Finding]:
     """By what all such parts take together; the largest is named. Less is enough where the source shows how it came about."""
     preloads = {each.path: each for each in scan.preloads if each.only_indexed}
     parts = [part for part in scan.parts if _is_data(part) or _preload(part, preloads)]
@@ -93,12 +93,12 @@ def examine(scan: Scan, target: Target) -> Iterator[Finding]:
     )
 
 
-def _is_data(part: Part) -> bool:
+def _is_data(part: AttributeTotal) -> bool:
     data = part.nbytes - part.copied_bytes
     return part.backing == "private" and data > _DATA * part.nbytes and part.nbytes > 1 << 20
 
 
-def _preload(part: Part, preloads: dict[str, Preload]) -> Preload | None:
+def _preload(part: AttributeTotal, preloads: dict[str, Preload]) -> Preload | None:
     """The line of ``__init__`` that filled this part, or what it lies in."""
     if part.backing != "private":
         return None
@@ -108,12 +108,12 @@ def _preload(part: Part, preloads: dict[str, Preload]) -> Preload | None:
     return preloads.get(next(inside, ""))
 
 
-def _copies(loader: Loader) -> int:
+def _copies(loader: LoaderArguments) -> int:
     """Copies beside the first one: torch pickles arrays for every worker that it cannot fork."""
     return 0 if loader.start_method == "fork" or loader.engine == "stoker" else loader.num_workers
 
 
-def _others(parts: list[Part], held: int) -> str:
+def _others(parts: list[AttributeTotal], held: int) -> str:
     return f" ({size(held)} with {len(parts) - 1} more)" if len(parts) > 1 else ""
 
 

@@ -42,14 +42,14 @@ from pathlib import PurePath
 
 from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.sources.unguarded import uses
 from stoker._tools.doctor.wording import LOADER, POOLS
 
 _GUARD = 'if __name__ == "__main__":'
 
 
-def examine(target: Target) -> Iterator[Finding]:
+def examine(target: TargetFacts) -> Iterator[Finding]:
     """The first such statement of the script; the others share its cure."""
     loader = target.loader
     if loader.engine == "stoker" or not target.source:

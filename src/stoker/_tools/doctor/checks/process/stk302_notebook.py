@@ -32,14 +32,14 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.process import Process
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.process import ProcessFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import LOADER, POOLS
 
 _MAIN = "__main__."
 
 
-def examine(process: Process, target: Target) -> Iterator[Finding]:
+def examine(process: ProcessFacts, target: TargetFacts) -> Iterator[Finding]:
     """Only where a worker would have to look the class up."""
     loader = target.loader
     if not process.interactive or not target.dataset_class.startswith(_MAIN):

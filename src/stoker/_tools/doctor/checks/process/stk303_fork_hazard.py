@@ -30,9 +30,9 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.process import Process
-from stoker._tools.doctor.facts.scan import LocalCode, Scan, Unsendable
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.process import ProcessFacts
+from stoker._tools.doctor.facts.scan import LocalCode, ScanFacts, Unsendable
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 from stoker._tools.doctor.wording import LOADER
 
 _EDIT = 'multiprocessing_context="forkserver"'
@@ -41,7 +41,7 @@ _HARMLESS = ("IPythonHistorySavingThread", "IOPub", "Heartbeat", "Control", "pyd
 _MOST_NAMED = 5
 
 
-def examine(process: Process, target: Target, scan: Scan | None = None) -> Iterator[Finding]:
+def examine(process: ProcessFacts, target: TargetFacts, scan: ScanFacts | None = None) -> Iterator[Finding]:
     """A listed pool is a hazard; another thread may be one; a number of native threads says nothing.
 
     A fork server is no way out for what cannot be sent there.
@@ -67,7 +67,7 @@ def examine(process: Process, target: Target, scan: Scan | None = None) -> Itera
         )
 
 
-def _stuck(scan: Scan | None) -> str:
+def _stuck(scan: ScanFacts | None) -> str:
     """The path of a part that plain pickle cannot send; "" when there is none."""
     parts: tuple[Unsendable | LocalCode, ...] = (*scan.unsendable, *scan.local_code) if scan else ()
     return parts[0].path if parts else ""
@@ -77,7 +77,7 @@ def _first(stuck: str) -> str:
     return f" once {stuck} can be sent there" if stuck else ""
 
 
-def _listed(process: Process, loader: Loader, stuck: str) -> Finding:
+def _listed(process: ProcessFacts, loader: LoaderArguments, stuck: str) -> Finding:
     named = " and ".join(f"{each.module} ({each.pool})" for each in process.hazards)
     evidence = f"threads of {named} live in this process; workers are forked and do not have them"
     numbers = {"hazards": len(process.hazards), "native_threads": process.native_threads}

@@ -38,12 +38,12 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.process import Process
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.process import ProcessFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import FRAME, LOADER
 
 
-def examine(process: Process, target: Target) -> Iterator[Finding]:
+def examine(process: ProcessFacts, target: TargetFacts) -> Iterator[Finding]:
     """Shuffling fails with any number of workers, the dataset's own tensors in forked ones."""
     loader = target.loader
     if process.default_device == "cpu" or loader.engine == "stoker":

@@ -29,12 +29,12 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.process import Process
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.process import ProcessFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import FRAME, LOADER
 
 
-def examine(process: Process, target: Target) -> Iterator[Finding]:
+def examine(process: ProcessFacts, target: TargetFacts) -> Iterator[Finding]:
     """Whether this process may start the workers that are asked for."""
     loader = target.loader
     if not process.daemonic or not loader.num_workers or loader.engine == "stoker":

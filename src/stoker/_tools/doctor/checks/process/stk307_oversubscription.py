@@ -43,8 +43,8 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.target import Target
-from stoker._tools.doctor.facts.worker import Worker
+from stoker._tools.doctor.facts.target import TargetFacts
+from stoker._tools.doctor.facts.worker import WorkerFacts
 from stoker._tools.doctor.wording import LOADER
 
 _COMPUTING, _SOME = 0.2, 0.05
@@ -58,7 +58,7 @@ _VARIABLES = {
 }
 
 
-def examine(worker: Worker, target: Target) -> Iterator[Finding]:
+def examine(worker: WorkerFacts, target: TargetFacts) -> Iterator[Finding]:
     """Threads that compute, times workers, against the CPUs of this rank."""
     loader = target.loader
     yield from _configured(worker, target)
@@ -90,7 +90,7 @@ def examine(worker: Worker, target: Target) -> Iterator[Finding]:
     )
 
 
-def _configured(worker: Worker, target: Target) -> Iterator[Finding]:
+def _configured(worker: WorkerFacts, target: TargetFacts) -> Iterator[Finding]:
     """OpenCV starts its threads for the first picture that is large enough: that these samples' were not says little.
 
     Of other libraries a pool that nobody used says nothing: numpy brings one along for products of matrices.

@@ -37,12 +37,12 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.samples import Samples, collation
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.samples import SampleFacts, collation
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import COLLATION, FRAME, LOADER
 
 
-def examine(samples: Samples, target: Target | None = None) -> Iterator[Finding]:
+def examine(samples: SampleFacts, target: TargetFacts | None = None) -> Iterator[Finding]:
     """Every place where shapes or lengths differ and collation fails. A dataset alone may yet get a collate_fn that pads."""
     assumed = target is not None and target.assumed
     for each in samples.differences:

@@ -32,14 +32,14 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import COLLATION, FRAME, LOADER
 
 _SHOWN = 5
 
 
-def examine(samples: Samples, target: Target) -> Iterator[Finding]:
+def examine(samples: SampleFacts, target: TargetFacts) -> Iterator[Finding]:
     """Whole samples first, then places inside them."""
     loader = target.loader
     stokers = loader.engine == "stoker"
@@ -74,7 +74,7 @@ def examine(samples: Samples, target: Target) -> Iterator[Finding]:
             )
 
 
-def _severity(target: Target) -> str:
+def _severity(target: TargetFacts) -> str:
     """A dataset alone may yet get a collate_fn that drops them."""
     return "low" if target.assumed else "high"
 

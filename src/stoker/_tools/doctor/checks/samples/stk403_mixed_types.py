@@ -31,14 +31,14 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.samples import Difference, Samples, collation
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.samples import Difference, SampleFacts, collation
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import COLLATION, LOADER
 
 _WORDS = {"dtype": "dtype", "kind": "type", "keys": "keys"}
 
 
-def examine(samples: Samples, target: Target) -> Iterator[Finding]:
+def examine(samples: SampleFacts, target: TargetFacts) -> Iterator[Finding]:
     """Differences first, then what no tensor can hold."""
     loader = target.loader
     for each in samples.differences:
@@ -64,7 +64,7 @@ def examine(samples: Samples, target: Target) -> Iterator[Finding]:
             )
 
 
-def _batched(target: Target) -> bool:
+def _batched(target: TargetFacts) -> bool:
     return target.loader.batch_size is not None or bool(target.loader.batch_sampler)
 
 

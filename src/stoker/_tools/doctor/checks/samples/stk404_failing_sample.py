@@ -29,16 +29,16 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.samples import Failure, Samples, collation
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.samples import SampleFacts, SampleFailure, collation
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _SHOWN = 5
 
 
-def examine(samples: Samples, target: Target) -> Iterator[Finding]:
+def examine(samples: SampleFacts, target: TargetFacts) -> Iterator[Finding]:
     """One finding for each kind of exception; those that have a check of their own are left to it."""
     skips = target.loader.engine == "stoker" and target.loader.on_bad_sample != "raise"
-    by_kind: dict[str, list[Failure]] = {}
+    by_kind: dict[str, list[SampleFailure]] = {}
     for each in samples.failures:
         if not _elsewhere(each) and not each.collating:
             by_kind.setdefault(each.kind, []).append(each)
@@ -58,7 +58,9 @@ def examine(samples: Samples, target: Target) -> Iterator[Finding]:
             )
 
 
-def _raised(kind: str, failures: list[Failure], samples: Samples, target: Target, severity: str) -> Finding:
+def _raised(
+    kind: str, failures: list[SampleFailure], samples: SampleFacts, target: TargetFacts, severity: str
+) -> Finding:
     first = failures[0]
     place = f"item {first.index} of the stream" if target.stream else f"dataset[{first.index}]"
     indices = ", ".join(str(each.index) for each in failures[:_SHOWN])
@@ -82,7 +84,7 @@ def _raised(kind: str, failures: list[Failure], samples: Samples, target: Target
     )
 
 
-def _elsewhere(each: Failure) -> bool:
+def _elsewhere(each: SampleFailure) -> bool:
     """STK405 has ends of iteration, STK304 accelerators."""
     return (
         each.kind == "StopIteration"

@@ -29,14 +29,14 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, counted, size
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _HIDDEN_BYTES = 1 << 20
 _SERIOUS_BYTES = 32 << 20
 
 
-def examine(samples: Samples, target: Target) -> Iterator[Finding]:
+def examine(samples: SampleFacts, target: TargetFacts) -> Iterator[Finding]:
     """The storage that hides most; the others have the same cause."""
     if target.loader.engine == "stoker" or not target.loader.num_workers:
         return

@@ -29,14 +29,14 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, size
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _MANY = 64
 _SMALL_BYTES = 64 << 10
 
 
-def examine(samples: Samples, target: Target) -> Iterator[Finding]:
+def examine(samples: SampleFacts, target: TargetFacts) -> Iterator[Finding]:
     """By the batch that was collated: those of torch's own collation have few."""
     loader = target.loader
     count = samples.batch_tensors

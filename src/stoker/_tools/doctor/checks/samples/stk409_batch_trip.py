@@ -32,12 +32,14 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, duration
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.round_trip import RoundTrip, Trip
-from stoker._tools.doctor.facts.samples import Samples, innermost
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.round_trip import RoundTripFacts, StartMethodTrip
+from stoker._tools.doctor.facts.samples import SampleFacts, innermost
+from stoker._tools.doctor.facts.target import TargetFacts
 
 
-def examine(round_trip: RoundTrip, target: Target, samples: Samples | None = None) -> Iterator[Finding]:
+def examine(
+    round_trip: RoundTripFacts, target: TargetFacts, samples: SampleFacts | None = None
+) -> Iterator[Finding]:
     """What was tried with a worker and has no check of its own: STK101 and STK102 have datasets, STK406 batches."""
     for trip in round_trip.trips:
         if not trip.tried or trip.outcome == "arrived" or _explained(trip, samples):
@@ -53,13 +55,13 @@ def examine(round_trip: RoundTrip, target: Target, samples: Samples | None = Non
         )
 
 
-def _explained(trip: Trip, samples: Samples | None) -> bool:
+def _explained(trip: StartMethodTrip, samples: SampleFacts | None) -> bool:
     if trip.outcome == "lost" and samples is not None and samples.unsendable:
         return True
     return trip.outcome == "failed" and "pickle" in trip.text
 
 
-def _told(trip: Trip) -> str:
+def _told(trip: StartMethodTrip) -> str:
     method = trip.start_method
     if trip.outcome == "failed":
         return f"with one worker ({method}) the first batches failed: {trip.text}"

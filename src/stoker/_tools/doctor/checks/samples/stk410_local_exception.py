@@ -31,12 +31,12 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import FEEDING, LOADER
 
 
-def examine(samples: Samples, target: Target) -> Iterator[Finding]:
+def examine(samples: SampleFacts, target: TargetFacts) -> Iterator[Finding]:
     """Each such class once."""
     if target.loader.engine == "stoker" or not target.loader.num_workers:
         return

@@ -32,8 +32,8 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, Gain, counted, duration
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.speed import Speed
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.speed import SpeedFacts
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 
 _NOTHING_S = 0.001
 """Two times below this are the same to any training step."""
@@ -41,7 +41,7 @@ _SHORT_S = 0.005
 """Hardly any training step is shorter than this: what holds only below it is not worth a word."""
 
 
-def examine(speed: Speed, target: Target) -> Iterator[Finding]:
+def examine(speed: SpeedFacts, target: TargetFacts) -> Iterator[Finding]:
     """Both times, and what the trainer pays either way."""
     loader = target.loader
     if not loader.num_workers or not speed.better_inline or speed.loader_s is None or speed.parent_s is None:
@@ -91,7 +91,7 @@ def examine(speed: Speed, target: Target) -> Iterator[Finding]:
     )
 
 
-def _change(loader: Loader) -> str:
+def _change(loader: LoaderArguments) -> str:
     unwanted = [
         name
         for name, given in (

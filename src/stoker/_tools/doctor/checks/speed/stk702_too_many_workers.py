@@ -30,10 +30,10 @@ from statistics import median, quantiles
 
 from stoker._record.finding import Edit, Finding, counted, duration
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import Machine
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.speed import Speed
-from stoker._tools.doctor.facts.target import Loader, Target
+from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.speed import SpeedFacts
+from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 
 _FEW = 4
 """Samples below which a share of CPU time says nothing."""
@@ -42,7 +42,10 @@ _LEAST_S = 1e-4
 
 
 def examine(
-    machine: Machine, target: Target, samples: Samples | None = None, speed: Speed | None = None
+    machine: MachineFacts,
+    target: TargetFacts,
+    samples: SampleFacts | None = None,
+    speed: SpeedFacts | None = None,
 ) -> Iterator[Finding]:
     """Against the CPUs, divided by the share of time in which a sample really computes, where that was measured."""
     if machine.cpus is None or target.assumed:
@@ -58,7 +61,11 @@ def examine(
 
 
 def _finding(
-    loader: Loader, machine: Machine, samples: Samples | None, share: float | None, useful: int
+    loader: LoaderArguments,
+    machine: MachineFacts,
+    samples: SampleFacts | None,
+    share: float | None,
+    useful: int,
 ) -> Finding:
     assert machine.cpus is not None
     severity = "low"
@@ -84,7 +91,7 @@ def _finding(
     )
 
 
-def _computing(samples: Samples | None) -> float | None:
+def _computing(samples: SampleFacts | None) -> float | None:
     """The share of a sample's time in which it used a CPU; None when it was not measured well enough.
 
     It is the upper quartile of all: on a busy machine some samples wait for a CPU, which looks like waiting for data.
@@ -99,7 +106,7 @@ def _computing(samples: Samples | None) -> float | None:
     return min(1.0, max(0.01, quantiles(shares, n=4)[2]))
 
 
-def here(machine: Machine) -> str:
+def here(machine: MachineFacts) -> str:
     """How many CPUs there are for them."""
     cpus = machine.cpus
     return "" if cpus is None else f"this process can count on {counted(cpus.usable, 'CPU')}: {cpus.reason}"

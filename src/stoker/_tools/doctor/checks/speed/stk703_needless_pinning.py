@@ -29,12 +29,14 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.pinning import Pinning
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.pinning import PinningFacts
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 
-def examine(target: Target, pinning: Pinning, samples: Samples | None = None) -> Iterator[Finding]:
+def examine(
+    target: TargetFacts, pinning: PinningFacts, samples: SampleFacts | None = None
+) -> Iterator[Finding]:
     """Only for a loader that somebody wrote: an assumed one pins nothing by nobody's choice."""
     if target.assumed:
         return

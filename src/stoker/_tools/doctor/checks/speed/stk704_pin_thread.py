@@ -29,15 +29,15 @@ from statistics import median
 
 from stoker._record.finding import Finding, duration
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.pinning import Pinning
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.pinning import PinningFacts
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _WORTH_S = 0.001
 """A copy that takes less is hidden behind any step."""
 
 
-def examine(target: Target, pinning: Pinning, samples: Samples) -> Iterator[Finding]:
+def examine(target: TargetFacts, pinning: PinningFacts, samples: SampleFacts) -> Iterator[Finding]:
     """An estimate: the measured copy is one into plain memory."""
     loader = target.loader
     if not (loader.pin_memory and loader.num_workers) or not (samples.sample_s and samples.batch_bytes):

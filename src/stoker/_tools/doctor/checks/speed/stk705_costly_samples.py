@@ -36,8 +36,8 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, counted, duration, size
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.speed import Hot, Speed
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.speed import HotFunction, SpeedFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _COMPUTES = 0.7
 _SOME_S, _MUCH_S = 0.03, 0.1
@@ -59,7 +59,7 @@ _RESIZE = ("resize", "thumbnail", "interpolate", "warp", "remap", "rotate", "tra
 _ARITHMETIC = ("torch.", "numpy.", "cv2.")
 
 
-def examine(speed: Speed, target: Target) -> Iterator[Finding]:
+def examine(speed: SpeedFacts, target: TargetFacts) -> Iterator[Finding]:
     """What all CPUs can make of it, and where the time goes."""
     least_s = speed.cpu_s / speed.usable_cpus
     if speed.cpu_share < _COMPUTES or least_s < _SOME_S:
@@ -89,13 +89,13 @@ def _rate(per_s: float) -> str:
     return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.3g}"
 
 
-def _told(hot: Hot) -> str:
+def _told(hot: HotFunction) -> str:
     if hot.own:
         return f"{hot.share:.0%} into Python code of your own, {hot.function} ({hot.caller})"
     return f"{hot.share:.0%} into {hot.function}" + (f" called from {hot.caller}" if hot.caller else "")
 
 
-def _advice(speed: Speed, top: list[Hot]) -> str:
+def _advice(speed: SpeedFacts, top: list[HotFunction]) -> str:
     """One thing about what dominates, and whether results could be kept."""
     said = _about(top[0]) if top else "Profile __getitem__ and make its dearest part cheaper."
     kept = speed.sample_bytes * (speed.length or 0)
@@ -108,7 +108,7 @@ def _advice(speed: Speed, top: list[Hot]) -> str:
     return said
 
 
-def _about(hot: Hot) -> str:
+def _about(hot: HotFunction) -> str:
     if hot.own:
         return "Replace Python loops by operations on whole arrays, or move arithmetic to the accelerator, a batch at a time."
     if any(word in hot.function for word in _DECODE):

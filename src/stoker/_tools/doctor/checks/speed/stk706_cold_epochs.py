@@ -34,10 +34,10 @@ from statistics import median
 
 from stoker._record.finding import Edit, Finding, Gain, counted, duration
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.samples import Samples
-from stoker._tools.doctor.facts.scan import Scan
-from stoker._tools.doctor.facts.speed import Speed
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.samples import SampleFacts
+from stoker._tools.doctor.facts.scan import ScanFacts
+from stoker._tools.doctor.facts.speed import SpeedFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _FORK_S = 0.03
 _IMPORT_S = 2.5
@@ -52,7 +52,7 @@ _FELT_S = 0.5
 
 
 def examine(
-    target: Target, samples: Samples, scan: Scan | None = None, speed: Speed | None = None
+    target: TargetFacts, samples: SampleFacts, scan: ScanFacts | None = None, speed: SpeedFacts | None = None
 ) -> Iterator[Finding]:
     """An estimate, and says so: what counts is whether starting is a good part of an epoch."""
     loader = target.loader
@@ -90,7 +90,7 @@ def examine(
     )
 
 
-def _start_s(method: str, workers: int, engine: str, scan: Scan | None) -> float:
+def _start_s(method: str, workers: int, engine: str, scan: ScanFacts | None) -> float:
     if method == "fork" or (method == "forkserver" and engine == "stoker"):
         return _FORK_S * workers  # stoker's server stays, with torch and the dataset in it
     sent_s = scan.pickle_s if scan and scan.pickle_s else 0.0

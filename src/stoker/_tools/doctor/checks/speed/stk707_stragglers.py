@@ -32,15 +32,15 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, duration
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.speed import Speed
-from stoker._tools.doctor.facts.target import Target
+from stoker._tools.doctor.facts.speed import SpeedFacts
+from stoker._tools.doctor.facts.target import TargetFacts
 
 _FEW = 0.1
 """Where more of them are slow, slow is the usual."""
 _MOST_AHEAD = 16
 
 
-def examine(speed: Speed, target: Target) -> Iterator[Finding]:
+def examine(speed: SpeedFacts, target: TargetFacts) -> Iterator[Finding]:
     """The slowest sample against what the other workers can make meanwhile."""
     loader = target.loader
     if not speed.slow or not loader.num_workers or loader.engine == "stoker" or speed.slow_share > _FEW:

@@ -6,7 +6,7 @@ from typing import Any
 
 from stoker._record.finding import capitalised
 from stoker._record.schema import STAGES, LoaderRecord
-from stoker._tools.render.section import Beside, Chart, Part, Section, Table
+from stoker._tools.render.section import Chart, Part, Section, SideBySide, Table
 from stoker._tools.render.theme import colour
 from stoker._tools.report.page.material import Material
 from stoker._tools.report.page.terms import MEANS, loaders, order, percent, plain, title, took
@@ -34,7 +34,7 @@ def section(material: Material) -> Section | None:
                 columns.append((run.label, tuple(charts)))
     if not columns:
         return None
-    parts: tuple[Part, ...] = columns[0][1] if len(columns) == 1 else (Beside(tuple(columns)),)
+    parts: tuple[Part, ...] = columns[0][1] if len(columns) == 1 else (SideBySide(tuple(columns)),)
     return Section("blame", "What is to blame", parts)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stoker._tools.render.section import Beside, Chart, Part, Section, Table
-from stoker._tools.report.page.material import Material, Run
+from stoker._tools.render.section import Chart, Part, Section, SideBySide, Table
+from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.sections.course import course
 from stoker._tools.report.page.sections.waits import waits
 from stoker._tools.report.page.terms import (
@@ -48,13 +48,13 @@ def section(material: Material) -> Section | None:
             columns.append((run.label, tuple(charts)))
     parts: list[Part] = [_chart(bars)]
     if len(columns) > 1:
-        parts.append(Beside(tuple(columns)))
+        parts.append(SideBySide(tuple(columns)))
     else:
         parts += [chart for _, charts in columns for chart in charts]
     return Section("breakdown", "Where a step's time goes", tuple(parts))
 
 
-def _bars(run: Run, several: bool) -> list[Bar]:
+def _bars(run: ReportedRun, several: bool) -> list[Bar]:
     pairs = [(loader, verdict) for loader, verdict in loaders(run) if verdict.steps > 0 and _divided(verdict)]
     pairs = pairs[:_MOST_LOADERS]
     found = []

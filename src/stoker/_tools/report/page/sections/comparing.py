@@ -17,7 +17,7 @@ from typing import Any
 from stoker._record.causes.contention import foreign_cpus
 from stoker._record.finding import size
 from stoker._record.schema import LoaderRecord, Machine
-from stoker._tools.report.page.material import Run
+from stoker._tools.report.page.material import ReportedRun
 from stoker._tools.report.page.terms import cut, loaders, number, percent, plain, took
 from stoker._tools.report.trace.steps import batches
 from stoker._tools.report.verdict.table import cause_of
@@ -83,7 +83,7 @@ class Ratio:
         return None if self.low is None or self.high is None else not self.low <= 1.0 <= self.high
 
 
-def side(run: Run) -> Side | None:
+def side(run: ReportedRun) -> Side | None:
     """None for a run that handed out nothing."""
     found = [(loader, verdict) for loader, verdict in loaders(run) if verdict.steps]
     return Side(run.label, *found[0], run.record.machine) if found else None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from stoker._record.finding import SEVERITIES, capitalised
-from stoker._tools.render.section import Beside, Part, Prose, Remark, Section, Table
-from stoker._tools.report.page.material import Material, Run
+from stoker._tools.render.section import Part, Prose, Remark, Section, SideBySide, Table
+from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.terms import cut, edited, gained, sentence
-from stoker._tools.report.verdict.codes import CODES, Finding
+from stoker._tools.report.verdict.codes import CODES, VerdictFinding
 
 _MOST_LOADERS = 4
 
@@ -17,7 +17,7 @@ def section(material: Material) -> Section | None:
     """The runs' side by side, the doctor's below."""
     parts: list[Part] = []
     columns = [(run.label, tuple(found)) for run in material.runs if (found := _run(run))]
-    parts += columns[0][1] if len(columns) == 1 else [Beside(tuple(columns))] if columns else []
+    parts += columns[0][1] if len(columns) == 1 else [SideBySide(tuple(columns))] if columns else []
     if material.traces is not None:
         parts += [remark(each) for each in material.traces.findings]
     for diagnosis in material.diagnoses:
@@ -25,7 +25,7 @@ def section(material: Material) -> Section | None:
     return Section("findings", "Findings", tuple(parts)) if parts else None
 
 
-def _run(run: Run) -> list[Part]:
+def _run(run: ReportedRun) -> list[Part]:
     found: list[Part] = []
     several = len([each for each in run.verdict.loaders if each.findings]) > 1
     for loader in run.verdict.loaders[:_MOST_LOADERS]:
@@ -37,7 +37,7 @@ def _run(run: Run) -> list[Part]:
     return found
 
 
-def remark(finding: Finding) -> Remark:
+def remark(finding: VerdictFinding) -> Remark:
     """A finding of a verdict."""
     edit = finding.edit
     title = CODES.get(finding.code, finding.code)

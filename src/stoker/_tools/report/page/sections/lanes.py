@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stoker._record.schema import LoaderRecord
-from stoker._tools.render.section import Beside, Chart, Part, Prose, Section, Table
+from stoker._tools.render.section import Chart, Part, Prose, Section, SideBySide, Table
 from stoker._tools.render.theme import colour
 from stoker._tools.report.page.material import Material
 from stoker._tools.report.page.stretch import Bar, Stretch, around_worst, numbered
@@ -29,7 +29,7 @@ def section(material: Material) -> Section | None:
                 columns.append((run.label, tuple(parts)))
     if not columns:
         return None
-    parts = list(columns[0][1]) if len(columns) == 1 else [Beside(tuple(columns))]
+    parts = list(columns[0][1]) if len(columns) == 1 else [SideBySide(tuple(columns))]
     return Section("lanes", "Workers and batches over time", tuple(parts))
 
 

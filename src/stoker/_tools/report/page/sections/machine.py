@@ -7,8 +7,8 @@ from typing import Any
 
 from stoker._record.finding import size
 from stoker._record.schema import LoaderRecord, WorkerRecord
-from stoker._tools.render.section import Beside, Part, Prose, Section, Table
-from stoker._tools.report.page.material import Material, Run
+from stoker._tools.render.section import Part, Prose, Section, SideBySide, Table
+from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.terms import cut, loaders, percent, plain, title, took
 
 _MOST_EVENTS = 60
@@ -24,11 +24,11 @@ def section(material: Material) -> Section | None:
     parts: list[Part] = [_facts(material.runs)]
     columns = [(run.label, tuple(_of(run))) for run in material.runs]
     columns = [(label, found) for label, found in columns if found]
-    parts += columns[0][1] if len(columns) == 1 else [Beside(tuple(columns))] if columns else []
+    parts += columns[0][1] if len(columns) == 1 else [SideBySide(tuple(columns))] if columns else []
     return Section("machine", "Machine, options, events", tuple(parts))
 
 
-def _facts(runs: tuple[Run, ...]) -> Table:
+def _facts(runs: tuple[ReportedRun, ...]) -> Table:
     columns = [_column(run) for run in runs]
     names = list(dict.fromkeys(name for column in columns for name in column))
     rows = [(name, *(column.get(name, _MISSING) for column in columns)) for name in names]
@@ -37,7 +37,7 @@ def _facts(runs: tuple[Run, ...]) -> Table:
     return Table("The machine and the run", ("fact", *labels), tuple(rows))
 
 
-def _column(run: Run) -> dict[str, str]:
+def _column(run: ReportedRun) -> dict[str, str]:
     machine, about = run.record.machine, run.record.run
     facts = {
         "command": cut(" ".join(map(str, about.argv)), _LONGEST) or _MISSING,
@@ -64,7 +64,7 @@ def _told(value: Any, how: Callable[[Any], str] = str) -> str:
     return _MISSING if value is None else cut(how(value), _LONGEST)
 
 
-def _of(run: Run) -> list[Part]:
+def _of(run: ReportedRun) -> list[Part]:
     parts: list[Part] = []
     for place, (loader, _) in enumerate(loaders(run)[:4]):
         if loader.workers:

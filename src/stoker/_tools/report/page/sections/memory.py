@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from stoker._record.finding import counted, size
 from stoker._record.schema import LoaderRecord, WorkerRecord
-from stoker._tools.render.section import Beside, Chart, Part, Prose, Remark, Section, Table
-from stoker._tools.report.page.material import Material, Run
+from stoker._tools.render.section import Chart, Part, Prose, Remark, Section, SideBySide, Table
+from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.sections.memory_chart import spec
-from stoker._tools.report.page.sections.occupied import PARENT, Occupied, Process, occupied
+from stoker._tools.report.page.sections.occupied import PARENT, LoaderMemory, ProcessMemory, occupied
 from stoker._tools.report.page.terms import loaders, took
 
 _MOST_RUNS = 4
@@ -34,11 +34,11 @@ def section(material: Material) -> Section | None:
             columns.append((run.label, parts))
     if not columns:
         return None
-    parts = columns[0][1] if len(columns) == 1 else (Beside(tuple(columns)),)
+    parts = columns[0][1] if len(columns) == 1 else (SideBySide(tuple(columns)),)
     return Section("memory", "Memory of the workers", parts)
 
 
-def _of_run(run: Run, number: int) -> tuple[Part, ...]:
+def _of_run(run: ReportedRun, number: int) -> tuple[Part, ...]:
     """Of the loader that costs most, of those that have something to show."""
     found = [loader for loader, _ in loaders(run)] or run.record.loaders
     for loader in found:
@@ -51,7 +51,7 @@ def _of_run(run: Run, number: int) -> tuple[Part, ...]:
     return ()
 
 
-def _over_time(run: Run, loader: LoaderRecord, seen: Occupied, number: int) -> tuple[Part, ...]:
+def _over_time(run: ReportedRun, loader: LoaderRecord, seen: LoaderMemory, number: int) -> tuple[Part, ...]:
     table = _table(seen)
     summary = _summary(seen, loader)
     title = "Memory over time" if seen.moments > 1 else "Memory, read once"
@@ -60,7 +60,7 @@ def _over_time(run: Run, loader: LoaderRecord, seen: Occupied, number: int) -> t
     return (chart,) if remark is None else (chart, remark)
 
 
-def _summary(seen: Occupied, loader: LoaderRecord) -> str:
+def _summary(seen: LoaderMemory, loader: LoaderRecord) -> str:
     known = sum(1 for each in loader.workers if each.worker >= 0)
     workers = [each for each in seen.processes if each.worker != PARENT]
     parent = next((each for each in seen.processes if each.worker == PARENT), None)
@@ -111,12 +111,12 @@ def _weighed(count: int, known: int) -> str:
     return f"{count} of {known} workers" if count < known else counted(count, "worker")
 
 
-def _trend(grown: Process) -> str:
+def _trend(grown: ProcessMemory) -> str:
     still = grown.still_grows
     return "" if still is None else ", and it went on to the end" if still else ", and it levelled off"
 
 
-def _remark(run: Run, loader: LoaderRecord, seen: Occupied) -> Remark | None:
+def _remark(run: ReportedRun, loader: LoaderRecord, seen: LoaderMemory) -> Remark | None:
     """Growth that is large, with what it usually is."""
     workers = [each for each in seen.processes if each.worker != PARENT]
     worst = max(workers, key=lambda each: each.growth_bytes, default=None)
@@ -136,7 +136,7 @@ def _remark(run: Run, loader: LoaderRecord, seen: Occupied) -> Remark | None:
     return _called_out(run, whole, evidence)
 
 
-def _remark_at_once(run: Run, loader: LoaderRecord) -> Remark | None:
+def _remark_at_once(run: ReportedRun, loader: LoaderRecord) -> Remark | None:
     """Of a run so short that each worker was read once."""
     known = [each for each in loader.workers if each.worker >= 0 and _grown_bytes(each) >= 0]
     worst = max(known, key=_grown_bytes, default=None)
@@ -154,7 +154,7 @@ def _is_much(growth_bytes: int, first_bytes: int) -> bool:
     return growth_bytes >= max(_LEAST_GROWTH_BYTES, _LEAST_GROWTH * first_bytes)
 
 
-def _called_out(run: Run, whole: int, evidence: str) -> Remark:
+def _called_out(run: ReportedRun, whole: int, evidence: str) -> Remark:
     room = run.record.machine.available_bytes or run.record.machine.memory_bytes
     share = whole / room if room else 0.0
     severity = "high" if share >= _WORST else "moderate" if share >= _MUCH or whole >= _MUCH_BYTES else "low"
@@ -174,7 +174,7 @@ def _called_out(run: Run, whole: int, evidence: str) -> Remark:
     )
 
 
-def _table(seen: Occupied) -> Table:
+def _table(seen: LoaderMemory) -> Table:
     shown = _chosen(seen.processes)
     rows = [
         (
@@ -210,7 +210,7 @@ def _table(seen: Occupied) -> Table:
     return Table(caption, columns, tuple(rows), numeric=frozenset(range(1, 8)))
 
 
-def _chosen(processes: Sequence[Process]) -> list[Process]:
+def _chosen(processes: Sequence[ProcessMemory]) -> list[ProcessMemory]:
     """All, or those that grew most when there are hundreds."""
     if len(processes) <= _MOST_ROWS:
         return list(processes)

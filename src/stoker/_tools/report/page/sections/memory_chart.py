@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from stoker._tools.render.theme import SERIES, colour
-from stoker._tools.report.page.sections.occupied import PARENT, Occupied, Process
+from stoker._tools.report.page.sections.occupied import PARENT, LoaderMemory, ProcessMemory
 from stoker._tools.report.page.terms import scale
 from stoker._tools.report.page.vega import measured, named, tips
 
@@ -18,7 +18,7 @@ _STACK = {"training process": "series-7", "workers, shared": "series-3", "worker
 _DASHES = {"domain": ["PSS", "private"], "range": [[5, 3], [1, 0]]}
 
 
-def spec(seen: Occupied) -> dict[str, Any]:
+def spec(seen: LoaderMemory) -> dict[str, Any]:
     """Two views on one time axis: of each process, and of all."""
     one = _unit(max(reading.pss_bytes for each in seen.processes for reading in each.readings))
     whole = _unit(max(each.parent_bytes + each.private_bytes + each.shared_bytes for each in seen.together))
@@ -42,7 +42,7 @@ def _amount(nbytes: float, scale_bytes: int) -> float:
     return round(nbytes / scale_bytes, 3)
 
 
-def _lines(shown: list[Process], unit: str, scale_bytes: int) -> dict[str, Any]:
+def _lines(shown: list[ProcessMemory], unit: str, scale_bytes: int) -> dict[str, Any]:
     """A line for what each has for itself, a dashed one for its proportional share."""
     values = [
         {
@@ -72,7 +72,7 @@ def _lines(shown: list[Process], unit: str, scale_bytes: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _band(seen: Occupied, unit: str, scale_bytes: int) -> dict[str, Any]:
+def _band(seen: LoaderMemory, unit: str, scale_bytes: int) -> dict[str, Any]:
     """From the smallest to the largest of many workers, with the middle one and the one that grew most."""
     values: list[dict[str, Any]] = []
     for moment in seen.together:
@@ -116,7 +116,7 @@ def _band(seen: Occupied, unit: str, scale_bytes: int) -> dict[str, Any]:
     return {"title": title, "height": 190, "layer": [band, {"data": {"values": values + tracked}, **line}]}
 
 
-def _stacked(seen: Occupied, unit: str, scale_bytes: int) -> dict[str, Any]:
+def _stacked(seen: LoaderMemory, unit: str, scale_bytes: int) -> dict[str, Any]:
     values: list[dict[str, Any]] = [
         {"s": round(each.at_s, 3), "part": part, "size": _amount(nbytes, scale_bytes), "order": order}
         for each in seen.together
@@ -141,7 +141,7 @@ def _stacked(seen: Occupied, unit: str, scale_bytes: int) -> dict[str, Any]:
     }
 
 
-def _bars(seen: Occupied, unit: str, scale_bytes: int) -> dict[str, Any]:
+def _bars(seen: LoaderMemory, unit: str, scale_bytes: int) -> dict[str, Any]:
     """One reading of each: nothing to draw over time."""
     kinds = {"private": "series-2", "shared": "series-3"}
     values = [

@@ -17,7 +17,7 @@ _STILL = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessMemory:
     """Readings of one worker, or of the training process, by time: of the process that was there longest."""
 
     worker: int
@@ -58,7 +58,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class MemoryMoment:
     """All processes together: what was read last of each. ``private`` and ``shared`` are the workers'."""
 
     at_s: float
@@ -69,18 +69,18 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Occupied:
+class LoaderMemory:
     """All of one loader."""
 
-    processes: tuple[Process, ...]
-    together: tuple[Moment, ...]
+    processes: tuple[ProcessMemory, ...]
+    together: tuple[MemoryMoment, ...]
 
     @property
     def moments(self) -> int:
         return len(self.together)
 
     @property
-    def most_grown(self) -> Process | None:
+    def most_grown(self) -> ProcessMemory | None:
         """Of the workers; the training process where there are none."""
         workers = [each for each in self.processes if each.worker != PARENT and each.count > 1]
         return max(
@@ -90,17 +90,17 @@ class Occupied:
         )
 
 
-def occupied(loader: LoaderRecord) -> Occupied:
+def occupied(loader: LoaderRecord) -> LoaderMemory:
     """Nothing for a record without readings."""
     by_worker: dict[int, list[MemoryReading]] = {}
     for each in sorted(readings(loader.memory)):
         if each.worker >= PARENT:
             by_worker.setdefault(each.worker, []).append(each)
     processes = tuple(
-        Process(worker, _longest(found), tuple(found))
+        ProcessMemory(worker, _longest(found), tuple(found))
         for worker, found in sorted(by_worker.items(), key=lambda item: (item[0] == PARENT, item[0]))
     )
-    return Occupied(processes, tuple(_together(by_worker, _began(loader))))
+    return LoaderMemory(processes, tuple(_together(by_worker, _began(loader))))
 
 
 def _began(loader: LoaderRecord) -> dict[int, int]:
@@ -124,7 +124,7 @@ def _longest(found: Sequence[MemoryReading]) -> tuple[MemoryReading, ...]:
     return tuple(by_pid[max(ends, key=ends.__getitem__)])
 
 
-def _together(by_worker: dict[int, list[MemoryReading]], began: dict[int, int]) -> list[Moment]:
+def _together(by_worker: dict[int, list[MemoryReading]], began: dict[int, int]) -> list[MemoryMoment]:
     moments = sorted({each.at_ns for found in by_worker.values() for each in found})
     if len(moments) > _MOST_MOMENTS:
         first, last = moments[0], moments[-1]
@@ -142,7 +142,7 @@ def _together(by_worker: dict[int, list[MemoryReading]], began: dict[int, int]) 
         private = sum(each.private_bytes for each in now.values())
         shared = sum(max(0, each.pss_bytes - each.private_bytes) for each in now.values())
         together.append(
-            Moment(
+            MemoryMoment(
                 at_ns / 1e9, 0 if parent is None else parent.pss_bytes, private, shared, tuple(now.values())
             )
         )

@@ -17,7 +17,7 @@ from stoker._runtime.simulation.predictions import SimulationCase
 from stoker._runtime.simulation.scaling_law import KNEE
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
-from stoker._tools.report.page.material import Run
+from stoker._tools.report.page.material import ReportedRun
 from stoker._tools.report.page.terms import loaders, number
 from stoker._tools.report.what_if.recorded_work import recall
 from stoker.errors import RecordError
@@ -93,7 +93,7 @@ class Curve:
         return next((each for each in self.bounds if each.name == "step"), None)
 
 
-def of_run(run: Run) -> Curve | None:
+def of_run(run: ReportedRun) -> Curve | None:
     """Of the loader that costs most. None when it made no batches that could be replayed."""
     for loader, verdict in loaders(run):
         edits = [each.edit.after for each in verdict.findings if each.edit is not None]

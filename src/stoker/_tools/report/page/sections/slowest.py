@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker._record.schema import LoaderRecord, Slow
-from stoker._tools.render.section import Beside, Chart, Part, Section, Table
+from stoker._record.schema import LoaderRecord, SlowestSample
+from stoker._tools.render.section import Chart, Part, Section, SideBySide, Table
 from stoker._tools.render.theme import colour
 from stoker._tools.report.page.material import Material
 from stoker._tools.report.page.terms import cut, loaders, ms, percent, title, took
@@ -25,7 +25,7 @@ def section(material: Material) -> Section | None:
                 columns.append((run.label, tuple(charts)))
     if not columns:
         return None
-    parts: tuple[Part, ...] = columns[0][1] if len(columns) == 1 else (Beside(tuple(columns)),)
+    parts: tuple[Part, ...] = columns[0][1] if len(columns) == 1 else (SideBySide(tuple(columns)),)
     return Section("slowest", "Slowest samples", parts)
 
 
@@ -85,7 +85,9 @@ def _samples(loader: LoaderRecord, number: int) -> Chart | None:
     )
 
 
-def _summary(loader: LoaderRecord, slowest: list[Slow], labels: list[str], mean_ns: float | None) -> str:
+def _summary(
+    loader: LoaderRecord, slowest: list[SlowestSample], labels: list[str], mean_ns: float | None
+) -> str:
     text = f"Sample {labels[0]} took longest, {took(slowest[0].ns)}"
     if mean_ns:
         text += f", {slowest[0].ns / mean_ns:,.1f} times the mean"
@@ -98,7 +100,7 @@ def _summary(loader: LoaderRecord, slowest: list[Slow], labels: list[str], mean_
     return f"{text}."
 
 
-def _row(label: str, slow: Slow, mean_ns: float | None) -> tuple[str, ...]:
+def _row(label: str, slow: SlowestSample, mean_ns: float | None) -> tuple[str, ...]:
     times = f"{slow.ns / mean_ns:,.1f}" if mean_ns else "not measured"
     blamed = took(max(0, slow.blamed_ns))
     return label, took(slow.ns), times, _who(slow), str(slow.epoch), str(slow.seq), blamed
@@ -111,7 +113,7 @@ def _mean_ns(loader: LoaderRecord) -> float | None:
     return busy_ns / rows if rows > 0 and busy_ns > 0 else None
 
 
-def _labels(slowest: list[Slow]) -> list[str]:
+def _labels(slowest: list[SlowestSample]) -> list[str]:
     """An index may be anything, and one sample may be there twice; of a stream nobody knows an index."""
     found: list[str] = []
     for each in slowest:
@@ -122,7 +124,7 @@ def _labels(slowest: list[Slow]) -> list[str]:
     return found
 
 
-def _who(slow: Slow) -> str:
+def _who(slow: SlowestSample) -> str:
     return f"worker {slow.worker}" if slow.worker >= 0 else "training process"
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from stoker._record.causes.thresholds import HIGH, MODERATE
 from stoker._record.schema import LoaderRecord
-from stoker._tools.render.section import Beside, Part, Prose, Remark, Section, Table
-from stoker._tools.report.page.material import Material, Run
+from stoker._tools.render.section import Part, Prose, Remark, Section, SideBySide, Table
+from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.sections.findings import remark
 from stoker._tools.report.page.terms import cut, edited, gained, loaders, number, percent, title, took
 from stoker._tools.report.verdict import reasons
@@ -26,7 +26,7 @@ def section(material: Material) -> Section | None:
     if len(columns) == 1:
         parts += columns[0][1]
     elif columns:
-        parts.append(Beside(columns))
+        parts.append(SideBySide(columns))
     if material.traces is not None:
         parts += [Prose(line.text) for line in cost_lines(material.traces.cost)]
         parts += map(Prose, (*material.traces.why, *material.traces.notes))
@@ -37,7 +37,7 @@ def section(material: Material) -> Section | None:
     return Section("verdict", "Verdict", tuple(parts)) if parts else None
 
 
-def _answer(run: Run, alone: bool) -> list[Part]:
+def _answer(run: ReportedRun, alone: bool) -> list[Part]:
     """``alone``: the report's headline is this run's sentence, and stands above already."""
     verdict = run.verdict
     parts: list[Part] = []
@@ -75,11 +75,11 @@ def _remark(loader: LoaderVerdict) -> Remark:
     )
 
 
-def _notes(verdict: Verdict, run: Run) -> list[str]:
+def _notes(verdict: Verdict, run: ReportedRun) -> list[str]:
     return [*(line.text for line in cost_lines(verdict.cost)), *verdict.notes, *run.notes]
 
 
-def _figures(runs: tuple[Run, ...]) -> Table | None:
+def _figures(runs: tuple[ReportedRun, ...]) -> Table | None:
     """Of one run, the loader that costs most. Several are compared in a section of their own."""
     found = [pairs[0] for run in runs if (pairs := loaders(run))]
     if len(found) != 1:
