@@ -24,11 +24,11 @@ from stoker._runtime.checkpoint.epoch_start import stream_count
 from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.checkpoint.state_format import parse
 from stoker._runtime.engine import memory_stats
-from stoker._runtime.engine.epoch_prefetch import Lap, Relay
+from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch
 from stoker._runtime.engine.iterator import StokerIter
-from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.engine.loader_stats import LoaderStats
 from stoker._runtime.engine.pool import Pool
-from stoker._runtime.engine.prefetched_epoch import Ahead
+from stoker._runtime.engine.prefetched_epoch import PrefetchedEpoch
 from stoker._runtime.engine.step_writer import attach, quiet_recorder, recorder_of
 from stoker.errors import coded
 
@@ -96,9 +96,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     """
 
     _live: LiveObjects[StokerIter] | None = None
-    _ledger: Ledger | None = None
+    _loader_stats: LoaderStats | None = None
     _bookmark: LoaderState | None = None
-    _ahead: Ahead | None = None
+    _prefetched: PrefetchedEpoch | None = None
     _recorder: Recorder | None = None
     _site: str | None = None
     _autoscaler: AutoscaleController | None = None
@@ -222,10 +222,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if autoscaler is not None and autoscaler.pending is not None and not self._place().takes_up_streams:
             self._recount(autoscaler.at_edge())
         recorder = self._recorder or (None if autoscaler is None else autoscaler.recorder)
-        opened = self._ahead
+        opened = self._prefetched
         if opened is not None:
             if opened.wanted(self):
-                self._ahead = None
+                self._prefetched = None
                 opened.settle(self)
                 opened.iterator.go_on(self._place())
                 return opened.iterator
@@ -243,7 +243,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
                     return StokerIter(
                         self,
                         self._resolved(),
-                        self._accounts(),
+                        self._own_stats(),
                         self._place(),
                         pool,
                         self._keep,
@@ -260,7 +260,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             self.check_worker_number_rationality()
         keep = self._keep if persistent else None
         return StokerIter(
-            self, self._resolved(), self._accounts(), self._place(), None, keep, recorder=recorder, autoscaler=autoscaler,
+            self, self._resolved(), self._own_stats(), self._place(), None, keep, recorder=recorder, autoscaler=autoscaler,
         )  # fmt: skip
 
     def _autoscale_controller(self) -> AutoscaleController | None:
@@ -270,7 +270,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if self._autoscaler is None:
             first = self._initial_workers or InitialWorkers(self.num_workers, "as it was set")
             recorder = self._recorder or quiet_recorder(self.name or "loader")
-            self._autoscaler = AutoscaleController(self, first, self._accounts(), recorder)
+            self._autoscaler = AutoscaleController(self, first, self._own_stats(), recorder)
         return self._autoscaler
 
     def _recount(self, workers: int | None) -> None:
@@ -324,7 +324,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         recorder = self._observer()
         record = None if recorder is None else recorder.record().as_dict()
         memory = memory_stats.memory(self._pools())
-        return {**self._accounts().stats(), "memory": memory, "record": record, "tuning": self._tuning()}
+        return {**self._own_stats().as_dict(), "memory": memory, "record": record, "tuning": self._tuning()}
 
     def _tuning(self) -> dict[str, Any] | None:
         if not isinstance(self.num_workers, arguments.Auto):
@@ -422,9 +422,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         kept = {
             key: value
             for key, value in self.__dict__.items()
-            if key not in ("_ledger", "_recorder", "_autoscaler")
+            if key not in ("_loader_stats", "_recorder", "_autoscaler")
         }
-        return {**kept, "_iterator": None, "_live": None, "_ahead": None, "_bookmark": place}
+        return {**kept, "_iterator": None, "_live": None, "_prefetched": None, "_bookmark": place}
 
     def _pools(self) -> list[Pool]:
         """The persistent one, if there is any, and those of iterators in use."""
@@ -435,45 +435,45 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """The iterators that somebody has."""
         return [] if self._live is None else self._live.all()
 
-    def _open_ahead(self, relay: Relay) -> Lap | None:
+    def _open_next_epoch(self, prefetch: EpochPrefetch) -> OpenedEpoch | None:
         """Begin the next epoch while this one is under way; None when that has to wait for ``iter()``."""
         pool: Any = self._iterator
-        if not self.prefetch_epochs or self._place().pending or pool is not relay.pool or pool.changed():
+        if not self.prefetch_epochs or self._place().pending or pool is not prefetch.pool or pool.changed():
             return None
         try:
             iterator = StokerIter(
                 self,
                 self._resolved(),
-                self._accounts(),
+                self._own_stats(),
                 self._place(),
                 pool,
                 self._keep,
-                relay,
+                prefetch,
                 self._recorder,
             )
         except Exception:  # of the sampler, say: it is raised when the epoch is asked for
             self._place().take_back()
             return None
-        self._ahead = Ahead(iterator, self.dataset)
-        return iterator.lap()
+        self._prefetched = PrefetchedEpoch(iterator, self.dataset)
+        return iterator.opened_epoch()
 
     def _take_back(self) -> None:
         """An epoch that was opened ahead, if there is one, is not wanted as it is."""
-        opened, self._ahead = self._ahead, None
+        opened, self._prefetched = self._prefetched, None
         if opened is not None:
             opened.take_back(self, self._place())
 
-    def _accounts(self) -> Ledger:
-        if self._ledger is None:
-            return self.__dict__.setdefault("_ledger", Ledger(self.name or "loader"))  # type: ignore[no-any-return]
-        return self._ledger
+    def _own_stats(self) -> LoaderStats:
+        if self._loader_stats is None:
+            return self.__dict__.setdefault("_loader_stats", LoaderStats(self.name or "loader"))  # type: ignore[no-any-return]
+        return self._loader_stats
 
     def _observer(self) -> Recorder | None:
         """Keeps the record; None when none is wanted."""
         if self._recorder is None and self.record is not False:
             made = recorder_of(self, self._resolved(), self._site)
             if self.__dict__.setdefault("_recorder", made) is made:  # another thread may have been first
-                attach(made, self, self._accounts())
+                attach(made, self, self._own_stats())
         return self._recorder
 
     def _place(self) -> LoaderState:

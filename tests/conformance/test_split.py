@@ -233,7 +233,7 @@ def test_only_parts_that_do_not_fit_end_the_splitting(name: str, misfit: bool, t
     with stoker.DataLoader(dataset, BATCH, num_workers=2, **options) as loader:
         assert_same(expected, drain(loader))
         pool: Any = loader._iterator
-        assert pool.handoff.misfit is misfit
+        assert pool.opener.misfit is misfit
 
 
 class Epochs:
@@ -277,6 +277,6 @@ def test_rows_in_agreed_places_and_rows_that_do_not_fit_them(
             pool.row_ns = 1e9  # rows that are thought to take a second each: the next ticket is split
             found.append(drain(loader))
         assert sizes == [2] * 4
-        assert pool.handoff.misfit
+        assert pool.opener.misfit
         monkeypatch.undo()
     assert_same(expected, found)

@@ -242,7 +242,7 @@ def test_an_interrupt_while_a_batch_is_opened_is_not_silent(monkeypatch: pytest.
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(iterator._pool.handoff, "open", interrupted)
+        patch.setattr(iterator._pool.opener, "open", interrupted)
         with pytest.raises(KeyboardInterrupt):
             next(iterator)
     try:

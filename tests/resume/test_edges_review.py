@@ -125,4 +125,4 @@ def test_prefetching_can_be_turned_off_while_an_epoch_is_open() -> None:
         rows(loader)
         loader.prefetch_epochs = False
         assert [rows(loader) for _ in range(2)] == [list(range(SIZE))] * 2
-        assert loader._ahead is None
+        assert loader._prefetched is None

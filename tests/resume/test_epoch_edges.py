@@ -81,7 +81,7 @@ def test_under_threads_too() -> None:
 
 
 def opened(loader: Any) -> bool:
-    return loader._ahead is not None
+    return loader._prefetched is not None
 
 
 def test_the_next_epoch_is_under_way_before_this_one_is_over() -> None:
@@ -90,7 +90,7 @@ def test_the_next_epoch_is_under_way_before_this_one_is_over() -> None:
         for _ in range(BATCHES - 1):
             next(iterator)
         assert opened(loader)
-        ahead = loader._ahead
+        ahead = loader._prefetched
         assert ahead is not None
         assert len(list(iterator)) == 1
         assert iter(loader) is ahead.iterator

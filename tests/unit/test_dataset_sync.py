@@ -16,7 +16,7 @@ import stoker
 from stoker._runtime.dataset_sync import sender as module
 from stoker._runtime.dataset_sync.receiver import RevisionReceiver
 from stoker._runtime.dataset_sync.sender import RevisionSender
-from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.engine.loader_stats import LoaderStats
 from stoker._runtime.protocol import status_page
 from stoker._runtime.scheduler.slots import SlotState, SlotTable
 from stoker._runtime.transport.arena import Arena
@@ -31,7 +31,7 @@ class Pair:
         self.slots = SlotTable()
         self.arena = Arena()
         self.control = [0] * status_page.WORDS
-        self.ledger = Ledger("train")
+        self.stats = LoaderStats("train")
         self.shipped = copy.deepcopy(dataset)
         self.revisions = RevisionSender(dataset, self.slots, self.arena, forks=False)
 
@@ -43,7 +43,7 @@ class Pair:
 
     def iterate(self) -> bool:
         """What ``iter()`` does."""
-        fit = self.revisions.announce(self.ledger)
+        fit = self.revisions.announce(self.stats)
         self.control[status_page.REVISION] = self.revisions.word
         self.revisions.give_back()
         return fit
@@ -259,7 +259,7 @@ def test_a_reader_that_was_overtaken_reads_again(opened: list[Pair]) -> None:
             self.looks += 1
             if self.looks in (2, 5):
                 pair.dataset.epoch += 1
-                pair.revisions.announce(pair.ledger)
+                pair.revisions.announce(pair.stats)
                 self[status_page.REVISION] = pair.revisions.word
                 pair.revisions.give_back()
                 pair.arena.put(pair.slots.acquire().index, b"\xff" * 64)

@@ -11,7 +11,7 @@ import pytest
 from stoker._record.recorder import Recorder
 from stoker._record.run_page import page as pages
 from stoker._record.schema import STEP_COLUMNS
-from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.engine.loader_stats import LoaderStats
 from tests.unit import records
 
 
@@ -96,9 +96,7 @@ def test_a_window_that_deepens_is_told_once_with_its_reason(
 def test_a_stall_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "stoker")
     told: list[tuple[str, str]] = []
-    ledger = Ledger("train", tell=lambda kind, reason: told.append((kind, reason)))
-    ledger.note_stall(
-        "DataLoader 'train' has waited 30.0 s for batch 3; worker 1 has been on dataset index 7"
-    )
+    stats = LoaderStats("train", tell=lambda kind, reason: told.append((kind, reason)))
+    stats.note_stall("DataLoader 'train' has waited 30.0 s for batch 3; worker 1 has been on dataset index 7")
     assert [each.getMessage() for each in caplog.records] == [told[0][1]]
-    assert (told[0][0], ledger.stalls) == ("stall", 1)
+    assert (told[0][0], stats.stalls) == ("stall", 1)

@@ -70,7 +70,7 @@ class Bench:
     """
 
     def __init__(self, executor: Executor, arena: Arena | None, gate: Gate) -> None:
-        from stoker._runtime.engine.batch_opener import Handoff
+        from stoker._runtime.engine.batch_opener import BatchOpener
         from stoker._runtime.scheduler.slots import SlotTable
 
         self.executor = executor
@@ -78,7 +78,7 @@ class Bench:
         self.gate = gate
         self.seen: list[Arrival] = []
         self._slots = SlotTable()
-        self._handoff = Handoff(self._slots, arena, executor.agree, executor.remember)
+        self._opener = BatchOpener(self._slots, arena, executor.agree, executor.remember)
         self._epoch = 0
         self._seq = 0
         self._pulls: Counter[int] = Counter()
@@ -139,7 +139,7 @@ class Bench:
         """The batch of a ticket; raises what its worker raised."""
         from stoker._runtime.scheduler import messages as m
 
-        return self._handoff.open(m.Deliver(self.tickets[key], tuple(events)))
+        return self._opener.open(m.Deliver(self.tickets[key], tuple(events)))
 
     def batches(self, *keys: tuple[int, int]) -> list[Any]:
         """Wait for these tickets and open them."""
@@ -162,7 +162,7 @@ class Bench:
         """
         self.executor.close()
         self.executor.close()
-        del self.executor, self._handoff
+        del self.executor, self._opener
         self.gate.open()
         self.gate.close()
         if self.arena is not None:

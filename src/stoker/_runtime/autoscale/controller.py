@@ -35,7 +35,7 @@ from stoker.arguments import Auto, LeftOpen
 
 if TYPE_CHECKING:
     from stoker._runtime.engine.iteration import Iteration
-    from stoker._runtime.engine.loader_stats import Ledger
+    from stoker._runtime.engine.loader_stats import LoaderStats
 
 PAUSE_NS = 250_000_000
 """Between two looks, at most, when there is not enough to go by yet."""
@@ -58,7 +58,7 @@ _alike: Counter[str] = Counter()
 class AutoscaleController:
     """One per loader, which it knows through a weak reference. Used on the thread that iterates; any thread may call ``told``."""
 
-    def __init__(self, loader: Any, begun: InitialWorkers, ledger: Ledger, recorder: Recorder) -> None:
+    def __init__(self, loader: Any, begun: InitialWorkers, stats: LoaderStats, recorder: Recorder) -> None:
         found = cpus()
         limit, why = most_workers(found)
         self.recorder = recorder
@@ -67,7 +67,7 @@ class AutoscaleController:
         self.pending: int | None = None
         """How many workers the next epoch is to have, where this one's stay as they are."""
         self._loader = weakref.ref(loader)
-        self._ledger = ledger
+        self._stats = stats
         self._begun = begun
         self._began_ns = _clock()
         self._policy = AutoscalePolicy(
@@ -140,7 +140,7 @@ class AutoscaleController:
         self._crew = iteration.workers
         self._skip, self._anchor_ns = max(1, self._crew), 0
         self._since_ns = self._segment_ns = now_ns
-        self._batches = self._ledger.batches
+        self._batches = self._stats.batches
         self._due(now_ns)
 
     def _due(self, now_ns: int, *, again: bool = False) -> None:
@@ -163,7 +163,7 @@ class AutoscaleController:
             self._go_on(iteration, anew=True)
             return
         period = self._policy.period
-        made = self._ledger.batches - self._batches - self._skip + self._sums.steps
+        made = self._stats.batches - self._batches - self._skip + self._sums.steps
         if made < period.steps or self._observed_ns + now_ns - self._segment_ns < period.seconds * 1e9:
             self._due(now_ns, again=True)
             return
@@ -183,8 +183,8 @@ class AutoscaleController:
     def _gather(self) -> None:
         """Add the recorder's new rows to the sums. If some rows are already overwritten, the rest begin a new segment."""
         rows = self.recorder.since(self._since_ns)
-        expected = self._ledger.batches - self._batches
-        self._batches = self._ledger.batches
+        expected = self._stats.batches - self._batches
+        self._batches = self._stats.batches
         if rows is None or not len(rows):
             self._anchor_ns = 0
             return
@@ -316,9 +316,9 @@ class AutoscaleController:
             self._say("held", f"no other number of workers: {reason}")
 
     def _say(self, kind: str, text: str) -> None:
-        self._ledger.event(kind, text)
+        self._stats.event(kind, text)
         with suppress(Exception):  # of a handler of the user's
-            _log.info("%s: %s", self._ledger.name, text)
+            _log.info("%s: %s", self._stats.name, text)
 
     def told(self, workers: int) -> dict[str, Any]:
         """For ``stats()``: a fresh, plain dict."""
@@ -342,7 +342,7 @@ class AutoscaleController:
                 raise  # a signal handler's, for the script
             self.unplugged = f"{type(error).__name__}: {error}"
             self.due_ns = _NEVER
-            self._ledger.warn(
+            self._stats.warn(
                 f"the number of workers is not tuned any more and stays as it is: {self.unplugged}"
             )
 

@@ -17,7 +17,7 @@ from stoker._runtime.scheduler.types import SlotRef
 from stoker._runtime.transport.arena import Arena
 
 if TYPE_CHECKING:
-    from stoker._runtime.engine.loader_stats import Ledger
+    from stoker._runtime.engine.loader_stats import LoaderStats
 
 LIMIT_BYTES = 64 << 20
 """What may be brought to running workers: each makes a copy of its own. More goes to new workers, which share one."""
@@ -57,7 +57,7 @@ class RevisionSender:
         self._written: list[tuple[SlotRef, int]] = []
         self._main = _definitions() if forks else {}
 
-    def announce(self, ledger: Ledger) -> bool:
+    def announce(self, stats: LoaderStats) -> bool:
         """Make ready what changed on the dataset since the last call. False when only new workers can have it.
 
         Called before an iteration begins. After an exception from outside the next call announces the same again.
@@ -66,13 +66,13 @@ class RevisionSender:
         if not changes:
             return True
         try:
-            sent, unsent, blob = self._packed(changes, ledger)
+            sent, unsent, blob = self._packed(changes, stats)
             if sent:
                 self._publish(sent, blob)
         except UnfitInPlace as error:
             # As text: a handler may keep the record, and through the error's traceback all that was to be sent.
             _log.info(
-                "%s: workers start anew, because what changed on the dataset %s", ledger.name, str(error)
+                "%s: workers start anew, because what changed on the dataset %s", stats.name, str(error)
             )
             return False
         self.snapshot.mark_sent(sent, unsent)
@@ -87,7 +87,7 @@ class RevisionSender:
         del self._written[:-1]
 
     def _packed(
-        self, changes: list[AttributeChange], ledger: Ledger
+        self, changes: list[AttributeChange], stats: LoaderStats
     ) -> tuple[list[AttributeChange], list[AttributeChange], bytes]:
         """What can be sent, what cannot, and the bytes of the former."""
         try:
@@ -105,7 +105,7 @@ class RevisionSender:
             except Exception as error:
                 unsent.append(change)
                 label = _label(change)
-                ledger.warn_once(
+                stats.warn_once(
                     label,
                     f"{label} has changed to a {type(change.value).__name__} that cannot be sent to running workers "
                     f"({_short(error)}): they keep theirs. loader.refresh() starts workers with it",

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import default_collate
 
 from stoker._runtime.checkpoint.progress import Progress
-from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.engine.loader_stats import LoaderStats
 from stoker._runtime.executors.base import HEAP
 from stoker._runtime.executors.process.crash_report import code_of
 from stoker._runtime.protocol.failures import PackedError, unpack
@@ -29,7 +29,7 @@ NOTHING = object()
 """Stands for a batch of which no sample was good."""
 
 
-class Handoff:
+class BatchOpener:
     """Opens results. Owner: the pool; called on the thread that iterates."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Handoff:
     ) -> None:
         self._remember = remember
         self._mode = mode
-        self.ledger = Ledger("loader")
+        self.stats = LoaderStats("loader")
         """Of the loader whose iteration is running; the pool may outlive it."""
         self.progress: Progress | None = None
         """Of the iteration that is running."""
@@ -75,7 +75,7 @@ class Handoff:
             if self.progress is not None:
                 self.progress.heard(envelope.resume)
         if envelope.bad:
-            self.ledger.note_bad(envelope.bad, self._mode)
+            self.stats.note_bad(envelope.bad, self._mode)
         return NOTHING if envelope.empty else envelope.contents
 
     def _claim(self, ref: SlotRef, nbytes: int) -> Region:
@@ -119,7 +119,7 @@ class Handoff:
         nbytes = max(part.nbytes for part in parts)
         bad = [each for part in parts for each in part.bad]
         if bad:
-            self.ledger.note_bad(bad, self._mode)
+            self.stats.note_bad(bad, self._mode)
         if all(part.raw is None for part in parts):
             return join_placed(parts, self._claim(main, nbytes).tensor)
         samples = samples_of(parts, self._copy(main, nbytes).tensor)
@@ -140,7 +140,7 @@ class Handoff:
         if ticket.excluded and self._mode != "raise":
             indices: Any = ticket.indices if ticket.rows else [ticket.indices]
             bad = [killer(index, row) for row, index in enumerate(indices) if row in ticket.excluded]
-            self.ledger.note_bad(bad, self._mode)
+            self.stats.note_bad(bad, self._mode)
 
     def _judge(self, layouts: set[int]) -> None:
         """Parts came as samples: settle on their layout if they have one and it is the first, else there is no use in splitting.

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.engine.loader_stats import LoaderStats
 
 _BATCHES = 2
 """Of each worker."""
@@ -24,19 +24,23 @@ _BYTES = 4096
 _JUDGED = "stream judged"
 
 
-class Echo:
+class DuplicateStreams:
     """One epoch's first batches. On the thread that iterates."""
 
-    def __init__(self, ledger: Ledger, workers: int) -> None:
-        self._ledger = ledger
+    def __init__(self, stats: LoaderStats, workers: int) -> None:
+        self._stats = stats
         self._workers = workers
         self._heard: dict[int, list[bytes]] = {}
         self._batches = 0
 
     @staticmethod
-    def of(ledger: Ledger, workers: int, *, streams: bool) -> Echo | None:
+    def of(stats: LoaderStats, workers: int, *, streams: bool) -> DuplicateStreams | None:
         """None where there is nothing to compare, or where it was done before."""
-        return Echo(ledger, workers) if streams and workers > 1 and _JUDGED not in ledger.told else None
+        return (
+            DuplicateStreams(stats, workers)
+            if streams and workers > 1 and _JUDGED not in stats.told
+            else None
+        )
 
     def note(self, worker: int, batch: Any) -> None:
         """A batch that this worker made is handed over."""
@@ -47,7 +51,7 @@ class Echo:
 
     def ended(self) -> None:
         """The epoch is over: warn, if all workers gave the same."""
-        self._ledger.told.add(_JUDGED)
+        self._stats.told.add(_JUDGED)
         first, *others = self._heard.values() or ([],)
         if (
             len(self._heard) < self._workers
@@ -55,7 +59,7 @@ class Echo:
             or any(each != first for each in others)
         ):
             return
-        self._ledger.warn(
+        self._stats.warn(
             f"every worker reads the whole stream: the first {_BATCHES} batches of all {self._workers} are the same, byte for "
             f"byte as far as was compared, so that each sample is among these {self._batches} batches {self._workers} times. "
             "Share it out in __iter__: torch.utils.data.get_worker_info() has id and num_workers, and "

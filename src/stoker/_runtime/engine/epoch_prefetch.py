@@ -21,21 +21,21 @@ from stoker._runtime.scheduler import messages as m
 
 
 @dataclass(slots=True)
-class Lap:
-    """One epoch of a relay. ``ended``: its tickets are all planned."""
+class OpenedEpoch:
+    """An epoch that is opened. ``ended``: its tickets are all planned."""
 
     planner: Planner
     progress: Progress
     ended: bool = False
 
 
-class Relay(Iteration):
+class EpochPrefetch(Iteration):
     """An iteration over several epochs. ``follow`` opens the next one, or returns None when that has to wait for ``iter()``.
 
     It is handed from one iterator to the next; only the one whose epoch it is on may use it.
     """
 
-    follow: Callable[[Relay], Lap | None]
+    follow: Callable[[EpochPrefetch], OpenedEpoch | None]
     parked = False
     """Whether an epoch is over and the next one is opened, but nobody has asked for it yet."""
 
@@ -43,8 +43,8 @@ class Relay(Iteration):
     """Tickets so far, over all epochs: the number of the next one."""
 
     def start(self, planner: Planner) -> None:
-        self._lap = Lap(planner, self._progress)
-        self._ahead: Lap | None = None
+        self._current = OpenedEpoch(planner, self._progress)
+        self._ahead: OpenedEpoch | None = None
         self._forgotten = False
         self._aside: deque[m.Deliver] = deque()
         self._border = 0
@@ -55,9 +55,9 @@ class Relay(Iteration):
         """The next epoch begins: somebody asked for it."""
         assert self._ahead is not None
         self.parked = False
-        self._lap, self._ahead = self._ahead, None
-        self._planner = self._lap.planner
-        self._progress = self._pool.handoff.progress = self._lap.progress
+        self._current, self._ahead = self._ahead, None
+        self._planner = self._current.planner
+        self._progress = self._pool.opener.progress = self._current.progress
         self._border = self.planned
         if self.observer is not None:
             self.observer.next_epoch()
@@ -78,19 +78,19 @@ class Relay(Iteration):
         super().close()
 
     def _plan(self) -> m.Planned | m.PlanEnded | None:
-        lap = self._ahead or self._lap
+        epoch = self._ahead or self._current
         if self._forgotten:
             return None
-        if not lap.ended:
-            planned = lap.planner.plan()
+        if not epoch.ended:
+            planned = epoch.planner.plan()
             if type(planned) is m.Planned:
                 self.planned += 1
                 return planned
-            lap.ended = True
-        if lap is self._ahead:
+            epoch.ended = True
+        if epoch is self._ahead:
             return None  # one epoch ahead is enough
         self._border = self.planned
-        self._ahead = self.follow(self) if lap.planner.error is None else None
+        self._ahead = self.follow(self) if epoch.planner.error is None else None
         return m.PlanEnded() if self._ahead is None else self._plan()
 
     def _next(self) -> Any:
@@ -113,13 +113,13 @@ class Relay(Iteration):
 
     def _over(self) -> bool:
         """Whether all batches of this epoch are taken. Those of the next one are open tickets too, and none of them is taken."""
-        if self._closed or not self._lap.ended or (self._ahead is None and not self._forgotten):
+        if self._closed or not self._current.ended or (self._ahead is None and not self._forgotten):
             return False
         return self._scheduler.open_tickets == self.planned - self._border
 
     def _set_aside(self) -> None:
         """In any order, a batch of the next epoch may be ready before the last of this one."""
-        if self._scheduler.policy.in_order or not self._lap.ended:
+        if self._scheduler.policy.in_order or not self._current.ended:
             return
         ready = self._ready
         with self._guard:

@@ -12,7 +12,7 @@ from stoker._runtime.protocol import parent_descriptors
 from stoker._runtime.scheduler.slots import SlotTable
 
 
-class Children:
+class ForkedChildren:
     """Of one pool. Called around forks on the forking thread, else on the thread that iterates."""
 
     def __init__(self, slots: SlotTable) -> None:
@@ -34,7 +34,7 @@ class Children:
             parent_descriptors.keep_private(fd)
             self._fds[holder] = fd
 
-    def bury(self) -> None:
+    def release_ended(self) -> None:
         """Give back the slots of those that are gone."""
         for holder, fd in list(self._fds.items()):
             try:

@@ -16,11 +16,11 @@ from stoker._record.instruments import is_ours
 from stoker._record.recorder import Recorder
 from stoker._runtime.checkpoint.progress import Progress
 from stoker._runtime.engine.batch_opener import NOTHING
-from stoker._runtime.engine.duplicate_streams import Echo
-from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.engine.duplicate_streams import DuplicateStreams
+from stoker._runtime.engine.loader_stats import LoaderStats
 from stoker._runtime.engine.pool import Pool
-from stoker._runtime.engine.stall_monitor import Vigil
-from stoker._runtime.engine.step_writer import Pen
+from stoker._runtime.engine.stall_monitor import StallMonitor
+from stoker._runtime.engine.step_writer import StepWriter
 from stoker._runtime.executors.base import Arrival
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.executors.process.crash_report import code_of
@@ -45,7 +45,7 @@ class Iteration:
         self,
         pool: Pool,
         policy: Policy,
-        ledger: Ledger,
+        stats: LoaderStats,
         progress: Progress,
         *,
         seed: int,
@@ -55,10 +55,10 @@ class Iteration:
         rows: int = 0,
     ) -> None:
         self._pool = pool
-        self._ledger = ledger
+        self._stats = stats
         self._progress = progress
-        pool.handoff.ledger = ledger
-        pool.handoff.progress = progress
+        pool.opener.stats = stats
+        pool.opener.progress = progress
         self._scheduler = Scheduler(
             policy,
             pool.slots,
@@ -69,7 +69,7 @@ class Iteration:
             streams=progress.stream_start(),
         )
         self._timeout_s = timeout_s
-        self._echo = Echo.of(ledger, pool.plan.workers, streams=policy.streams)
+        self._duplicates = DuplicateStreams.of(stats, pool.plan.workers, streams=policy.streams)
         pool.keep_slots = 2 * policy.window
         self._ready: deque[m.Deliver] = deque()
         self._abort: m.Finish | None = None
@@ -78,14 +78,14 @@ class Iteration:
         self._guard = InterruptGuard()
         # A batch that was being made here when Ctrl-C came: it counts as handed over only if somebody goes on without it.
         self._cut_off: m.Deliver | None = None
-        self.observer: Pen | None = None
+        self.observer: StepWriter | None = None
         """Writes down where the consumer's time goes; None: nobody wants to know."""
         self.autoscaler: AutoscaleController | None = None
         """Changes the number of workers as it goes; None: it stays."""
         if recorder is not None:
             inline = pool.plan.kind == "inline"
             tape = recorder.tape(pool.folder)
-            self.observer = Pen(
+            self.observer = StepWriter(
                 recorder, tape, self._scheduler, parent=inline, batched=pool.plan.spec.auto_collation, rows=rows,
                 lasting=pool.lasting,
             )  # fmt: skip
@@ -147,13 +147,13 @@ class Iteration:
             autoscaler.look(self)
         empty = 0
         while (batch := self._next()) is NOTHING:
-            self._ledger.empty_batches += 1
+            self._stats.empty_batches += 1
             empty += 1
             if empty >= EMPTY_LIMIT:  # the sampler may be endless
                 raise NoGoodSample(
                     f"every sample of {empty} batches in a row was bad; loader.stats() has the reasons"
                 )
-        self._ledger.batches += 1
+        self._stats.batches += 1
         return batch
 
     def _next(self) -> Any:
@@ -170,11 +170,11 @@ class Iteration:
         self._compare(deliver, batch)
         return batch
 
-    def _next_observed(self, observer: Pen) -> Any:
+    def _next_observed(self, observer: StepWriter) -> Any:
         """The same steps as ``_next``, with a call of the observer's hook at each."""
         observer.asked(self._scheduler)
         if not self._ready:
-            observer.waiting(self._ledger.batches)
+            observer.waiting(self._stats.batches)
             try:
                 self._advance()
             except BaseException as error:
@@ -205,7 +205,7 @@ class Iteration:
     def _open(self, deliver: m.Deliver) -> Any:
         """The batch itself; raises what its worker raised. Under the guard."""
         try:
-            batch = self._pool.handoff.open(deliver)
+            batch = self._pool.opener.open(deliver)
         except BaseException as error:
             self._not_opened(deliver, error)
             raise
@@ -214,10 +214,10 @@ class Iteration:
 
     def _compare(self, deliver: m.Deliver, batch: Any) -> None:
         """Stop splitting if parts of a batch did not fit together; notice workers that give the same batches."""
-        if self._pool.handoff.misfit and self._scheduler.splitting:
+        if self._pool.opener.misfit and self._scheduler.splitting:
             self._scheduler.handle(m.SplitRefused())
-        if self._echo is not None:
-            self._echo.note(deliver.results[0].worker, batch)
+        if self._duplicates is not None:
+            self._duplicates.note(deliver.results[0].worker, batch)
 
     def _not_opened(self, deliver: m.Deliver, error: BaseException) -> None:
         """What the worker raised costs its batch only. An interrupt of ours has lost one: the guard stays held."""
@@ -245,7 +245,7 @@ class Iteration:
                         raise
                     reason = f"{type(error).__name__}: {error}"
                     refused = m.WorkerLost(command.worker, reason=reason, started=False, refused=True)
-                    self._mourn(Arrival(-1, refused), refused)
+                    self._on_worker_lost(Arrival(-1, refused), refused)
         self._pool.resized(scheduler)
         return scheduler.target
 
@@ -283,7 +283,7 @@ class Iteration:
         if self._cut_off is not None:
             self._progress.note(self._cut_off)
             self._cut_off = None
-        vigil = Vigil(executor, self._scheduler, self.epoch, self._ledger.name, self._timeout_s)
+        monitor = StallMonitor(executor, self._scheduler, self.epoch, self._stats.name, self._timeout_s)
         while not self._ready:
             if self._closed:
                 raise StopIteration
@@ -296,20 +296,20 @@ class Iteration:
                 self._finish()
             self._carry_out(self._scheduler.handle(_STARVED))
             try:
-                arrivals = executor.wait(vigil.left_s())
+                arrivals = executor.wait(monitor.left_s())
             except (OSError, ValueError):
                 if pool.closed:  # by another thread, under our hands
                     self._refuse()
                 raise
             with self._guard:
-                self._hear(arrivals)
-            if not self._ready and vigil.check():
-                self._ledger.note_stall(vigil.told)
+                self._handle_arrivals(arrivals)
+            if not self._ready and monitor.check():
+                self._stats.note_stall(monitor.told)
 
-    def _hear(self, arrivals: list[Arrival]) -> None:
+    def _handle_arrivals(self, arrivals: list[Arrival]) -> None:
         for arrival in arrivals:
             if type(arrival.event) is m.WorkerLost:
-                self._mourn(arrival, arrival.event)
+                self._on_worker_lost(arrival, arrival.event)
             else:
                 self._carry_out(self._pool.route(arrival))
         self._pool.executor.guard.release()
@@ -319,7 +319,7 @@ class Iteration:
         executor = self._pool.executor
         while executor.eager and not self.over and (arrivals := executor.wait(0)):
             with self._guard:
-                self._hear(arrivals)
+                self._handle_arrivals(arrivals)
         executor.guard.release()
 
     def _fill(self) -> None:
@@ -351,18 +351,18 @@ class Iteration:
             elif isinstance(command, m.Spawn):
                 refused = self._pool.spawn(command.worker)
                 if refused is not None:
-                    self._mourn(Arrival(-1, refused), refused)
+                    self._on_worker_lost(Arrival(-1, refused), refused)
             elif isinstance(command, m.Retire):
                 self._pool.executor.retire(command.worker)
             else:
                 self._abort = command
 
-    def _mourn(self, arrival: Arrival, loss: m.WorkerLost) -> None:
+    def _on_worker_lost(self, arrival: Arrival, loss: m.WorkerLost) -> None:
         """Hear of a loss. Its details say where it happened: the scheduler forgets tickets, and errors come later."""
         if loss.expected:
             self._carry_out(self._pool.route(arrival))
             return
-        self._ledger.deaths += not loss.refused
+        self._stats.deaths += not loss.refused
         ticket = self._scheduler.ticket(loss.claimed[0]) if loss.claimed is not None else None
         where = "\n  it was on no batch" if loss.started else "\n  it had not started yet"
         if ticket is not None:
@@ -373,8 +373,8 @@ class Iteration:
             again = any(type(command) is m.Spawn for command in commands)
             follows = "; a new worker takes its place" if again else ""
             text = f"{loss.reason.rstrip('.')}{follows}.{loss.details}"
-            self._ledger.event("restart" if again else "worker_died", text)
-            self._ledger.warn(f"{text}\n  stoker explain {code_of(text)} has causes and fixes")
+            self._stats.event("restart" if again else "worker_died", text)
+            self._stats.warn(f"{text}\n  stoker explain {code_of(text)} has causes and fixes")
         self._carry_out(commands)
 
     def _finish(self) -> None:
@@ -390,8 +390,8 @@ class Iteration:
             raise coded(WorkerDied(told), code_of(told))
         if error is not None:
             raise error
-        if self._echo is not None:
-            self._echo.ended()
+        if self._duplicates is not None:
+            self._duplicates.ended()
         raise StopIteration
 
 

@@ -20,9 +20,9 @@ from stoker._runtime.autoscale.controller import AutoscaleController
 from stoker._runtime.checkpoint.epoch_start import EpochStart, snapshot_every
 from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.device import pinning
-from stoker._runtime.engine.epoch_prefetch import Lap, Relay
+from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch
 from stoker._runtime.engine.iteration import Iteration
-from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.engine.loader_stats import LoaderStats
 from stoker._runtime.engine.pool import Pool, PoolPlan
 from stoker._runtime.engine.step_writer import note_start
 from stoker._runtime.executors.process import start_method
@@ -44,7 +44,7 @@ class StokerIter(_Base):  # type: ignore[misc]
     """Iterates once. Dropping the last reference cancels it, without a garbage collection.
 
     torch's base class draws the base seed and opens the sampler, in its own order, so that random streams in the parent match.
-    ``pool`` is given for persistent workers; otherwise the iterator owns one and closes it at the end. ``relay`` is given for an
+    ``pool`` is given for persistent workers; otherwise the iterator owns one and closes it at the end. ``prefetch`` is given for an
     epoch that is opened while the one before is under way: it is the iteration of both.
     """
 
@@ -52,11 +52,11 @@ class StokerIter(_Base):  # type: ignore[misc]
         self,
         loader: Any,
         options: Options,
-        ledger: Ledger,
+        stats: LoaderStats,
         bookmark: LoaderState,
         pool: Pool | None,
         keep: Callable[[Pool], None] | None,
-        relay: Relay | None = None,
+        prefetch: EpochPrefetch | None = None,
         recorder: Recorder | None = None,
         autoscaler: AutoscaleController | None = None,
     ) -> None:
@@ -66,9 +66,9 @@ class StokerIter(_Base):  # type: ignore[misc]
         self._iteration: Iteration | None = None
         self._pool: Pool | None = None
         self._owner_pid = os.getpid()
-        self._waits = relay is not None
+        self._waits = prefetch is not None
         """Whether this is the iterator of an epoch that nobody has asked for yet."""
-        self._opening = opening = bookmark.open(loader, ahead=relay is not None)
+        self._opening = opening = bookmark.open(loader, ahead=prefetch is not None)
         with _on_cpu(loader.generator), opening.generators_in_place():
             opening.prepare(loader)
             super().__init__(loader)
@@ -83,8 +83,8 @@ class StokerIter(_Base):  # type: ignore[misc]
         # Before any worker is started: the dataset's code may be asked, and may raise.
         self._progress = opening.progress(loader, carries=options.executor != "process" or keep is not None)
         found = pool
-        if relay is None:
-            pool = self._take_pool(loader, options, ledger, pool, keep, iterable, bound)
+        if prefetch is None:
+            pool = self._take_pool(loader, options, stats, pool, keep, iterable, bound)
         assert pool is not None
         self._pool = pool
         self._same_workers = pool is found
@@ -92,13 +92,13 @@ class StokerIter(_Base):  # type: ignore[misc]
         self._handles: Sequence[Any] | None = None
         self._counts = iterable and self._IterableDataset_len_called is not None
         splittable = _splittable(options, pool, bound)
-        self._iteration = relay
-        if relay is None:
+        self._iteration = prefetch
+        if prefetch is None:
             chained = loader.prefetch_epochs and keep is not None and not iterable
-            self._iteration = (Relay if chained else Iteration)(
+            self._iteration = (EpochPrefetch if chained else Iteration)(
                 pool,
                 _policy(self, options, pool, bound=bound, split=splittable),
-                ledger,
+                stats,
                 self._progress,
                 seed=self._base_seed,
                 pipe_seed=self._shared_seed or 0,
@@ -116,25 +116,25 @@ class StokerIter(_Base):  # type: ignore[misc]
             splittable=splittable,
             places=functools.partial(ranks.keys, self._index_sampler, self._base_seed) if by_sample else None,
             spares=options.on_bad_sample == "replace" and not iterable,
-            killers=ledger.killers,
+            killers=stats.killers,
             begin=opening.begin(loader, self._progress),
             after=opening.source.after,
-            seq=relay.planned if relay is not None else 0,
+            seq=prefetch.planned if prefetch is not None else 0,
         )
-        if relay is None:
+        if prefetch is None:
             fixed = bound or pool.plan.kind == "inline"
             if autoscaler is not None and autoscaler.attach(self._iteration, fixed=fixed):
                 self._iteration.autoscaler = autoscaler
             self._start(loader, bookmark)
 
     def _take_pool(
-        self, loader: Any, options: Options, ledger: Ledger, pool: Pool | None, keep: Callable[[Pool], None] | None,
+        self, loader: Any, options: Options, stats: LoaderStats, pool: Pool | None, keep: Callable[[Pool], None] | None,
         iterable: bool, bound: bool,
     ) -> Pool:  # fmt: skip
         """The one given, brought up to date, or a new one where that cannot be."""
         saved = self._opening.saved
         taken_up = saved is not None and (iterable or saved.dataset_state is not None)
-        if pool is not None and (taken_up or not pool.announce(ledger)):
+        if pool is not None and (taken_up or not pool.announce(stats)):
             pool.close()  # its workers know nothing of the state that was loaded, or of what changed on the dataset
             pool = None
         if pool is None:
@@ -150,7 +150,7 @@ class StokerIter(_Base):  # type: ignore[misc]
     def _start(self, loader: Any, bookmark: LoaderState) -> None:
         iteration = self._iteration
         assert iteration is not None
-        if isinstance(iteration, Relay):
+        if isinstance(iteration, EpochPrefetch):
             iteration.follow = functools.partial(_follow, weakref.ref(loader))
         try:
             iteration.start(self._planner)
@@ -161,9 +161,9 @@ class StokerIter(_Base):  # type: ignore[misc]
 
     # Epochs that were opened ahead
 
-    def lap(self) -> Lap:
-        """This epoch, for the relay that opened it ahead."""
-        return Lap(self._planner, self._progress)
+    def opened_epoch(self) -> OpenedEpoch:
+        """This epoch, for the iteration that opened it ahead."""
+        return OpenedEpoch(self._planner, self._progress)
 
     @property
     def opening(self) -> EpochStart:
@@ -172,9 +172,11 @@ class StokerIter(_Base):  # type: ignore[misc]
 
     @property
     def can_go_on(self) -> bool:
-        """Whether the epoch before is over, and nothing ended the relay since."""
-        relay, pool = self._iteration, self._pool
-        return isinstance(relay, Relay) and relay.parked and pool is not None and not pool.closed
+        """Whether the epoch before is over, and its iteration is not closed."""
+        prefetch, pool = self._iteration, self._pool
+        return (
+            isinstance(prefetch, EpochPrefetch) and prefetch.parked and pool is not None and not pool.closed
+        )
 
     def withdraw(self) -> None:
         """Nobody wants this epoch as it was opened."""
@@ -182,7 +184,7 @@ class StokerIter(_Base):  # type: ignore[misc]
 
     def go_on(self, bookmark: LoaderState) -> None:
         """Somebody asked for this epoch, which was opened ahead."""
-        assert isinstance(self._iteration, Relay)
+        assert isinstance(self._iteration, EpochPrefetch)
         self._waits = False
         bookmark.begun(self._opening, self._progress)
         self._iteration.go_on()
@@ -236,9 +238,9 @@ class StokerIter(_Base):  # type: ignore[misc]
             return
         self._handles = list(pool._workers)
         iteration, self._iteration, self._pool = self._iteration, None, None
-        if isinstance(iteration, Relay) and self._waits:
+        if isinstance(iteration, EpochPrefetch) and self._waits:
             iteration.forget_ahead()
-        elif iteration is not None and not (isinstance(iteration, Relay) and iteration.parked):
+        elif iteration is not None and not (isinstance(iteration, EpochPrefetch) and iteration.parked):
             iteration.close()
         if self._owns_pool or shutdown:
             pool.close()
@@ -345,10 +347,10 @@ def _tell_threads(loader: Any, dataset: Any, options: Options) -> None:
     loader._shared_rng_warned = True
 
 
-def _follow(loader: weakref.ref[Any], relay: Relay) -> Lap | None:
+def _follow(loader: weakref.ref[Any], prefetch: EpochPrefetch) -> OpenedEpoch | None:
     """Open the next epoch ahead, if there is still somebody to ask for it."""
     alive = loader()
-    return None if alive is None else alive._open_ahead(relay)
+    return None if alive is None else alive._open_next_epoch(prefetch)
 
 
 def _splittable(options: Options, pool: Pool, bound: bool) -> bool:
@@ -359,7 +361,7 @@ def _splittable(options: Options, pool: Pool, bound: bool) -> bool:
         and pool.plan.kind == "process"
         and not bound
         and batch_getter(spec.dataset) is None
-        and not pool.handoff.misfit
+        and not pool.opener.misfit
     )
 
 

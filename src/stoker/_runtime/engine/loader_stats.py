@@ -25,7 +25,7 @@ class BadRecord:
 
 
 @dataclass(slots=True)
-class Ledger:
+class LoaderStats:
     """Counts of one loader. Written on the thread that iterates. ``killers`` are the keys (``key_of``) of samples that killed."""
 
     name: str
@@ -93,7 +93,7 @@ class Ledger:
             self.told.add(key)
             self.warn(text)
 
-    def stats(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """A fresh, plain dict of all counts."""
         return {
             "name": self.name,

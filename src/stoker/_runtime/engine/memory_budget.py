@@ -19,7 +19,7 @@ from stoker._host.memory_available import Gauge, MemoryAvailable
 from stoker._runtime.scheduler import policy
 
 
-class Budget:
+class MemoryBudget:
     """One per pool; used on the thread that iterates. ``bytes`` is what it allows now, 0 for no bound.
 
     The default is shared with other ranks on this machine and with other loaders of this process that are in the middle of an

@@ -13,10 +13,10 @@ from stoker._record.attribution import Attribution
 from stoker._runtime.dataset_sync.sender import RevisionSender
 from stoker._runtime.dataset_sync.snapshot import Snapshot
 from stoker._runtime.engine import lifecycle
-from stoker._runtime.engine.batch_opener import Handoff
-from stoker._runtime.engine.forked_children import Children
-from stoker._runtime.engine.loader_stats import Ledger
-from stoker._runtime.engine.memory_budget import Budget
+from stoker._runtime.engine.batch_opener import BatchOpener
+from stoker._runtime.engine.forked_children import ForkedChildren
+from stoker._runtime.engine.loader_stats import LoaderStats
+from stoker._runtime.engine.memory_budget import MemoryBudget
 from stoker._runtime.executors.base import Arrival, Executor, IterationStart
 from stoker._runtime.executors.inline import InlineExecutor
 from stoker._runtime.executors.process.executor import ProcessExecutor
@@ -70,7 +70,7 @@ class Pool:
         self._snapshot: Snapshot | None = None
         """Of the dataset, for workers that inherit it in the middle of an epoch, where there are no revisions."""
         self.slots = SlotTable()
-        self.budget = Budget(plan.budget_bytes) if plan.kind != "inline" else None
+        self.budget = MemoryBudget(plan.budget_bytes) if plan.kind != "inline" else None
         """None where nothing is made ahead."""
         self.arena: Arena | None = None
         try:
@@ -90,7 +90,7 @@ class Pool:
             if plan.packed_spec is not None:
                 plan.packed_spec.close()
             raise
-        self.handoff = Handoff(
+        self.opener = BatchOpener(
             self.slots, self.arena, self.executor.agree, self.executor.remember, plan.spec.on_bad_sample
         )
         self.epoch = 0
@@ -106,7 +106,7 @@ class Pool:
         self._claiming = threading.RLock()
         self._slim = False
         self._started = False
-        self._children = Children(self.slots)
+        self._children = ForkedChildren(self.slots)
         self.owner_pid = os.getpid()
         self._schedulers: dict[int, Scheduler] = {}
         lifecycle.register(self)
@@ -126,9 +126,9 @@ class Pool:
             self.busy = True
             return True
 
-    def announce(self, ledger: Ledger) -> bool:
+    def announce(self, stats: LoaderStats) -> bool:
         """Before an iteration begins: what changed on the dataset is for the workers to know. False: it takes a new pool."""
-        return self._revisions is None or self._revisions.announce(ledger)
+        return self._revisions is None or self._revisions.announce(stats)
 
     def changed(self) -> bool:
         """Whether something on the dataset is not as the workers know it."""
@@ -241,7 +241,7 @@ class Pool:
         if arena is None:
             return
         if self._children:
-            self._children.bury()
+            self._children.release_ended()
         released = arena.released
         many = len(released) >= _TRIM_AT
         while released:
@@ -295,7 +295,7 @@ class Pool:
         elif held_bytes > budget.bytes:
             self._trim(budget.bytes)
 
-    def read_budget(self, budget: Budget) -> int:
+    def read_budget(self, budget: MemoryBudget) -> int:
         """Look at what is available now; what this pool has of it for batches that nobody has taken."""
         held_bytes, arena = self.undelivered_bytes, self.arena
         if arena is not None:  # what it occupies for batches to come is held as well, and used again

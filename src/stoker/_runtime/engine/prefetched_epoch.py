@@ -10,7 +10,7 @@ from stoker._runtime.dataset_sync.snapshot import Snapshot
 from stoker._runtime.engine.iterator import StokerIter
 
 
-class Ahead:
+class PrefetchedEpoch:
     """Owner: a loader; used on the thread that iterates."""
 
     def __init__(self, iterator: StokerIter, dataset: object) -> None:
@@ -22,7 +22,7 @@ class Ahead:
         if loader._place().pending or not loader.prefetch_epochs or not self.iterator.can_go_on:
             return False
         if sampler_position.epoch_of(loader._index_sampler) != self.iterator.opening.source.epoch:
-            loader._accounts().warn_once(
+            loader._own_stats().warn_once(
                 "set_epoch",
                 "set_epoch() came after the epoch had been opened ahead (prefetch_epochs): its first batches are made again. Call "
                 "it before the last batches of the epoch before, or use stoker.ElasticDistributedSampler, which counts itself",

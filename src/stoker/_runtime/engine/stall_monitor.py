@@ -16,7 +16,7 @@ from stoker.errors import WorkerStalled, WorkerTimeout
 _SHOWN = 4
 
 
-class Vigil:
+class StallMonitor:
     """One per call of ``next`` that has to wait, on the thread that iterates."""
 
     def __init__(

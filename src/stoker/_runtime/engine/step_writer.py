@@ -23,7 +23,7 @@ from stoker._record.schema import Option, SlowestSample
 from stoker._record.step_buffer import StepBuffer, pack_row
 from stoker._record.worker_usage import Size
 from stoker._runtime.device.idle_meter import IdleMeter, idle_meter
-from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.engine.loader_stats import LoaderStats
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.scheduler import Scheduler
 from stoker._runtime.scheduler.types import Ticket
@@ -55,7 +55,7 @@ def quiet_recorder(name: str) -> Recorder:
     return Recorder(name=name, engine="stoker", executor="", dataset="", quiet=True)
 
 
-def attach(recorder: Recorder, loader: Any, ledger: Ledger) -> None:
+def attach(recorder: Recorder, loader: Any, stats: LoaderStats) -> None:
     """Let the two of them tell each other, without one keeping the other."""
     reference = weakref.ref(loader)
 
@@ -66,8 +66,8 @@ def attach(recorder: Recorder, loader: Any, ledger: Ledger) -> None:
 
     recorder.sizes = partial(weights, sizes=True)
     recorder.tallies = partial(weights, sizes=False)
-    recorder.counts = ledger.counts
-    ledger.tell = recorder.event
+    recorder.counts = stats.counts
+    stats.tell = recorder.event
     weakref.finalize(loader, recorder.release)
 
 
@@ -151,7 +151,7 @@ def _plain(value: Any) -> Any:
     return repr(value)[:_TEXT]
 
 
-class Pen:
+class StepWriter:
     """Observes one iteration and writes a row for each part of a batch. On the thread that iterates; ``close`` is idempotent.
 
     For each batch the loop calls the hooks in this order: ``asked``; ``waiting`` and ``ready`` if it has to wait; ``planned``;

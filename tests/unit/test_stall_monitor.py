@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from stoker._runtime.engine import stall_monitor
-from stoker._runtime.engine.stall_monitor import Vigil
+from stoker._runtime.engine.stall_monitor import StallMonitor
 from stoker._runtime.executors.base import WorkerActivity
 from stoker._runtime.scheduler import policy
 from stoker._runtime.scheduler.types import Ticket
@@ -19,7 +19,7 @@ EPOCH = 5
 
 
 class Workers:
-    """An executor of which only what a vigil asks for exists."""
+    """An executor of which only what a monitor asks for exists."""
 
     eager = True
 
@@ -45,7 +45,7 @@ class Workers:
 
 
 class Schedule:
-    """A scheduler of which only what a vigil asks for exists."""
+    """A scheduler of which only what a monitor asks for exists."""
 
     def __init__(self) -> None:
         self.head = 3
@@ -69,21 +69,21 @@ class Clock:
 
 
 class Watch:
-    """A vigil with all it looks at."""
+    """A monitor with all it looks at."""
 
     def __init__(self, clock: Clock, timeout_s: float = 0.0) -> None:
         self.clock = clock
         self.workers = cast(Any, Workers())
         self.schedule = cast(Any, Schedule())
-        self.vigil = Vigil(self.workers, self.schedule, EPOCH, "train", timeout_s)
+        self.monitor = StallMonitor(self.workers, self.schedule, EPOCH, "train", timeout_s)
 
     def after(self, seconds: float) -> tuple[bool, list[str]]:
         """What a check says this long after now, and its warnings."""
-        self.vigil.left_s()
+        self.monitor.left_s()
         self.clock.now_s += seconds
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            odd = self.vigil.check()
+            odd = self.monitor.check()
         assert all(each.category is WorkerStalled for each in caught)
         return odd, [str(each.message) for each in caught]
 
@@ -102,17 +102,17 @@ def on(
 
 
 def test_it_waits_no_longer_than_the_nearer_of_timeout_and_patience(clock: Clock) -> None:
-    assert Watch(clock).vigil.left_s() == policy.PATIENCE_S
-    assert Watch(clock, 4).vigil.left_s() == 4
-    assert Watch(clock, 400).vigil.left_s() == policy.PATIENCE_S
+    assert Watch(clock).monitor.left_s() == policy.PATIENCE_S
+    assert Watch(clock, 4).monitor.left_s() == 4
+    assert Watch(clock, 400).monitor.left_s() == policy.PATIENCE_S
 
 
 def test_slow_batches_are_given_more_time(clock: Clock) -> None:
     watch = Watch(clock)
     watch.schedule.usual_ns = 10e9
-    assert watch.vigil.left_s() == policy.PATIENCE_S
+    assert watch.monitor.left_s() == policy.PATIENCE_S
     assert watch.after(policy.PATIENCE_S) == (False, [])
-    assert watch.vigil.left_s() == policy.PATIENCE_MEDIANS * 10 - policy.PATIENCE_S
+    assert watch.monitor.left_s() == policy.PATIENCE_MEDIANS * 10 - policy.PATIENCE_S
     assert watch.after(199 - policy.PATIENCE_S) == (False, [])
     odd, [said] = watch.after(2)
     assert odd
@@ -227,9 +227,9 @@ def test_the_timeout_is_an_error_in_torchs_words(clock: Clock, timeout_s: float)
 def test_a_long_timeout_comes_after_warnings(clock: Clock) -> None:
     watch = Watch(clock, 100)
     assert watch.after(31)[0]
-    assert watch.vigil.left_s() == pytest.approx(29)
+    assert watch.monitor.left_s() == pytest.approx(29)
     assert watch.after(30)[0]
-    assert watch.vigil.left_s() == pytest.approx(39)
+    assert watch.monitor.left_s() == pytest.approx(39)
     with pytest.raises(WorkerTimeout):
         watch.after(40)
 
@@ -237,7 +237,7 @@ def test_a_long_timeout_comes_after_warnings(clock: Clock) -> None:
 def test_who_makes_batches_himself_is_not_warned(clock: Clock) -> None:
     watch = Watch(clock)
     watch.workers.eager = False
-    assert watch.vigil.left_s() is None
+    assert watch.monitor.left_s() is None
     assert watch.after(1000) == (False, [])
 
 
@@ -245,7 +245,7 @@ def test_who_makes_batches_himself_gets_the_whole_timeout(clock: Clock) -> None:
     """He keeps it himself, and tells it as the user gave it."""
     workers = cast(Any, Workers())
     workers.eager = False
-    watch = Vigil(workers, cast(Any, Schedule()), EPOCH, "train", 2)
+    watch = StallMonitor(workers, cast(Any, Schedule()), EPOCH, "train", 2)
     clock.now_s += 0.1
     assert watch.left_s() == 2
 
@@ -254,6 +254,6 @@ def test_time_to_wait_is_never_nothing(clock: Clock) -> None:
     """Zero would mean: only collect what is there. A wait that is over asks for one more look."""
     watch = Watch(clock, 2)
     clock.now_s += 3
-    left_s = watch.vigil.left_s()
+    left_s = watch.monitor.left_s()
     assert left_s is not None
     assert left_s > 0

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 import torch
 
-from stoker._runtime.engine.duplicate_streams import Echo
-from stoker._runtime.engine.loader_stats import Ledger
+from stoker._runtime.engine.duplicate_streams import DuplicateStreams
+from stoker._runtime.engine.loader_stats import LoaderStats
 
 
 def heard(caplog: pytest.LogCaptureFixture, *batches: tuple[int, Any], workers: int = 2) -> list[str]:
     """What is logged at the end of an epoch in which workers gave these."""
     caplog.clear()
-    ledger = Ledger("loader")
-    echo = Echo.of(ledger, workers, streams=True)
-    assert echo is not None
+    stats = LoaderStats("loader")
+    duplicates = DuplicateStreams.of(stats, workers, streams=True)
+    assert duplicates is not None
     with caplog.at_level(logging.WARNING, logger="stoker"):
         for worker, batch in batches:
-            echo.note(worker, batch)
-        echo.ended()
-    assert Echo.of(ledger, workers, streams=True) is None, "judged once for each loader"
+            duplicates.note(worker, batch)
+        duplicates.ended()
+    assert DuplicateStreams.of(stats, workers, streams=True) is None, "judged once for each loader"
     return caplog.messages
 
 
@@ -69,4 +69,4 @@ def test_batches_of_odd_kinds_cost_nothing_but_the_verdict(caplog: pytest.LogCap
 
 @pytest.mark.parametrize(("workers", "streams"), [(1, True), (0, True), (4, False)])
 def test_where_there_is_nothing_to_compare(workers: int, streams: bool) -> None:
-    assert Echo.of(Ledger("loader"), workers, streams=streams) is None
+    assert DuplicateStreams.of(LoaderStats("loader"), workers, streams=streams) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stoker._host.memory_available import Gauge, MemoryAvailable
-from stoker._runtime.engine.memory_budget import Budget, in_words
+from stoker._runtime.engine.memory_budget import MemoryBudget, in_words
 from stoker._runtime.scheduler.policy import (
     BUDGET_INTERVAL_S,
     allowed_bytes,
@@ -72,7 +72,7 @@ def test_when_memory_is_short(available: int | None, total: int | None, short: b
 
 def test_the_default_is_divided_and_says_so() -> None:
     gauge = FakeGauge(MemoryAvailable(15 * GIB, 64 * GIB))
-    budget = Budget(None, gauge=gauge, environ={"LOCAL_WORLD_SIZE": "2"})
+    budget = MemoryBudget(None, gauge=gauge, environ={"LOCAL_WORLD_SIZE": "2"})
     budget.read(GIB, loaders=2)
     assert budget.bytes == GIB
     assert budget.reason == (
@@ -86,7 +86,7 @@ def test_the_default_is_divided_and_says_so() -> None:
 
 def test_a_given_budget_is_cut_when_memory_runs_out() -> None:
     gauge = FakeGauge(MemoryAvailable(16 * GIB, 64 * GIB))
-    budget = Budget(GIB, gauge=gauge, environ={})
+    budget = MemoryBudget(GIB, gauge=gauge, environ={})
     budget.read(0, loaders=3)
     assert (budget.bytes, budget.reason, budget.short) == (GIB, "given: 1 GiB", False)
     gauge.room = MemoryAvailable(GIB, 64 * GIB)
@@ -97,7 +97,7 @@ def test_a_given_budget_is_cut_when_memory_runs_out() -> None:
 
 def test_a_reading_lasts_for_a_while() -> None:
     now = [100.0]
-    budget = Budget(None, gauge=FakeGauge(MemoryAvailable(GIB, GIB)), environ={}, clock=lambda: now[0])
+    budget = MemoryBudget(None, gauge=FakeGauge(MemoryAvailable(GIB, GIB)), environ={}, clock=lambda: now[0])
     assert budget.due
     budget.read(0, 1)
     assert budget.due, "whoever only looks must not keep the engine from acting"
