@@ -11,7 +11,6 @@ import json
 import random
 import time
 import warnings
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -113,7 +112,7 @@ def _points(kind: str, repeat: int, seconds: float) -> list[dict[str, Any]]:
         found.append(
             {
                 "kind": kind,
-                "setting": asdict(setting),
+                "setting": setting.as_dict(),
                 "in_order": in_order,
                 "step_s": step_s,
                 "measured_ns": measured_ns,

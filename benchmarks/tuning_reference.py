@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import log
 from statistics import median
 from typing import Any
@@ -134,7 +134,7 @@ class Course:
 
     def _block(self, setting: Setting) -> Block:
         trial: dict[str, Any] = {
-            "setting": asdict(setting), "seconds": BLOCK_S, "least": LEAST, "limit_s": _LIMIT_S,
+            "setting": setting.as_dict(), "seconds": BLOCK_S, "least": LEAST, "limit_s": _LIMIT_S,
             "step_ns": self._step_ns, "step": self._step or False,
         }  # fmt: skip
         try:
@@ -145,7 +145,7 @@ class Course:
 
     def _end(self, setting: Setting) -> None:
         try:
-            self._visit.ask("block", limit_s=_LIMIT_S, trial={"setting": asdict(setting), "close": True})
+            self._visit.ask("block", limit_s=_LIMIT_S, trial={"setting": setting.as_dict(), "close": True})
         except Lost:
             return
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -67,7 +67,7 @@ class Ward:
         )
 
     def block(self, setting: Setting, **trial: Any) -> Block:
-        found = self.ask("block", setting=asdict(setting), **{"seconds": 0.02, "least": 4, **trial}).fact
+        found = self.ask("block", setting=setting.as_dict(), **{"seconds": 0.02, "least": 4, **trial}).fact
         assert isinstance(found, Block)
         return found
 
@@ -131,7 +131,7 @@ def test_a_target_is_looked_at_and_run_with_settings_whose_workers_stay():
         crew = here.workers()
         assert len(crew) == 4
         assert all(stops(each) for each in crew)
-        here.ask("block", setting=asdict(TORCH_PAIR), close=True)
+        here.ask("block", setting=TORCH_PAIR.as_dict(), close=True)
         assert len(here.workers()) == 2
         here.ask("block", close=True)
         assert not here.workers()

@@ -7,7 +7,7 @@ import pytest
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
 from stoker._tools.tune.model import candidates
-from stoker._tools.tune.model.candidates import MOST, Bounds
+from stoker._tools.tune.model.candidates import MOST, Bounds, KnobContext
 from stoker._tools.tune.model.prior import prior, safe_workers, window_for
 
 MS = 1_000_000
@@ -32,7 +32,7 @@ def raced(
     bounds: Bounds | None = None,
 ):
     known = prior(host, of, demand)
-    return candidates.first(baseline, host, of, demand, known, bounds or Bounds())
+    return candidates.first(baseline, KnobContext(host, of, demand, known, bounds or Bounds()))
 
 
 def test_the_baseline_comes_first_and_there_are_at_most_six():
@@ -123,7 +123,7 @@ class TestAround:
     def found(self, best: Setting, *others: Setting, of: Work | None = None, host: Host = HOST):
         of = of or work(40)
         known = prior(host, of, NONE)
-        return candidates.around(best, {best, *others}, host, of, NONE, known, Bounds())
+        return candidates.around(best, {best, *others}, KnobContext(host, of, NONE, known, Bounds()))
 
     def test_the_best_at_the_edge_is_gone_beyond(self):
         best = Setting(8, prefetch=2)

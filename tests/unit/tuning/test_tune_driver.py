@@ -86,7 +86,7 @@ class Fake:
         return self.out.count(index) == 1
 
     def _block(self, trial: Mapping[str, Any]) -> Block | None:
-        setting = Setting(**trial["setting"])
+        setting = Setting.from_dict(trial["setting"])
         if trial.get("close"):
             return None
         if setting in self.probe_failure:

@@ -47,7 +47,11 @@ class Profile:
 
     def as_dict(self) -> dict[str, Any]:
         """For a JSON file."""
-        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+        settings = {
+            "setting": self.setting.as_dict(),
+            "plain": None if self.plain is None else self.plain.as_dict(),
+        }
+        return {"format": FORMAT, "version": VERSION, **asdict(self), **settings}
 
     @classmethod
     def from_dict(cls, data: Any) -> Profile:

@@ -1,9 +1,9 @@
-"""A setting: how a loader is run, apart from what it loads. What the tuner chooses."""
+"""A setting: how a loader runs, apart from the data that it loads. The tuner chooses one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from stoker.arguments import DEFAULT_EXECUTOR, EXECUTORS
@@ -18,7 +18,8 @@ class Setting:
 
     ``engine`` is "stoker" or "torch" (for comparisons). ``workers`` 0 means that the training process makes batches itself.
     ``prefetch`` is batches per worker (``prefetch_factor``). ``threads`` is how many rows a worker fetches at once
-    (``threads_per_worker``).
+    (``threads_per_worker``). ``extra`` has further arguments of ``DataLoader``, as pairs of name and value, sorted by name.
+    The replay does not depend on these.
     """
 
     workers: int = 0
@@ -29,6 +30,7 @@ class Setting:
     threads: int = 1
     pin: bool = False
     engine: str = "stoker"
+    extra: tuple[tuple[str, Any], ...] = ()
 
     @property
     def window(self) -> int:
@@ -51,7 +53,7 @@ class Setting:
         if self.pin:
             found["pin_memory"] = True
         if not self.workers:
-            return found
+            return found | dict(self.extra)
         if self.prefetch is not None:
             found["prefetch_factor"] = self.prefetch
         if self.start_method is not None:
@@ -64,18 +66,34 @@ class Setting:
             if self.threads > 1:
                 found["threads_per_worker"] = self.threads
         found["persistent_workers"] = True
-        return found
+        return found | dict(self.extra)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON. ``extra`` is a dict, and left out when it is empty."""
+        found = asdict(self)
+        extra = dict(found.pop("extra"))
+        return found | ({"extra": extra} if extra else {})
 
     @classmethod
     def from_dict(cls, values: Any) -> Setting:
-        """What ``dataclasses.asdict`` gave, from a file. Raises ValueError for what no loader would take."""
+        """What ``as_dict`` gave, from a file. Raises ValueError for values that no loader takes."""
         if not isinstance(values, Mapping):
             raise ValueError(f"no setting: {values!r:.60}")
         known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
         for name, value in known.items():
             if not _VALID[name](value):
                 raise ValueError(f"no setting: {name} is {value!r:.60}")
-        return cls(**known)
+        return cls.restored(known)
+
+    @classmethod
+    def restored(cls, values: Mapping[str, Any]) -> Setting:
+        """What ``as_dict`` gave, from this program. It is not checked."""
+        return cls(**{**values, "extra": tuple(sorted(values.get("extra", {}).items()))})
+
+
+def _is_plain_argument(item: tuple[Any, Any]) -> bool:
+    name, value = item
+    return isinstance(name, str) and name.isidentifier() and isinstance(value, str | int | float | None)
 
 
 def _count(least: int) -> Callable[[Any], bool]:
@@ -91,4 +109,5 @@ _VALID: dict[str, Callable[[Any], bool]] = {
     "threads": _count(1),
     "pin": lambda value: type(value) is bool,
     "engine": lambda value: value in ("stoker", "torch"),
+    "extra": lambda value: isinstance(value, Mapping) and all(map(_is_plain_argument, value.items())),
 }

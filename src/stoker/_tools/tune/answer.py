@@ -9,13 +9,13 @@ from stoker._runtime.simulation import limits, predictions, scaling_law
 from stoker._runtime.simulation.point import Point
 from stoker._runtime.simulation.setting import Setting
 from stoker._tools.tune.edits import edits
+from stoker._tools.tune.knobs.multiprocessing_context import start_sentence
 from stoker._tools.tune.model import verdict
 from stoker._tools.tune.model.prior import predict
 from stoker._tools.tune.model.regime import Regime, regime
 from stoker._tools.tune.result import Tuning
 from stoker._tools.tune.safety import replayed_workers, safe_setting
 from stoker._tools.tune.search import Search
-from stoker._tools.tune.starts import sentence
 
 
 class Answers:
@@ -58,7 +58,7 @@ class Answers:
             stream=target is not None and target.stream,
             asks_worker=target is None or target.asks_worker,
             batches=target.batches if target is not None else None,
-            starts=sentence(search.starts, baseline.start_method, search.host.start_method)
+            starts=start_sentence(search.starts, baseline.start_method, search.host.start_method)
             if chosen.workers
             else "",
             failure=search.failure,

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -256,7 +256,7 @@ class _Run:
     def _look_alike(self, tuned: Setting) -> None:
         self.told("equal batches")
         limit_s = max(2.0, _LIKENESS * self._budget_s)
-        trial = {"setting": asdict(tuned), "limit_s": limit_s}
+        trial = {"setting": tuned.as_dict(), "limit_s": limit_s}
         try:
             self._likeness = self._visit.ask(
                 "likeness", limit_s=limit_s + 5, within_s=limit_s + 5, trial=trial
@@ -285,7 +285,7 @@ class _Run:
     def _block(self, setting: Setting, seconds: float) -> Block:
         burst = max(1, self._demand.burst)
         trial = {
-            "setting": asdict(setting),
+            "setting": setting.as_dict(),
             "seconds": seconds,
             "least": _LEAST_BATCHES,
             "step_ns": self._demand.step_ns // burst,

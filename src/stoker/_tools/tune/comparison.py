@@ -68,7 +68,7 @@ class Comparison:
         plain = _plain(asdict(self))
         lanes = [
             {"names": list(each.names), "arguments": each.setting.arguments(), "engine": each.setting.engine,
-             "per_second": each.per_second, **_plain(asdict(each.point))}
+             "per_second": each.per_second, **_plain(asdict(each.point)), "setting": each.setting.as_dict()}
             for each in self.lanes
         ]  # fmt: skip
         return {"format": FORMAT, "version": VERSION, **plain, "lanes": lanes}

@@ -1,19 +1,17 @@
-"""What has to be typed to have a setting: the arguments that change, and nothing else. Pure."""
+"""The edits that give a loader another setting: the arguments that change, and nothing else. Pure."""
 
 from __future__ import annotations
 
 from stoker._record.finding import Edit
 from stoker._runtime.simulation.setting import Setting
+from stoker._tools.tune import knobs
 from stoker._tools.tune.facts.target import Target
-from stoker.arguments import ARGUMENTS, AUTO, DEFAULT_EXECUTOR
+from stoker._tools.tune.knobs.knob import Knob
+from stoker.arguments import ARGUMENTS, AUTO
 
 _AUTO = repr(AUTO)
 _ABOUT_WORKERS = {each.name for each in ARGUMENTS if each.needs_workers}
 """A patch removes these by itself when it writes ``num_workers=0``, because torch refuses them then."""
-_LEFT_OPEN = {repr(each.default) for each in ARGUMENTS if each.tunable and each.name != "num_workers"} | {
-    repr(DEFAULT_EXECUTOR)
-}
-"""The values of arguments that nobody gave."""
 
 
 def edits(target: Target, recommended: Setting) -> tuple[Edit, ...]:
@@ -28,19 +26,16 @@ def edits(target: Target, recommended: Setting) -> tuple[Edit, ...]:
     written = dict(target.written)
     wanted = {name: repr(value) for name, value in recommended.arguments().items()}
     changed = {name: value for name, value in wanted.items() if written.get(name) != value}
-    if written.get("num_workers") == _AUTO:  # the profile has it
-        changed = {
-            name: value for name, value in changed.items() if name not in ("num_workers", "prefetch_factor")
-        }
-    before = ", ".join(
-        f"{name}={written[name]}" for name in changed if name in written and not _open(name, written[name])
-    )
+    by_name = {each.name: each for each in knobs.KNOBS}
+    given = {name: value for name, value in written.items() if not by_name[name].is_left_open(value)}
+    if written.get("num_workers") == _AUTO:  # the profile has these
+        changed = {name: value for name, value in changed.items() if not by_name[name].in_profile}
+    before = ", ".join(f"{name}={given[name]}" for name in changed if name in given)
     found = []
     if changed:
-        given = recommended.arguments()
-        after = ", ".join(f"{name}={_written(given[name])}" for name in changed)
+        after = ", ".join(_typed(name, recommended) for name in changed)
         found.append(Edit(after, before or None, target.site, "argument"))
-    gone = [name for name, value in written.items() if name not in wanted and not _open(name, value)]
+    gone = [name for name in given if name not in wanted]
     if recommended.workers == 0:
         gone = [name for name in gone if name not in _ABOUT_WORKERS]
     if gone:
@@ -55,20 +50,12 @@ def edits(target: Target, recommended: Setting) -> tuple[Edit, ...]:
 
 def call(setting: Setting, batch_size: int | None, name: str = "dataset") -> str:
     """A call that makes such a loader."""
-    given = {} if batch_size is None else {"batch_size": batch_size}
-    arguments = ", ".join(
-        f"{key}={_written(value)}" for key, value in {**given, **setting.arguments()}.items()
-    )
+    size = [] if batch_size is None else [f"batch_size={batch_size}"]
+    arguments = ", ".join([*size, *(_typed(each, setting) for each in setting.arguments())])
     return f"{'stoker' if setting.engine == 'stoker' else 'torch.utils.data'}.DataLoader({name}, {arguments})"
 
 
-def _written(value: object) -> str:
-    """As most people would: texts in double quotes."""
-    return f'"{value}"' if isinstance(value, str) else repr(value)
-
-
-def _open(name: str, value: str) -> bool:
-    """Whether an argument is as if nobody had given it. torch's own loader fills in a ``prefetch_factor`` of 2."""
-    if name == "num_workers":
-        return False
-    return value in _LEFT_OPEN or name == "persistent_workers" or (name == "prefetch_factor" and value == "2")
+def _typed(name: str, setting: Setting) -> str:
+    """An argument of a setting, as one types it."""
+    knob = next((each for each in knobs.KNOBS if each.name == name), Knob())
+    return f"{name}={knob.text(setting.arguments()[name])}"

@@ -10,6 +10,7 @@ from stoker._host.cpus import cpus
 from stoker._runtime.simulation import limits
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
+from stoker._tools.tune import knobs
 from stoker._tools.tune.facts.target import Target
 from stoker._tools.tune.model.candidates import Bounds
 from stoker._tools.tune.model.prior import NEAR, Prior, prior, safe_workers, window_for
@@ -44,7 +45,7 @@ def safe_setting(
     own = target.setting if target is not None else Setting()
     bounds = bounds_of(target)
     if not bounds.workers or replayed == 0:
-        return Setting(0, pin=own.pin, engine=own.engine)
+        return Setting(0, pin=own.pin, engine=own.engine, extra=_lasting(own))
     if replayed is not None and replayed == own.workers:
         return own
     most = bounds.most if bounds.most is not None else limits.LAST_RESORT
@@ -54,6 +55,12 @@ def safe_setting(
     if 1 <= own.workers <= max(count, bounds.most or math.floor(host.cpus)):
         return own
     return replace(own, workers=count, prefetch=own.prefetch or 2)
+
+
+def _lasting(setting: Setting) -> tuple[tuple[str, object], ...]:
+    """The extra arguments that mean something without workers."""
+    pooled = {each.name for each in knobs.KNOBS if each.needs_workers}
+    return tuple(each for each in setting.extra if each[0] not in pooled)
 
 
 def replayed_workers(

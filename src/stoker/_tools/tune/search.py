@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Protocol
 
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Work
 from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.knobs.multiprocessing_context import StartTrial, chosen_start, try_starts
 from stoker._tools.tune.model import candidates, verdict
 from stoker._tools.tune.model.block import Block
+from stoker._tools.tune.model.candidates import KnobContext
 from stoker._tools.tune.model.prior import Prior, predict, prior
 from stoker._tools.tune.model.race import Entry, Race
 from stoker._tools.tune.model.verdict import CEILING
 from stoker._tools.tune.safety import bounds_of, this_host
 from stoker._tools.tune.session import Asked, Lost, find_step
-from stoker._tools.tune.starts import Start, taken, try_starts
 
 _LEAST_S = 0.7
 """Without so much time left no block is begun."""
@@ -86,7 +87,7 @@ class Search:
         self.prior: Prior | None = None
         self.race: Race | None = None
         self.ceiling: float | None = None
-        self.starts: tuple[Start, ...] = ()
+        self.starts: tuple[StartTrial, ...] = ()
         self.stopped = ""
         self.failure = ""
         self.untried: tuple[Setting, ...] = ()
@@ -225,9 +226,8 @@ class Search:
         bounds = bounds_of(self.target)
         self.prior = prior(self.host, self.work, self.demand, batches=self.target.batches)
         bounds = replace(bounds, start_method=self._try_starts())
-        settings = candidates.first(
-            self.target.setting, self.host, self.work, self.demand, self.prior, bounds
-        )
+        context = KnobContext(self.host, self.work, self.demand, self.prior, bounds)
+        settings = candidates.first(self.target.setting, context)
         if bounds.most is not None and self.target.setting.workers > bounds.most:
             settings = settings[1:]  # what its workers read several times is no more data
         alone, self.race = self.race, Race(settings[0], settings[1:], cpus=self.host.cpus)
@@ -238,9 +238,7 @@ class Search:
             best = self.race.best
             if best is None:
                 break
-            new = candidates.around(
-                best, self.race.tried, self.host, self.work, self.demand, self.prior, bounds
-            )
+            new = candidates.around(best, self.race.tried, context)
             if not self.race.join(new):
                 self._heats(until_s=0.0)
                 break
@@ -262,15 +260,10 @@ class Search:
         best = self.race.best
         if best is None:
             return
-        near = candidates.around(
-            best, self.race.tried, self.host, self.work, self.demand, self.prior, bounds_of(self.target)
-        )
-        best_ns = predict(best, self.host, self.work, self.demand).interval_ns
-        self.untried = tuple(
-            each
-            for each in near
-            if predict(each, self.host, self.work, self.demand).interval_ns < (1 - CEILING) * best_ns
-        )
+        context = KnobContext(self.host, self.work, self.demand, self.prior, bounds_of(self.target))
+        near = candidates.around(best, self.race.tried, context)
+        faster_ns = (1 - CEILING) * context.predicted_ns(best)
+        self.untried = tuple(each for each in near if context.predicted_ns(each) < faster_ns)
 
     def _try_starts(self) -> str | None:
         """Ways to start workers, where there is time for it and any are to be started; the one to race with."""
@@ -287,7 +280,7 @@ class Search:
             return block
 
         self.starts = try_starts(run, min(2, self.prior.first))
-        return taken(self.starts, own, usual)
+        return chosen_start(self.starts, own, usual)
 
     def _expect(self, settings: Iterable[Setting]) -> None:
         """Tell the race what the replay says of settings."""
@@ -327,7 +320,7 @@ class Search:
         left_s = max(_LEAST_S, self._visit.left_s)
         burst = max(1, self.demand.burst)
         trial = {
-            "setting": asdict(entry.setting),
+            "setting": entry.setting.as_dict(),
             "seconds": entry.seconds,
             "least": entry.least,
             "step_ns": self.demand.step_ns // burst,
@@ -358,7 +351,7 @@ class Search:
     def _close(self, setting: Setting) -> bool:
         """End the workers of a setting; False when the sandbox was lost over it."""
         try:
-            self._visit.ask("block", limit_s=10.0, trial={"setting": asdict(setting), "close": True})
+            self._visit.ask("block", limit_s=10.0, trial={"setting": setting.as_dict(), "close": True})
         except Lost:
             return False
         return True

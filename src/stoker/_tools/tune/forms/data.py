@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,12 @@ def as_json(tuning: Tuning) -> dict[str, Any]:
         "recommended": arguments(tuning.recommended),
         "baseline": arguments(tuning.baseline),
         "points": [
-            {"arguments": arguments(each.setting), **plain(each), "kept": each.setting == tuning.recommended}
+            {
+                "arguments": arguments(each.setting),
+                **plain(each),
+                "setting": each.setting.as_dict(),
+                "kept": each.setting == tuning.recommended,
+            }
             for each in tuning.points
         ],
         "work": None
@@ -53,7 +58,7 @@ def as_json(tuning: Tuning) -> dict[str, Any]:
         "recommended": told.pop("recommended"),
         "changed": tuning.changed,
         **told,
-        "settings": {"recommended": asdict(tuning.recommended), "baseline": asdict(tuning.baseline)},
+        "settings": {"recommended": tuning.recommended.as_dict(), "baseline": tuning.baseline.as_dict()},
     }
 
 

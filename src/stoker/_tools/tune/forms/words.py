@@ -5,6 +5,7 @@ from __future__ import annotations
 from stoker._record.finding import capitalised, counted, duration, size
 from stoker._runtime.simulation.point import Interval, Point
 from stoker._runtime.simulation.setting import Setting
+from stoker._tools.tune import knobs
 from stoker._tools.tune.result import Tuning
 
 HEADS = ("setting", "a batch every", "to now", "stall", "CPU", "memory", "replayed")
@@ -18,21 +19,8 @@ _ASKED = ("4 more cores and workers", "an accelerator twice as fast")
 def named(setting: Setting) -> str:
     """A setting in a few words: "3 workers × 4, spawn"."""
     torchs = "torch's: " if setting.engine == "torch" else ""
-    if not setting.workers:
-        return f"{torchs}no workers{', pinned' if setting.pin else ''}"
-    who = "thread" if setting.executor == "thread" else "worker"
-    parts = [
-        counted(setting.workers, who) + (f" × {setting.prefetch}" if setting.prefetch is not None else "")
-    ]
-    if setting.threads > 1:
-        parts.append(f"{setting.threads} threads each")
-    if setting.start_method is not None:
-        parts.append(setting.start_method)
-    if setting.split is not None:
-        parts.append("split" if setting.split else "not split")
-    if setting.pin:
-        parts.append("pinned")
-    return torchs + ", ".join(parts)
+    parts = [knob.words(setting) for knob in knobs.KNOBS if setting.workers or not knob.needs_workers]
+    return torchs + ", ".join(filter(None, parts))
 
 
 def gained(tuning: Tuning) -> str:

@@ -216,12 +216,12 @@ def _loader(subject: Subject, setting: Setting, order: Iterable[Any], on_bad_sam
     arguments: dict[str, Any] = {
         "collate_fn": given.get("collate_fn"),
         "worker_init_fn": given.get("worker_init_fn"),
-        **setting.arguments(),
     }
     if given.get("in_order") is False:
         arguments["in_order"] = False
     if setting.engine == "stoker" and isinstance(subject.loader, DataLoader):
         arguments |= {name: getattr(subject.loader, name) for name in _KEPT}
+    arguments |= setting.arguments()
     if on_bad_sample is not None:
         arguments["on_bad_sample"] = on_bad_sample
     dataset = subject.dataset

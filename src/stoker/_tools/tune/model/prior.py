@@ -14,9 +14,9 @@ from stoker._runtime.simulation.predictions import SimulationCase, prefetch_for
 from stoker._runtime.simulation.replay import SimulationResult, replay_setting
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
+from stoker._tools.tune import knobs
+from stoker._tools.tune.knobs.num_workers import COUNTS
 
-COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
-"""Workers that are replayed: finer than this, nobody can measure."""
 SLEEPY = 0.5
 """Of a batch's time off the CPU: more of it, and workers can be more than CPUs."""
 WAITING = 64
@@ -28,8 +28,6 @@ BEYOND = 1.5
 SAFE = 16
 NEAR = 1.02
 _DEEPER = 0.03
-_TELLING = 0.3
-"""Of a batch's time off the CPU: with more of it the gain of two threads is that of waiting together."""
 _BATCHES = 192
 
 
@@ -94,18 +92,13 @@ def prior(host: Host, work: Work, demand: Demand, *, batches: int | None = None)
 def predict(
     setting: Setting, host: Host, work: Work, demand: Demand, *, hopeful: bool = False
 ) -> SimulationResult:
-    """The replay of a setting on this host.
+    """The replay of a setting on this host. Each knob first says what the work becomes with its value.
 
-    Two threads that mostly wait are twice as fast as one whoever holds the GIL: what they gained says nothing then of computing,
-    and threads are taken to take turns at it. ``hopeful``: not so; to find out how many there would be to try.
+    ``hopeful``: as measured, without the knobs' caution. It finds out how many threads there would be to try.
     """
-    if (
-        not hopeful
-        and work.off_share > _TELLING
-        and (setting.executor == "thread" or setting.threads > 1)
-        and host.gil
-    ):
-        work = replace(work, threads_gain=1.0)
+    if not hopeful:
+        for knob in knobs.KNOBS:
+            work = knob.replayed_work(setting, host, work)
     return replay_setting(work, demand, setting, host.cpus, batches=max(_BATCHES, 6 * setting.workers))
 
 

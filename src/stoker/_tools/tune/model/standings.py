@@ -10,6 +10,7 @@ from statistics import median
 
 from stoker._runtime.simulation.point import Interval, Point
 from stoker._runtime.simulation.setting import Setting
+from stoker._tools.tune import knobs
 from stoker._tools.tune.model import statistics
 from stoker._tools.tune.model.block import Block
 
@@ -255,19 +256,13 @@ def order(setting: Setting) -> tuple[int | str, ...]:
         setting.start_method or "",
         -1 if setting.split is None else int(setting.split),
         int(setting.pin),
+        repr(setting.extra),
     )
 
 
 def effort(setting: Setting) -> int:
     """How much has to be written and known for it: arguments that are not the loader's own choice."""
-    return (
-        (setting.prefetch not in (None, 2))
-        + (setting.executor != "process")
-        + (setting.start_method is not None)
-        + (setting.split is not None)
-        + (setting.threads > 1)
-        + setting.pin
-    )
+    return sum(knob.effort(setting) for knob in knobs.KNOBS)
 
 
 def _kin(setting: Setting) -> tuple[int, str, int, str]:

@@ -9,6 +9,7 @@ from stoker._record.finding import capitalised, counted, duration
 from stoker._runtime.simulation.point import Interval, Point
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
+from stoker._tools.tune import knobs
 from stoker._tools.tune.model.standings import CPU_TIE, TIE
 
 CEILING = 0.03
@@ -113,14 +114,9 @@ def gain_of(case: Case) -> Interval | None:
 
 def described(setting: Setting) -> str:
     """As one would say it: "4 workers", "8 threads as workers", "no workers", "2 workers with 8 threads each"."""
-    if not setting.workers:
-        return "no workers"
-    if setting.executor == "thread":
-        return f"{counted(setting.workers, 'thread')} as workers"
-    said = counted(setting.workers, "worker")
-    if setting.threads == 1:
-        return said
-    return f"{said} with {setting.threads} threads{' each' if setting.workers > 1 else ''}"
+    phrases = [knob.phrase(setting) for knob in knobs.KNOBS if setting.workers or not knob.needs_workers]
+    who, *how = filter(None, phrases)
+    return f"{who} with {_listed(how)}" if how else who
 
 
 def _verdict(case: Case, gain: Interval | None) -> str:

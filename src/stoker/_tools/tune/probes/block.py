@@ -41,7 +41,7 @@ def probe(subject: Subject) -> Block:
     if given is None:
         close_all(subject)
         return Block(Setting(), 0, 0, 0)
-    setting = Setting(**given)
+    setting = Setting.restored(given)
     rigs = _rigs(subject)
     if trial.get("close") and not trial.get("seconds"):
         _drop(rigs, setting)

@@ -12,10 +12,8 @@ from stoker._record.dataset_identity import dataset_key
 from stoker._runtime.simulation.setting import Setting
 from stoker._tools.probes.target import engine, has_own_collate, site, whole
 from stoker._tools.sandbox.subject import Subject
+from stoker._tools.tune import knobs
 from stoker._tools.tune.facts.target import Target
-from stoker.arguments import ARGUMENTS
-
-_TUNABLE = tuple(each.name for each in ARGUMENTS if each.tunable)
 
 
 def probe(subject: Subject) -> Target:
@@ -49,25 +47,11 @@ def probe(subject: Subject) -> Target:
 
 def _setting(loader: Any) -> Setting:
     """As the loader has it. What was left open, and that torch's own loader does not have, stays None."""
-    workers = int(loader.num_workers)
-    context = loader.multiprocessing_context if workers else None
-    return Setting(
-        workers=workers,
-        prefetch=_given(loader.prefetch_factor) if workers else None,
-        executor=(getattr(loader, "executor", None) or "process") if workers else "process",
-        start_method=None if context is None else context.get_start_method(),
-        split=getattr(loader, "split_batches", None) if workers else None,
-        threads=int(getattr(loader, "threads_per_worker", 1) or 1) if workers else 1,
-        pin=bool(loader.pin_memory),
-        engine=engine(loader),
-    )
-
-
-def _given(number: Any) -> int | None:
-    """None where the user left it open: stoker's loader remembers that by the number's type, torch's by being 2."""
-    if number is None or type(number).__name__ == "LeftOpen":
-        return None
-    return int(number)
+    setting = Setting(engine=engine(loader))
+    for knob in knobs.KNOBS:
+        if setting.workers or not knob.needs_workers:
+            setting = knob.put(setting, knob.read(loader))
+    return setting
 
 
 def _batches(subject: Subject) -> int | None:
@@ -123,14 +107,4 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _written(loader: Any) -> tuple[tuple[str, str], ...]:
-    found = []
-    for key in _TUNABLE:
-        if not hasattr(loader, key):
-            continue
-        value = getattr(loader, key, None)
-        if key == "multiprocessing_context":
-            value = None if value is None else value.get_start_method()
-        elif key in ("num_workers", "prefetch_factor"):
-            value = "auto" if type(value).__name__ == "Auto" else _given(value)
-        found.append((key, repr(value)))
-    return tuple(found)
+    return tuple((knob.name, knob.written(loader)) for knob in knobs.KNOBS if hasattr(loader, knob.name))
