@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import stoker
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
-from stoker._tools.doctor.patches.patch import Wanted, patched
+from stoker._tools.doctor.patches.patch import WantedEdit, patched
 from stoker._tools.sandbox.target import subject_of
 from stoker._tools.tune import knobs
 from stoker._tools.tune.edits import call, edits
@@ -112,7 +112,7 @@ class TestAnAddedKnob:
     def test_is_patched(self, added: Knob) -> None:
         found = tuned(Fake(target(), plant=Plant(FasterUnordered())))
         assert "in_order=False" in found.edits[0].after
-        result = patched(SOURCE, [Wanted("tune", each, 3) for each in found.edits])
+        result = patched(SOURCE, [WantedEdit("tune", each, 3) for each in found.edits])
         assert result.refused == ()
         assert "in_order=False" in result.text
         assert "from stoker import DataLoader" in result.text
