@@ -22,9 +22,6 @@ Executor = Literal["process", "thread", "inline"]
 RngMode = Literal["batch", "sample", "torch"]
 BadSampleMode = Literal["raise", "skip", "replace"]
 Owner = Literal["torch", "stoker"]
-EXECUTORS: tuple[str, ...] = get_args(Executor)
-DEFAULT_EXECUTOR: Executor = "process"
-"""What ``executor=None`` means where there are workers."""
 RNG_MODES: tuple[str, ...] = get_args(RngMode)
 BAD_SAMPLE_MODES: tuple[str, ...] = get_args(BadSampleMode)
 REQUIRED: Any = Parameter.empty
@@ -40,6 +37,43 @@ _UNITS = {
     "gi": 2**30,
     "ti": 2**40,
 }
+
+
+class ExecutorKind(NamedTuple):
+    """The traits of one value of ``executor``. Code asks for a trait, never for a name.
+
+    The defaults are those of an executor on another host. ``_runtime/executors/registry.py`` makes executors.
+    """
+
+    name: str
+    workers: bool = True
+    """Whether there are workers, which make batches ahead. False: ``next()`` makes the batch."""
+    processes: bool = False
+    """Whether workers are processes of this host: they have a start method, and batches travel through the arena."""
+    threads: bool = False
+    """Whether workers are threads of this process: they share the dataset and the interpreter's lock."""
+
+    @property
+    def copies_dataset(self) -> bool:
+        """Whether each worker has a copy of the dataset."""
+        return self.workers and not self.threads
+
+
+EXECUTORS: Mapping[str, ExecutorKind] = {
+    "process": ExecutorKind("process", processes=True),
+    "thread": ExecutorKind("thread", threads=True),
+    "inline": ExecutorKind("inline", workers=False),
+}
+DEFAULT_EXECUTOR: Executor = "process"
+"""What ``executor=None`` means where there are workers."""
+NO_WORKERS: Executor = "inline"
+"""The executor of a loader without workers, whatever was asked for."""
+
+
+def executor_kind(name: Any) -> ExecutorKind:
+    """The traits of an executor. None means the default. Never raises: values that were not checked yet come here, too."""
+    name = name or DEFAULT_EXECUTOR
+    return next((each for each in EXECUTORS.values() if each.name == name), ExecutorKind(name))
 
 
 AUTO = "auto"
@@ -127,11 +161,11 @@ def _one_of(modes: tuple[str, ...]) -> Check:
 
 
 def _executor(name: str, value: Any, context: Context) -> None:
-    if value is not None and value not in EXECUTORS:
-        raise ValueError(f"{name} should be one of {EXECUTORS} or None, but got {name}={value!r}")
-    if value == "inline" and context.num_workers > 0:
+    if value is not None and value not in tuple(EXECUTORS):
+        raise ValueError(f"{name} should be one of {tuple(EXECUTORS)} or None, but got {name}={value!r}")
+    if context.num_workers > 0 and not executor_kind(value).workers:
         raise ValueError(
-            f"executor='inline' makes batches without workers, but got num_workers={context.num_workers}"
+            f"executor={value!r} makes batches without workers, but got num_workers={context.num_workers}"
         )
 
 
@@ -191,9 +225,9 @@ def _threads(name: str, value: Any, context: Context) -> None:
     if value == 1:
         return
     given = f"but got {name}={value}"
-    if context.executor == "thread":
+    if executor_kind(context.executor).threads:
         raise ValueError(
-            f"threads_per_worker is for worker processes: with executor='thread' raise num_workers instead, {given}"
+            f"threads_per_worker is for worker processes: with executor={context.executor!r} raise num_workers instead, {given}"
         )
     if context.iterable:
         raise ValueError(
@@ -378,6 +412,11 @@ class Options:
     reasons: dict[str, str] = field(default_factory=dict)
     threads: int = 1
 
+    @property
+    def kind(self) -> ExecutorKind:
+        """The traits of the executor."""
+        return executor_kind(self.executor)
+
 
 def resolve(
     *,
@@ -402,7 +441,7 @@ def resolve(
         reasons[key] = "given" if given else rule
 
     if num_workers == 0:
-        kind = "inline"
+        kind: str = NO_WORKERS
         reasons["executor"] = "num_workers is 0"
         if threads_per_worker > 1:
             reasons["threads_per_worker"] = "not used: num_workers is 0"

@@ -265,7 +265,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def _autoscale_controller(self) -> AutoscaleController | None:
         """Who chooses the number of workers; None where the user did."""
-        if not isinstance(self.num_workers, arguments.Auto) or self.executor == "inline":
+        if (
+            not isinstance(self.num_workers, arguments.Auto)
+            or not arguments.executor_kind(self.executor).workers
+        ):
             return None
         if self._autoscaler is None:
             first = self._initial_workers or InitialWorkers(self.num_workers, "as it was set")
@@ -404,7 +407,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """Warn, in torch's words, about more workers than this process has CPUs for: quota and other local ranks count here."""
         if not self.num_workers or self.num_workers <= 1 or isinstance(self.num_workers, arguments.Auto):
             return
-        if self.executor == "thread":  # no process is made, and threads that wait are cheap
+        if arguments.executor_kind(
+            self.executor
+        ).threads:  # no process is made, and threads that wait are cheap
             return
         found = cpus()
         if self.num_workers > found.usable:

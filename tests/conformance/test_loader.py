@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import stoker
+from stoker import arguments
+from stoker._runtime.executors import registry
 from stoker._runtime.transport.arena import Arena
 from tests.compat.compare import assert_same, seed_everything
 from tests.conformance.datasets import Mixture
@@ -155,12 +157,12 @@ def test_iterators_of_one_loader_are_independent(persistent: bool) -> None:
 def test_an_executor_on_another_host_serves_the_loader(killed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine runs over any executor: here one without slots, whose workers can die."""
     expected = run(noise=True)
-    monkeypatch.setattr(
-        "stoker._runtime.engine.pool._executor",
-        lambda plan, arena: RemoteExecutor(plan.spec, bound=plan.bound),
+    monkeypatch.setitem(
+        registry.MAKERS, "remote", lambda asked: RemoteExecutor(asked.spec, bound=asked.bound)
     )
+    monkeypatch.setitem(arguments.EXECUTORS, "remote", arguments.ExecutorKind("remote"))
     seed_everything(3)
-    options: dict[str, Any] = {"num_workers": 2, "executor": "thread", "persistent_workers": True}
+    options: dict[str, Any] = {"num_workers": 2, "executor": "remote", "persistent_workers": True}
     found: list[list[Any]] = []
     with stoker.DataLoader(Mixture(ROWS, noise=True), BATCH, shuffle=True, **options) as loader:
         for _ in range(EPOCHS):

@@ -9,6 +9,7 @@ import pickle
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stoker
+from stoker import arguments
+from stoker._runtime.executors import registry
 from stoker.arguments import ARGUMENTS, BY_NAME, OWN, LeftOpen, Options, check, parse_bytes, resolve
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -50,6 +53,18 @@ def test_the_signature_is_the_table() -> None:
         for each in list(parameters.values())[1:]
     ]
     assert signature == [(each.name, each.type, each.default, not each.positional) for each in ARGUMENTS]
+
+
+def test_every_executor_has_traits_and_a_maker() -> None:
+    assert tuple(arguments.EXECUTORS) == tuple(registry.MAKERS) == typing.get_args(arguments.Executor)
+    assert [each.name for each in arguments.EXECUTORS.values()] == list(arguments.EXECUTORS)
+    assert arguments.executor_kind(None) is arguments.EXECUTORS["process"]
+    assert not arguments.EXECUTORS[arguments.NO_WORKERS].workers
+
+
+def test_an_executor_that_a_newer_version_recorded_is_taken_for_one_on_another_host() -> None:
+    kind = arguments.executor_kind("ray")
+    assert (kind.workers, kind.processes, kind.threads, kind.copies_dataset) == (True, False, False, True)
 
 
 def test_owners_are_who_has_the_argument() -> None:

@@ -268,7 +268,7 @@ class AutoscaleController:
     def _dangerous(self, iteration: Iteration) -> str:
         """Why no worker may be forked now; threads may have come since that do not survive it. Who asked for fork has it."""
         plan, loader = iteration.pool.plan, self._loader()
-        if plan.kind != "process" or plan.context.get_start_method() != "fork":
+        if not plan.kind.processes or plan.context.get_start_method() != "fork":
             return ""
         if loader is not None and loader.multiprocessing_context is not None:
             return ""

@@ -12,6 +12,7 @@ from stoker._host.cpus import Cpus, cpus
 from stoker._runtime.autoscale import profile_files
 from stoker._runtime.autoscale.profile import Profile
 from stoker._runtime.simulation.setting import Setting
+from stoker.arguments import DEFAULT_EXECUTOR, executor_kind
 
 FIRST_MOST = 8
 """Workers to begin with, at most: each costs memory and its start, and the first batches tell whether more are wanted."""
@@ -43,12 +44,12 @@ def choose_initial_workers(
     found: Cpus | None = None,
 ) -> InitialWorkers:
     """Called by a loader's constructor, in about a millisecond. Never raises."""
-    if executor == "inline":
-        return InitialWorkers(0, "executor='inline' makes batches without workers")
+    if not executor_kind(executor).workers:
+        return InitialWorkers(0, f"executor={executor!r} makes batches without workers")
     found = found or cpus()
     profile = profile_files.find(dataset, batch_size)
     if profile is not None:
-        return _profiled(profile, found, executor or "process", threads)
+        return _profiled(profile, found, executor or DEFAULT_EXECUTOR, threads)
     workers = min(FIRST_MOST, found.usable if found.usable <= 2 else found.usable - 1)
     text = f"no saved profile, so to begin with {workers} for {found.usable} usable CPU{'s' * (found.usable > 1)}"
     return InitialWorkers(workers, f"{text} ({found.reason}); the first batches tell more")
@@ -66,7 +67,7 @@ def _profiled(profile: Profile, found: Cpus, executor: str, threads: int) -> Ini
     limit, why = most_workers(found)
     left = ""
     if setting.workers and (setting.executor, setting.threads) != (executor, threads):
-        if profile.plain is not None and (executor, threads) == ("process", 1):
+        if profile.plain is not None and (executor, threads) == (DEFAULT_EXECUTOR, 1):
             left = f" as the best without threads, which are yours to pass ({_shown(setting)})"
             setting = profile.plain
         else:

@@ -83,7 +83,7 @@ class Iteration:
         self.autoscaler: AutoscaleController | None = None
         """Changes the number of workers as it goes; None: it stays."""
         if recorder is not None:
-            inline = pool.plan.kind == "inline"
+            inline = not pool.plan.kind.workers
             tape = recorder.tape(pool.folder)
             self.observer = StepWriter(
                 recorder, tape, self._scheduler, parent=inline, batched=pool.plan.spec.auto_collation, rows=rows,

@@ -81,7 +81,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         iterable = self._dataset_kind == torch_loader._DatasetKind.Iterable
         bound = iterable or (options.rng == "torch" and self._num_workers > 0)
         # Before any worker is started: the dataset's code may be asked, and may raise.
-        self._progress = opening.progress(loader, carries=options.executor != "process" or keep is not None)
+        self._progress = opening.progress(loader, carries=not options.kind.copies_dataset or keep is not None)
         found = pool
         if prefetch is None:
             pool = self._take_pool(loader, options, stats, pool, keep, iterable, bound)
@@ -122,7 +122,7 @@ class StokerIter(_Base):  # type: ignore[misc]
             seq=prefetch.planned if prefetch is not None else 0,
         )
         if prefetch is None:
-            fixed = bound or pool.plan.kind == "inline"
+            fixed = bound or not pool.plan.kind.workers
             if autoscaler is not None and autoscaler.attach(self._iteration, fixed=fixed):
                 self._iteration.autoscaler = autoscaler
             self._start(loader, bookmark)
@@ -316,16 +316,16 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
     )
     if options.threads > 1:
         _tell_threads(loader, dataset, options)
-    if options.executor == "thread" or options.threads > 1:
+    if options.kind.threads or options.threads > 1:
         dataset_generators.warn_once(spec.stored, loader)
     choice = start_method.StartMethodChoice(None)
-    if options.executor == "process":
+    if options.kind.processes:
         choice = start_method.choose(loader.multiprocessing_context, spec, name=options.name)
         start_method.warn_once(choice, loader)
     budget_bytes = options.memory_budget_bytes
     plan = PoolPlan(
         spec,
-        options.executor,  # type: ignore[arg-type]
+        options.kind,
         workers,
         bound,
         choice.context,
@@ -358,7 +358,7 @@ def _splittable(options: Options, pool: Pool, bound: bool) -> bool:
     return (
         options.split_batches
         and spec.own_collate
-        and pool.plan.kind == "process"
+        and pool.plan.kind.processes
         and not bound
         and batch_getter(spec.dataset) is None
         and not pool.opener.misfit

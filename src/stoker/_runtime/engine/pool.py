@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from stoker._pickling.spec_pickle import SpecPickle
 from stoker._record.attribution import Attribution
@@ -17,10 +17,8 @@ from stoker._runtime.engine.batch_opener import BatchOpener
 from stoker._runtime.engine.forked_children import ForkedChildren
 from stoker._runtime.engine.loader_stats import LoaderStats
 from stoker._runtime.engine.memory_budget import MemoryBudget
-from stoker._runtime.executors.base import Arrival, Executor, IterationStart
-from stoker._runtime.executors.inline import InlineExecutor
-from stoker._runtime.executors.process.executor import ProcessExecutor
-from stoker._runtime.executors.thread import ThreadExecutor
+from stoker._runtime.executors import registry
+from stoker._runtime.executors.base import Arrival, IterationStart
 from stoker._runtime.protocol import parent_descriptors
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker._runtime.scheduler import messages as m
@@ -28,11 +26,10 @@ from stoker._runtime.scheduler.policy import idle_keep_bytes
 from stoker._runtime.scheduler.scheduler import Scheduler
 from stoker._runtime.scheduler.slots import SlotTable
 from stoker._runtime.transport.arena import Arena
+from stoker.arguments import ExecutorKind
 
 _TRIM_AT = 32
 """Leases that end at once make it worth looking for memory to give back; it is also done at the end of an iteration."""
-
-ExecutorKind = Literal["process", "thread", "inline"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +67,11 @@ class Pool:
         self._snapshot: Snapshot | None = None
         """Of the dataset, for workers that inherit it in the middle of an epoch, where there are no revisions."""
         self.slots = SlotTable()
-        self.budget = MemoryBudget(plan.budget_bytes) if plan.kind != "inline" else None
+        self.budget = MemoryBudget(plan.budget_bytes) if plan.kind.workers else None
         """None where nothing is made ahead."""
         self.arena: Arena | None = None
         try:
-            if plan.kind == "process":
+            if plan.kind.processes:
                 parent_descriptors.occupy_standard()
                 with parent_descriptors.may_run_out("the arena"):
                     self.arena = Arena()
@@ -83,7 +80,8 @@ class Pool:
                     self._revisions = RevisionSender(plan.spec.dataset, self.slots, self.arena, forks=forks)
                 elif plan.grows and forks:
                     self._snapshot = Snapshot(plan.spec.dataset)
-            self.executor = _executor(plan, self.arena)
+            request = registry.Request(plan.spec, plan.bound, self.arena, plan.context, plan.packed_spec)
+            self.executor = registry.make(plan.kind.name, request)
         except BaseException:
             if self.arena is not None:
                 self.arena.close()
@@ -94,7 +92,7 @@ class Pool:
             self.slots, self.arena, self.executor.agree, self.executor.remember, plan.spec.on_bad_sample
         )
         self.epoch = 0
-        self.folder = Attribution(workers=plan.workers, inline=plan.kind == "inline")
+        self.folder = Attribution(workers=plan.workers, inline=not plan.kind.workers)
         """Knows what its workers did last, for blame."""
         self.row_ns = 0.0
         self.typical_bytes = 0
@@ -337,7 +335,7 @@ class Pool:
 
     def inherited(self) -> None:
         """We are in a forked child: workers and channels are the parent's, and their descriptors are closed or another's here."""
-        if self.plan.kind != "inline":
+        if self.plan.kind.workers:
             self.closed = True
 
     def close(self) -> None:
@@ -366,12 +364,3 @@ class Pool:
     def __del__(self, _getpid: Callable[[], int] = os.getpid) -> None:
         if getattr(self, "owner_pid", None) == _getpid():
             self.close()
-
-
-def _executor(plan: PoolPlan, arena: Arena | None) -> Executor:
-    if plan.kind == "inline":
-        return InlineExecutor(plan.spec)
-    if plan.kind == "thread":
-        return ThreadExecutor(plan.spec, bound=plan.bound)
-    assert arena is not None
-    return ProcessExecutor(plan.spec, plan.context, arena, bound=plan.bound, packed_spec=plan.packed_spec)

@@ -17,6 +17,7 @@ from stoker._runtime.scheduler.policy import DEEPEN_LIMIT
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.simulator import BatchTiming, Simulation
 from stoker._runtime.simulation.work import Demand, Work
+from stoker.arguments import DEFAULT_EXECUTOR, executor_kind
 
 LANE_ROW_NS = 30_000
 """CPU time that a row costs when it goes through one of a worker's threads."""
@@ -50,7 +51,7 @@ def replay(
     split: bool = False,
     threads: int = 1,
     batches: int = 512,
-    executor: str = "process",
+    executor: str = DEFAULT_EXECUTOR,
     bound: bool = False,
     deepest: int = 0,
 ) -> SimulationResult:
@@ -63,10 +64,10 @@ def replay(
     """
     if not work.batch_ns or len(work.batch_ns) != len(work.cpu_ns):
         raise ValueError("nothing to replay: no batch times")
-    if workers < 1 or executor == "inline":
+    if workers < 1 or not executor_kind(executor).workers:
         return _alone(work, demand, cpus)
     capacity = max(cpus, 0.01)
-    if executor == "thread":
+    if executor_kind(executor).threads:
         capacity = min(capacity, threads_speed(work, workers + 1))
     rehearsal = Simulation(
         _makings(work, threads),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from stoker.arguments import DEFAULT_EXECUTOR, EXECUTORS
+from stoker.arguments import DEFAULT_EXECUTOR, EXECUTORS, executor_kind
 
 _MOST = 4096
 """Of anything that is counted: more is a mistake in a file, not a setting."""
@@ -40,7 +40,7 @@ class Setting:
     @property
     def shares(self) -> bool:
         """Whether threads make samples at once: they share the dataset, and generators that rows may draw from."""
-        return self.workers > 0 and (self.executor == "thread" or self.threads > 1)
+        return self.workers > 0 and (executor_kind(self.executor).threads or self.threads > 1)
 
     @property
     def concurrency(self) -> int:
@@ -103,7 +103,7 @@ def _count(least: int) -> Callable[[Any], bool]:
 _VALID: dict[str, Callable[[Any], bool]] = {
     "workers": _count(0),
     "prefetch": lambda value: value is None or _count(1)(value),
-    "executor": lambda value: value in EXECUTORS,
+    "executor": lambda value: value in tuple(EXECUTORS),
     "start_method": lambda value: value in (None, "fork", "spawn", "forkserver"),
     "split": lambda value: value is None or type(value) is bool,
     "threads": _count(1),
