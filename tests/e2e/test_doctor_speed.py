@@ -86,7 +86,7 @@ def test_waiting_samples_and_tiny_ones_are_both_measured():
     assert waited.repeatable
 
     tiny = _speed(Made(lambda index: torch.rand(10)))
-    assert tiny.handover_s is not None
+    assert tiny.parent_s is not None
     assert not tiny.repeatable
     assert (tiny.batch_bytes, tiny.batch_tensors, tiny.workers) == (640, 1, 2)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from stoker._record import schema
-from stoker._record.schema import CAUSES, MEMORY_COLUMNS, STAGES, STARVED_BY, STEP_COLUMNS
+from stoker._record.causes.thresholds import STARVED
+from stoker._record.schema import CAUSES, MEMORY_COLUMNS, STAGES, STEP_COLUMNS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "record.md").read_text()
 NAMED = set(re.findall(r"`([a-z_]+)`", PAGE))
@@ -34,4 +35,4 @@ def test_every_dataclass_of_the_record_is_looked_at():
 
 
 def test_every_column_stage_and_cause_is_named():
-    assert {*STEP_COLUMNS, *MEMORY_COLUMNS, *STAGES, *CAUSES, *STARVED_BY} - NAMED == set()
+    assert {*STEP_COLUMNS, *MEMORY_COLUMNS, *STAGES, *CAUSES, *STARVED} - NAMED == set()

@@ -31,9 +31,6 @@ CAUSES = ("io", "compute", "gil", "starved", "bandwidth", "parent", "start_up", 
 time.
 """
 
-STARVED_BY = ("quota", "own", "neighbours")
-"""Who had the CPU: the cgroup's quota, this job's own workers and threads, or other processes."""
-
 STEP_COLUMNS = (
     "asked_ns", "got_ns", "planned_ns", "given_ns", "epoch", "seq", "part", "attempt", "worker", "rows", "ready", "depth",
     "undelivered_bytes", "batch_bytes", "dispatched_ns", "received_ns", "fetched_ns", "collated_ns", "sent_ns",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,6 @@ from stoker._runtime.simulation.predictions import (
     error_of,
     faster,
     prefetch_for,
-    table,
     what_if,
 )
 from stoker._runtime.simulation.replay import replay_setting
@@ -26,6 +26,25 @@ from stoker._runtime.simulation.work import Demand, Work
 MS = 1_000_000
 STEADY = Work(rows=32, batch_ns=(10 * MS,), cpu_ns=(10 * MS,), batch_bytes=1 << 20)
 STRAGGLERS = Work(rows=32, batch_ns=(5 * MS,) * 15 + (80 * MS,), cpu_ns=(0,) * 16, batch_bytes=1 << 20)
+
+
+def table(
+    work: Work,
+    demand: Demand,
+    *,
+    workers: Iterable[int],
+    prefetch: Iterable[int],
+    cpus: float,
+    orders: Sequence[bool] = (True, False),
+) -> list[dict[str, Any]]:
+    """Stall and throughput for all these workers, windows and orders."""
+    prefetch = tuple(prefetch)
+    return [
+        SimulationCase(Setting(workers=count, prefetch=factor), cpus, demand, in_order=in_order).plain(work)
+        for count in workers
+        for factor in (prefetch if count else (1,))
+        for in_order in (orders if count else (True,))
+    ]
 
 
 def case(workers: int = 4, step_ms: float = 6, **extra: Any) -> SimulationCase:

@@ -73,5 +73,3 @@ def test_inverse_and_what_is_surely_so():
     assert back.high == pytest.approx(1 / 1.5)
     assert statistics.slower(Interval(1.2, 1.1, 1.3), 1.03)
     assert not statistics.slower(Interval(1.2, 1.0, 1.3), 1.03)
-    assert statistics.alike(Interval(1.0, 0.98, 1.02), 0.03)
-    assert not statistics.alike(Interval(1.0, 0.98, 1.05), 0.03)

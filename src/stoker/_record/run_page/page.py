@@ -99,11 +99,6 @@ class RunPage:
         _pages.add(page)
         return page
 
-    @property
-    def inert(self) -> bool:
-        """Whether nobody reads what is written here: it is closed, or its owner forked this process."""
-        return self._map is None
-
     def write(self, summary: Summary) -> bool:
         """Put a new summary in the place of the last one; False when nobody can read it. On the thread that iterates."""
         if self._map is None:

@@ -14,7 +14,7 @@ from stoker._runtime.dataset_sync import receiver
 from stoker._runtime.dataset_sync.snapshot import AttributeChange, Snapshot, holds_datasets
 from stoker._runtime.scheduler.slots import SlotTable
 from stoker._runtime.scheduler.types import SlotRef
-from stoker._runtime.transport.arena import Arena
+from stoker._runtime.transport.base import SlotReader
 
 if TYPE_CHECKING:
     from stoker._runtime.engine.loader_stats import LoaderStats
@@ -47,7 +47,7 @@ class RevisionSender:
     ``word`` is the last announcement, for the status page. ``forks`` tells that workers inherit what ``__main__`` holds now.
     """
 
-    def __init__(self, dataset: object, slots: SlotTable, arena: Arena, *, forks: bool) -> None:
+    def __init__(self, dataset: object, slots: SlotTable, arena: SlotReader, *, forks: bool) -> None:
         self.snapshot = Snapshot(dataset)
         self.word = 0
         self._slots = slots

@@ -19,7 +19,7 @@ from stoker._runtime.scheduler.policy import lease_pays
 from stoker._runtime.scheduler.slots import SlotTable
 from stoker._runtime.scheduler.ticket_text import place
 from stoker._runtime.scheduler.types import Receipt, SlotRef, Ticket
-from stoker._runtime.transport.arena import Arena, Region
+from stoker._runtime.transport.base import BatchRegion, SlotReader
 from stoker._runtime.worker.bad_samples import Envelope, killer
 from stoker._runtime.worker.batch_maker import collate_samples
 from stoker._runtime.worker.split_batches import PartRows, join_placed, samples_of
@@ -35,7 +35,7 @@ class BatchOpener:
     def __init__(
         self,
         slots: SlotTable,
-        arena: Arena | None,
+        arena: SlotReader | None,
         agree: Callable[[int], None],
         remember: Callable[[int, Resume], None],
         mode: BadSampleMode = "raise",
@@ -78,7 +78,7 @@ class BatchOpener:
             self.stats.note_bad(envelope.bad, self._mode)
         return NOTHING if envelope.empty else envelope.contents
 
-    def _claim(self, ref: SlotRef, nbytes: int) -> Region:
+    def _claim(self, ref: SlotRef, nbytes: int) -> BatchRegion:
         """The slot's bytes: leased to the user when that pays, else copied, with the slot free again."""
         arena, slots = self._arena, self._slots
         assert arena is not None
@@ -88,7 +88,7 @@ class BatchOpener:
             return region
         return self._copy(ref, nbytes)
 
-    def _copy(self, ref: SlotRef, nbytes: int) -> Region:
+    def _copy(self, ref: SlotRef, nbytes: int) -> BatchRegion:
         assert self._arena is not None
         region = self._arena.copy_out(ref, nbytes)
         self._slots.release(ref)

@@ -119,9 +119,6 @@ class ResultHeader(NamedTuple):
     slow_ns: U64
 
 
-SPANS = slice(ResultHeader._fields.index("dispatched_ns"), None)
-"""Where a result's ``Spans`` lie among its fields, in their order."""
-
 HELD_SLOT = 1
 HELD_SCRATCH = 2
 
@@ -139,4 +136,3 @@ pack_task = TASK.pack
 unpack_task = TASK.unpack_from
 pack_result = RESULT.pack
 unpack_results = RESULT.iter_unpack
-RESULT_BYTES = RESULT.size

@@ -74,7 +74,6 @@ class BatchReady(NamedTuple):
     scratch: SlotRef | None
     receipt: Receipt
     spans: Spans
-    worker_state: object | None = None
 
 
 class BatchFailed(NamedTuple):

@@ -45,11 +45,6 @@ class SlotTable:
         return len(self._states)
 
     @property
-    def free(self) -> int:
-        """Slots that could be handed out without growing."""
-        return len(self._free)
-
-    @property
     def live(self) -> int:
         """Slots that are not retired."""
         return sum(state is not SlotState.RETIRED for state in self._states)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -96,25 +96,6 @@ def what_if(case: SimulationCase, work: Work) -> list[dict[str, Any]]:
     if case.demand.step_ns > case.demand.cpu_ns:
         cases.append(replace(case, demand=faster(case.demand, 2.0), name="an accelerator twice as fast"))
     return [each.plain(work) for each in cases]
-
-
-def table(
-    work: Work,
-    demand: Demand,
-    *,
-    workers: Iterable[int],
-    prefetch: Iterable[int],
-    cpus: float,
-    orders: Sequence[bool] = (True, False),
-) -> list[dict[str, Any]]:
-    """Stall and throughput for all these workers, windows and orders."""
-    prefetch = tuple(prefetch)
-    return [
-        SimulationCase(Setting(workers=count, prefetch=factor), cpus, demand, in_order=in_order).plain(work)
-        for count in workers
-        for factor in (prefetch if count else (1,))
-        for in_order in (orders if count else (True,))
-    ]
 
 
 def prefetch_for(case: SimulationCase, work: Work, *, room_bytes: int | None = None) -> int:

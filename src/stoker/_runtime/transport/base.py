@@ -95,3 +95,6 @@ class SlotSource(Protocol):
 
     def open(self, index: int) -> BatchWriter:
         """For every ticket; what an earlier ``open`` of the same slot gave out is void."""
+
+    def close(self) -> None:
+        """Unmap every slot that no tensor uses any more; a later ``open`` maps it again."""

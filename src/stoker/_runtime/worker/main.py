@@ -25,8 +25,8 @@ from stoker._runtime.protocol import failures, log_forwarding, stacks, status_pa
 from stoker._runtime.protocol.spec_fds import SpecFds
 from stoker._runtime.protocol.worker_spec import BatchOrder, Resume, WorkerSpec
 from stoker._runtime.scheduler.types import Spans
-from stoker._runtime.transport.base import WrittenBatch
-from stoker._runtime.transport.writer import ArenaWriter, SlotWriter
+from stoker._runtime.transport.base import BatchWriter, SlotSource, WrittenBatch
+from stoker._runtime.transport.writer import ArenaWriter
 from stoker._runtime.worker import collation, context, process_setup, trim
 from stoker._runtime.worker.batch_maker import BatchMaker, StatusView, collate_samples, note_indices
 from stoker._runtime.worker.cpu_meter import NO_READING, CpuMeter
@@ -138,11 +138,11 @@ class _WorkerLoop:
         self._control = page.control
         self._row = page.row(boot.worker)
         self._recv = channel.recv
-        self._arena = ArenaWriter(boot.arena_fd, boot.stride, reserve=boot.reserve)
+        self._arena: SlotSource = ArenaWriter(boot.arena_fd, boot.stride, reserve=boot.reserve)
         self._receiver = RevisionReceiver(boot.arena_fd, boot.stride, self._control, boot.revision)
         self._maker: BatchMaker | None = None
         self._start_error: BaseException | None = None
-        self._held: list[tuple[int, SlotWriter]] = []
+        self._held: list[tuple[int, BatchWriter]] = []
         self._memory_probe = MemoryProbe(self._row, channel)
         self._meter: CpuMeter | None = None
         self._trimmed = 0
@@ -293,7 +293,7 @@ class _WorkerLoop:
         spans = (task.sent_ns, received_ns, fetched_ns, collated_ns, sent_ns, *reading, slow_row, slow_ns)
         self._send(kind, task, flags=flags, receipt=receipt, shared_bytes=shared_bytes, spans=spans)
 
-    def _order(self, task: wire.TaskHeader, message: bytes, target: SlotWriter) -> BatchOrder:
+    def _order(self, task: wire.TaskHeader, message: bytes, target: BatchWriter) -> BatchOrder:
         if task.flags & wire.INLINE:
             indices = pickle.loads(memoryview(message)[wire.TASK.size :])
         else:

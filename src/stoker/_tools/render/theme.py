@@ -53,15 +53,6 @@ MEANINGS = ("train", "wait", "torch", "stoker", "limit", "chosen", "quiet", "non
 """What a spec may also ask for by name: time in training and in waiting, the two loaders, a ceiling, the point that was chosen,
 what is not the matter, and the severities."""
 
-TEXT_ON_GROUND = (
-    *((text, ground) for text in ("ink", "muted", "link") for ground in ("ground", "card")),
-    *((text, "code") for text in ("ink", "muted", "link")),
-    *((each, f"{each}-ground") for each in ("none", "low", "moderate", "high")),
-    *(("ink", f"{each}-ground") for each in ("none", "low", "moderate", "high")),
-    *((each, "card") for each in ("none", "low", "moderate", "high")),
-)
-"""Every pair in which the style sheet sets text: 4.5 to 1 at least."""
-
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 
 _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")

@@ -29,8 +29,6 @@ _FIRST_SHARE = 0.55
 """Of the time for the race, until the best is looked around."""
 _MORE_SHARE = 0.12
 """With less of it left nobody joins."""
-_LEAST_ROUNDS = 2.5
-"""Somebody joins when there is time for so many rounds with the best one."""
 _STARTS_S = 25.0
 """With less time left it is not looked at how workers start: a fork server that imports torch takes seconds."""
 _HEADSPACE_S = 1.5

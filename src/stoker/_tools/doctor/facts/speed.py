@@ -86,13 +86,6 @@ class SpeedFacts:
         return self.better_inline and self.parent_s is not None and self.inline_s <= self.parent_s
 
     @property
-    def handover_s(self) -> float | None:
-        """What a batch takes from a worker's hands into the trainer's: both sides together."""
-        if self.parent_s is None:
-            return None
-        return self.parent_s + (self.share_s or 0.0)
-
-    @property
     def cpu_share(self) -> float:
         """CPU time over the time of fetching in which it could have had a CPU: near 1 it computes, near 0 it waits."""
         return self.cpu_s / max(self.fetch_s - self.queued_s, 1e-9)

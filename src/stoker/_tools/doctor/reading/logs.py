@@ -79,7 +79,6 @@ class Log:
     starts: tuple[int, ...]
     numbers: tuple[int, ...]
     whole: bool = True
-    lines_read: int = 0
 
     def at(self, place: int) -> tuple[int, str]:
         """The number of the line that ``place`` of the text lies in, and the line."""
@@ -151,7 +150,7 @@ def _read(lines: Iterable[str]) -> Log:
     kept = (
         everything if everything is not None else sorted({*windows["sure"].kept(), *windows["likely"].kept()})
     )
-    return _joined(kept, whole=everything is not None, lines_read=number)
+    return _joined(kept, whole=everything is not None)
 
 
 class _Windows:
@@ -192,7 +191,7 @@ class _Windows:
             self._tail_chars -= len(self._tail.popleft()[1])
 
 
-def _joined(kept: list[tuple[int, str]], *, whole: bool, lines_read: int) -> Log:
+def _joined(kept: list[tuple[int, str]], *, whole: bool) -> Log:
     plain = [(number, each) for number, line in kept for each in _plain(line)]
     breaks = _break_width([line for _, line in plain])
     parts: list[str] = []
@@ -208,7 +207,7 @@ def _joined(kept: list[tuple[int, str]], *, whole: bool, lines_read: int) -> Log
         goes_on = len(line) == breaks and following[1][:1].strip() and line[-1:].strip()
         parts.append(line if goes_on else line + "\n")
         place += len(parts[-1])
-    return Log("".join(parts), tuple(starts), tuple(numbers), whole, lines_read)
+    return Log("".join(parts), tuple(starts), tuple(numbers), whole)
 
 
 def _break_width(lines: list[str]) -> int:

@@ -25,8 +25,6 @@ class Target:
     """Of a stream: whether its code asks which worker it is in. If it does not, every worker reads all of it."""
     in_order: bool = True
     own_collate: bool = False
-    own_seeds: bool = False
-    """Whether samples depend on which worker makes them (``rng="torch"``)."""
     hazards: tuple[str, ...] = ()
     """Libraries with threads in this process that a fork does not survive."""
     daemonic: bool = False

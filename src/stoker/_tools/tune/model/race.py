@@ -154,11 +154,6 @@ class Race:
             self._keep(hit)
             self._close_round()
 
-    def fail(self, setting: Setting, reason: str) -> None:
-        """A setting that ended the process it ran in: it takes no further part, and what was measured of it does not count."""
-        self._standing = None
-        self._fail(setting, reason)
-
     def points(self) -> tuple[Point, ...]:
         """All settings that were measured or failed, in order."""
         standing = self.standing

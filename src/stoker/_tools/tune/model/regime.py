@@ -18,8 +18,7 @@ COLD = 1.5
 """A batch that takes this much longer the first time than again waits for storage."""
 
 LOCKED = 1.2
-FREE = 1.6
-"""Two threads that are no faster than this by the first hold the GIL; from the second on it is no matter."""
+"""Two threads that are no faster than this together hold the GIL."""
 
 DEARER = 1.3
 """CPU time per batch that grows by this much with workers is waiting for memory: bandwidth, caches or SMT."""

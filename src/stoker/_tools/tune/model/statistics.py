@@ -100,8 +100,3 @@ def wider(one: Interval, times: float) -> Interval:
 def slower(ratio: Interval, by: float = 1.0) -> bool:
     """Whether a ratio of times is surely above ``by``."""
     return ratio.low > by
-
-
-def alike(ratio: Interval, within: float) -> bool:
-    """Whether two times are surely the same within such a share."""
-    return ratio.low >= 1 / (1 + within) and ratio.high <= 1 + within

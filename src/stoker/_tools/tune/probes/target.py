@@ -32,7 +32,6 @@ def probe(subject: Subject) -> Target:
         asks_worker=not subject.is_stream or _asks_worker(subject),
         in_order=bool(getattr(loader, "in_order", True)),
         own_collate=loader is not None and has_own_collate(loader),
-        own_seeds=getattr(loader, "rng", "batch") == "torch",
         hazards=tuple(each.module for each in live_hazards()),
         daemonic=bool(multiprocessing.current_process().daemon),
         site=str(made) if made else None,
