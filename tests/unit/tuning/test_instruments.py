@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 from stoker._record.machine import Counters
 from stoker._runtime.simulation.work import Demand
 from stoker._tools.probes.digest import NotComparable, digest
+from stoker._tools.probes.loader_timing import Laps, consume
 from stoker._tools.sandbox.outcome import FactUnavailable
 from stoker._tools.sandbox.refusal import TargetRefused, failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import BatchTimeout, limit
 from stoker._tools.tune.instruments import consumer, resource_usage, shipping
 from stoker._tools.tune.instruments.bench_loader import NoBatch, Order
-from stoker._tools.tune.instruments.consumer import Laps, Stand, consume
+from stoker._tools.tune.instruments.consumer import Stand
 from stoker._tools.tune.instruments.lenient import lenient
 from stoker._tools.tune.instruments.own_record import Made, made, made_since
 from stoker._tools.tune.instruments.probe_order import Script

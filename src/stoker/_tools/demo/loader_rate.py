@@ -5,7 +5,6 @@ Both kinds are made with the same arguments, torch's workers as torch recommends
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import time
@@ -18,6 +17,7 @@ import psutil
 import torch.utils.data
 
 import stoker
+from stoker._tools.probes.loader_timing import NEVER_NS, consume, end_workers
 
 TORCH, STOKER = "torch", "stoker"
 LOADERS = (TORCH, STOKER)
@@ -77,9 +77,7 @@ def close(loader: Any) -> None:
         loader.close()
         return
     iterator, loader._iterator = loader._iterator, None
-    shut = getattr(iterator, "_shutdown_workers", None)
-    if shut is not None:
-        shut()
+    end_workers(iterator)
 
 
 def deaf(worker: int) -> None:
@@ -100,14 +98,9 @@ def stretch(kind: str, dataset: Any, workers: int, seconds: float, settle_s: flo
         _settle(batches, 6 * workers, settle_s, settle_s + seconds)
         before = toll()
         drained = _settle(batches, 2 * workers, 0.0, _DRAINING_S)  # what was made while nobody asked
-        rows, start = 0, time.perf_counter()
-        while True:
-            next(batches)
-            rows += BATCH
-            spent = time.perf_counter() - start
-            if spent >= seconds and rows >= _FEWEST * BATCH:
-                break
+        laps = consume(batches.__next__, None, seconds=seconds, least=_FEWEST, limit_ns=NEVER_NS)
         after = toll()
+    rows, spent = BATCH * len(laps.given_ns), (laps.ended_ns - laps.asked_ns[0]) / 1e9
     if before is None or after is None or not workers:
         return LoaderRate(first_s, rows, spent, None, None)
     made = rows + drained * BATCH
@@ -115,14 +108,9 @@ def stretch(kind: str, dataset: Any, workers: int, seconds: float, settle_s: flo
 
 
 def _settle(batches: Iterator[Any], fewest: int, least_s: float, most_s: float) -> int:
-    """Take batches until both so many have come and so much time has passed, or a longer time alone; how many came."""
-    began = time.perf_counter()
-    for taken in itertools.count():
-        spent_s = time.perf_counter() - began
-        if (taken >= fewest and spent_s >= least_s) or spent_s >= most_s:
-            return taken
-        next(batches)
-    raise AssertionError("counting does not end")
+    """Take one batch or more, until both so many have come and so much time has passed, or a longer time alone; how many came."""
+    limit_ns = time.perf_counter_ns() + int(most_s * 1e9)
+    return len(consume(batches.__next__, None, seconds=least_s, least=fewest, limit_ns=limit_ns).given_ns)
 
 
 def toll() -> tuple[float, int] | None:

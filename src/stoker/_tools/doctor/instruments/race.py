@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
 import time
 import warnings
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
+from stoker._tools.probes.loader_timing import NEVER_NS, consume, end_workers, may_have_children
 from stoker._tools.sandbox.subject import Subject
 
 _TIMEOUT_S = 4.0
@@ -35,7 +36,7 @@ def crew(subject: Subject) -> int:
 def race(subject: Subject, batches: Sequence[Sequence[Any]], rows: int) -> LoaderPace:
     """Takes the batches as fast as they come. The first ones are not counted: workers start, and have made some ahead."""
     workers = crew(subject)
-    _may_have_children()
+    may_have_children()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -56,26 +57,21 @@ def race(subject: Subject, batches: Sequence[Sequence[Any]], rows: int) -> Loade
 
 def _came(loader: Any, warm_up: int, enough: int, most: int) -> tuple[list[float], float]:
     """When batches came after the warm-up, and the CPU time of this thread for one."""
-    came: list[float] = []
-    cpu = time.thread_time()
     iterator = iter(loader)
+    take = islice(iterator, most).__next__
     try:
-        for number, _ in enumerate(iterator):
-            if number + 1 == warm_up:
-                cpu = time.thread_time()
-            if number + 1 >= warm_up:
-                came.append(time.perf_counter())
-            if number + 1 >= most or (len(came) > enough and came[-1] - came[0] > _ENOUGH_S):
-                break
-        return came, (time.thread_time() - cpu) / max(1, len(came) - 1)
+        consume(take, None, seconds=0, least=warm_up, limit_ns=NEVER_NS)
+        cpu = time.thread_time()
+        laps = consume(take, None, seconds=_ENOUGH_S, least=enough, limit_ns=NEVER_NS)
+        cpu_s = (time.thread_time() - cpu) / max(1, len(laps.given_ns))
     finally:
         # As its end would do, but now: an error's traceback holds it, and found by the garbage collector it waits 5 s a worker.
-        shut_down = getattr(iterator, "_shutdown_workers", None)
-        if shut_down is not None:
-            shut_down()
-        del iterator
         if hasattr(loader, "close"):
             loader.close()
+        else:
+            end_workers(iterator)
+        del iterator, take
+    return [each / 1e9 for each in (*laps.asked_ns[:1], *laps.given_ns)], cpu_s
 
 
 def _loader(subject: Subject, batches: Sequence[Sequence[Any]], rows: int, workers: int) -> Any:
@@ -94,19 +90,9 @@ def _loader(subject: Subject, batches: Sequence[Sequence[Any]], rows: int, worke
     if subject.is_stream:
         return kind(subject.dataset, batch_size=rows, **arguments)
     if subject.arguments.get("batch_size", rows) is None and subject.arguments.get("batch_sampler") is None:
-        return kind(
-            subject.dataset,
-            batch_size=None,
-            sampler=[each for batch in batches for each in batch],
-            **arguments,
-        )
+        single = [each for batch in batches for each in batch]
+        return kind(subject.dataset, batch_size=None, sampler=single, **arguments)
     return kind(subject.dataset, batch_sampler=[list(batch) for batch in batches], **arguments)
-
-
-def _may_have_children() -> None:
-    """A probe's process may be a daemonic one, which multiprocessing does not let start others."""
-    config = getattr(multiprocessing.current_process(), "_config", {})
-    config.pop("daemon", None)
 
 
 def _first(error: BaseException) -> str:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing.connection
 import os
 import signal
 import sys
-import threading
-import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
@@ -16,6 +13,7 @@ from typing import Any
 from stoker._record.journal import ENVIRONMENT
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.worker.process_setup import single_thread
+from stoker._tools.probes.loader_timing import end_workers, may_have_children
 from stoker._tools.sandbox.refusal import TargetRefused
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import held
@@ -24,7 +22,6 @@ from stoker.arguments import OWN
 
 _FRESH = "stoker._tools.sandbox.server"
 """What runs in a sandbox that is an interpreter of its own."""
-_FAREWELL_S = 0.5
 _COURSE, _AVOID = "order", "order_avoid"
 _KEPT = tuple(each.name for each in OWN if each.benched)
 """Arguments of stoker's own loader that change what a batch is or how much of it may wait: the target's are kept."""
@@ -179,7 +176,7 @@ class Rig:
         iterator, self._iterator = self._iterator, None
         if self.setting.engine == "torch":
             if iterator is not None:
-                _end_torch(iterator)
+                end_workers(iterator)
             self.loader._iterator = None
         else:
             del iterator
@@ -192,12 +189,6 @@ class Rig:
             return self._iterator
         pools = self.loader._pools()
         return pools[0] if pools else None
-
-
-def may_have_children() -> None:
-    """A sandbox may be a daemonic process, which multiprocessing does not let start others."""
-    config = getattr(multiprocessing.current_process(), "_config", {})
-    config.pop("daemon", None)
 
 
 def calm_fork() -> None:
@@ -236,37 +227,3 @@ def _loader(subject: Subject, setting: Setting, order: Iterable[Any], on_bad_sam
     if given.get("batch_size") is None and given.get("batch_sampler") is None:
         return kind(dataset, batch_size=None, sampler=order, **arguments)
     return kind(dataset, batch_sampler=order, **arguments)
-
-
-def _end_torch(iterator: Any) -> None:
-    """torch's own end waits 5 s for every worker that is at work. Here all have the same moment, and are killed after it.
-
-    Its handler of SIGCHLD must not hear of that.
-    """
-    from torch._C import _remove_worker_pids
-
-    if getattr(iterator, "_worker_pids_set", False):
-        _remove_worker_pids(id(iterator))
-        iterator._worker_pids_set = False
-    workers = getattr(iterator, "_workers", ())
-    done = getattr(iterator, "_workers_done_event", None)
-    if done is not None:
-        done.set()
-        for queue in iterator._index_queues:
-            with suppress(Exception):
-                queue.put(None)
-        _await(workers, _FAREWELL_S)  # one that is killed may hold a lock of the dataset's, for ever
-        iterator._workers_done_event = threading.Event()  # or that of the real one
-    for worker in workers:
-        worker.kill()
-    shut_down = getattr(iterator, "_shutdown_workers", None)
-    if shut_down is not None:
-        with suppress(Exception):
-            shut_down()
-
-
-def _await(workers: Iterable[Any], seconds: float) -> None:
-    left = {worker.sentinel for worker in workers}
-    deadline = time.monotonic() + seconds
-    while left and (patience_s := deadline - time.monotonic()) > 0:
-        left -= set(multiprocessing.connection.wait(left, patience_s))
