@@ -114,7 +114,7 @@ def test_who_left_is_no_loss_and_ids_are_given_again(executor: Any) -> None:
         seen = {tuple(map(int, next(iterator))) for _ in range(101)}
         assert seen <= {(0, 1), (1, 2), (2, 3)}  # an id is below the number, whoever came later
         pool = iterator._pool
-        assert (len(iterator._workers), pool.workers, pool.folder.workers) == (3, 3, 3)
+        assert (len(iterator._workers), pool.workers, pool.attribution.workers) == (3, 3, 3)
         iterator._iteration.resize(1)
         assert sum(1 for _ in iterator) == 99
         while len(pool._workers) > 1:  # an epoch hears of those who left, as soon as they have

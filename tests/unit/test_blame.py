@@ -33,20 +33,22 @@ def made(worker: int, received: int, fetched: int, collated: int, sent: int, **v
     return {"worker": worker, **{name: at * MS for name, at in moments.items()}, **reading, **values}
 
 
-def fold(*rows: list[int], **folder: Any) -> dict[tuple[str, int, str], float]:
-    sums, _ = Attribution(**folder).fold(np.array(rows, np.int64))
+def fold(*rows: list[int], **attribution: Any) -> dict[tuple[str, int, str], float]:
+    sums, _ = Attribution(**attribution).fold(np.array(rows, np.int64))
     return {key: ns / MS for key, ns in sums.items() if ns}
 
 
 def known(*workers: int) -> Attribution:
-    """A folder that has met these workers, long ago."""
-    folder = Attribution(workers=max(2, len(workers)))
-    folder.fold(np.array([row(asked_ns=5 * MS, **made(worker, 1, 2, 3, 4)) for worker in workers], np.int64))
-    return folder
+    """A attribution that has met these workers, long ago."""
+    attribution = Attribution(workers=max(2, len(workers)))
+    attribution.fold(
+        np.array([row(asked_ns=5 * MS, **made(worker, 1, 2, 3, 4)) for worker in workers], np.int64)
+    )
+    return attribution
 
 
-def seen(folder: Attribution, *rows: list[int]) -> dict[tuple[str, int, str], float]:
-    sums, _ = folder.fold(np.array(rows, np.int64))
+def seen(attribution: Attribution, *rows: list[int]) -> dict[tuple[str, int, str], float]:
+    sums, _ = attribution.fold(np.array(rows, np.int64))
     return {key: ns / MS for key, ns in sums.items() if ns}
 
 
@@ -136,12 +138,12 @@ def test_order_costs_nothing_while_nobody_is_idle() -> None:
     slow = row(asked_ns=100 * MS, got_ns=500 * MS, seq=1, **made(0, 100, 500, 500, 500, cpu_ns=0))
     later = row(asked_ns=501 * MS, seq=2, **made(1, 100, 140, 140, 140))
     after = row(asked_ns=502 * MS, seq=3, **made(1, 250, 450, 450, 450))
-    folder = known(0, 1)
-    folder.workers = 2
-    assert seen(folder, slow, later, after) == {("fetch", 0, "io"): pytest.approx(400)}
-    folder = known(0, 1)
-    folder.workers = 3  # one of them had nothing to do
-    assert seen(folder, slow, later, after)["fetch", 0, "head_of_line"] == pytest.approx(360)
+    attribution = known(0, 1)
+    attribution.workers = 2
+    assert seen(attribution, slow, later, after) == {("fetch", 0, "io"): pytest.approx(400)}
+    attribution = known(0, 1)
+    attribution.workers = 3  # one of them had nothing to do
+    assert seen(attribution, slow, later, after)["fetch", 0, "head_of_line"] == pytest.approx(360)
 
 
 def test_of_a_split_batch_the_part_that_came_last_is_to_blame() -> None:
@@ -189,9 +191,9 @@ def test_without_workers_all_of_it_is_the_parents_own() -> None:
 
 
 def test_the_task_waited_for_knows_its_part() -> None:
-    folder = known(0)
+    attribution = known(0)
     rows = np.array([row(asked_ns=110 * MS, got_ns=190 * MS, **made(0, 100, 160, 180, 190))], np.int64)
-    _, blamed = folder.fold(rows)
+    _, blamed = attribution.fold(rows)
     assert blamed.tolist() == [pytest.approx(80 * MS)]
 
 
@@ -235,10 +237,10 @@ def test_blame_adds_up_to_the_wait_whatever_the_table_says(
     at = {name: place for place, name in enumerate(STEP_COLUMNS)}
     firsts = table[table[:, at["part"]] == 0]
     whole = int((firsts[:, at["given_ns"]] - firsts[:, at["asked_ns"]]).sum())
-    folder = Attribution(workers=workers, inline=inline)
+    attribution = Attribution(workers=workers, inline=inline)
     border = firsts[min(cut, len(firsts) - 1), at["seq"]]  # parts of one ticket come together
     found = [
-        folder.fold(part)[0]
+        attribution.fold(part)[0]
         for part in (table[table[:, at["seq"]] < border], table[table[:, at["seq"]] >= border])
     ]
     assert sum(sum(sums.values()) for sums in found) == pytest.approx(whole, abs=1)

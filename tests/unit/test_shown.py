@@ -10,7 +10,7 @@ import pytest
 
 from stoker._record.recorder import Recorder
 from stoker._record.run_page import page as pages
-from stoker._record.schema import STEP_COLUMNS
+from stoker._record.schema import STEP_COLUMNS, StepRow
 from stoker._runtime.engine.loader_stats import LoaderStats
 from tests.unit import records
 
@@ -22,7 +22,7 @@ def recorder() -> Iterator[Recorder]:
     recorder.close()
 
 
-def write(recorder: Recorder, tape: Any, count: int) -> None:
+def write(recorder: Recorder, step_buffer: Any, count: int) -> None:
     table = records.steps(count)
     began_ns = recorder.run.began_ns
     for row in range(count):
@@ -33,12 +33,12 @@ def write(recorder: Recorder, tape: Any, count: int) -> None:
             if name in ("asked_ns", "got_ns", "planned_ns", "given_ns")
             or (name.endswith("ed_ns") and value and name != "metered_ns")
         }
-        tape.write(*{**values, **moments, "depth": 3, "undelivered_bytes": 77}.values())
+        step_buffer.write(StepRow(**{**values, **moments, "depth": 3, "undelivered_bytes": 77}))
 
 
 def test_it_says_who_it_is_before_the_first_batch(recorder: Recorder) -> None:
     assert recorder.shown.latest is None
-    recorder.tape()
+    recorder.step_buffer()
     summary = recorder.shown.latest
     assert summary is not None
     assert (summary["name"], summary["dataset"], summary["whole"]["steps"], summary["depth"]) == (
@@ -50,9 +50,9 @@ def test_it_says_who_it_is_before_the_first_batch(recorder: Recorder) -> None:
 
 
 def test_rows_that_are_held_back_are_shown(recorder: Recorder) -> None:
-    tape = recorder.tape()
-    write(recorder, tape, 5)
-    recorder.tick(tape, recorder.run.began_ns + records.SECOND)
+    step_buffer = recorder.step_buffer()
+    write(recorder, step_buffer, 5)
+    recorder.tick(step_buffer, recorder.run.began_ns + records.SECOND)
     summary, page = recorder.shown.latest, recorder.page
     assert summary is not None
     assert page is not None
@@ -63,7 +63,7 @@ def test_rows_that_are_held_back_are_shown(recorder: Recorder) -> None:
 
 
 def test_an_event_is_shown_at_once_when_nothing_else_is(recorder: Recorder) -> None:
-    tape = recorder.tape()
+    step_buffer = recorder.step_buffer()
     recorder.counts = lambda: {"stalls": 4}
     assert recorder.shown.latest is not None
     recorder.shown.latest["at_ns"] -= 2 * pages.PERIOD_NS
@@ -71,7 +71,7 @@ def test_an_event_is_shown_at_once_when_nothing_else_is(recorder: Recorder) -> N
     shown = recorder.shown.latest
     assert shown["event"] is not None
     assert (shown["event"]["kind"], shown["stalls"]) == ("stall", 4)
-    recorder.tick(tape, recorder.run.began_ns + records.SECOND)
+    recorder.tick(step_buffer, recorder.run.began_ns + records.SECOND)
     recorder.event("stall", "and does not come")
     assert recorder.shown.latest["event"] is not None
 
@@ -84,7 +84,7 @@ def test_a_window_that_deepens_is_told_once_with_its_reason(
     recorder.window = lambda: next(depths)
     for _ in range(6):
         record = recorder.record(steps=False, weigh=False)
-        recorder._accounts.totals.window = record.loaders[0].totals.window
+        recorder._running_totals.totals.window = record.loaders[0].totals.window
     [event] = record.loaders[0].events
     assert (event.kind, event.reason.partition(":")[0]) == (
         "window",

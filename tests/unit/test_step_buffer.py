@@ -1,12 +1,13 @@
-"""What a tape keeps: when a batch was given, in all of its rows."""
+"""What a step_buffer keeps: when a batch was given, in all of its rows."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from stoker._record.attribution import Attribution
-from stoker._record.schema import STEP_COLUMNS
+from stoker._record.schema import STEP_COLUMNS, StepRow
 from stoker._record.step_buffer import HELD_BACK, ROWS, StepBuffer
+from stoker._runtime.scheduler.types import Spans
 
 GIVEN, SEQ, PART = (STEP_COLUMNS.index(name) for name in ("given_ns", "seq", "part"))
 
@@ -18,53 +19,58 @@ class Owner:
         self.ticks = 0
         self.taken: list[Any] = []
 
-    def fold(self, tape: StepBuffer) -> None:
-        self.taken += tape.take(final=False).tolist()
+    def fold(self, step_buffer: StepBuffer) -> None:
+        self.taken += step_buffer.take(final=False).tolist()
 
-    def tick(self, tape: StepBuffer, now_ns: int) -> None:
+    def tick(self, step_buffer: StepBuffer, now_ns: int) -> None:
         self.ticks += 1
-        tape.due_ns = now_ns + 1000
-        self.fold(tape)
+        step_buffer.due_ns = now_ns + 1000
+        self.fold(step_buffer)
 
 
-def _row(seq: int, given_ns: int, part: int = 0) -> list[int]:
+def _row(seq: int, given_ns: int, part: int = 0) -> StepRow:
     row = [0] * len(STEP_COLUMNS)
     row[GIVEN], row[SEQ], row[PART] = given_ns, seq, part
-    return row
+    return StepRow(*row)
 
 
 def test_the_time_that_a_tick_takes_is_the_batchs_it_came_with():
     owner = Owner()
-    tape = StepBuffer(owner, Attribution())
-    tape.due_ns = 5
-    tape.write(*_row(0, 4))
-    tape.write(*_row(1, 6))
+    step_buffer = StepBuffer(owner, Attribution())
+    step_buffer.due_ns = 5
+    step_buffer.write(_row(0, 4))
+    step_buffer.write(_row(1, 6))
     assert owner.ticks == 1
-    first, second = tape.pending()[:, GIVEN].tolist()
+    first, second = step_buffer.pending()[:, GIVEN].tolist()
     assert first == 4
     assert second > 6, "the clock's own time"
-    assert tape.record_ns == second - 6
-    tape.write(*_row(2, 7))
-    assert tape.pending()[-1, GIVEN] == 7
+    assert step_buffer.record_ns == second - 6
+    step_buffer.write(_row(2, 7))
+    assert step_buffer.pending()[-1, GIVEN] == 7
 
 
 def test_all_rows_of_a_split_ticket_are_given_at_once():
-    tape = StepBuffer(Owner(), Attribution())
-    tape.due_ns = 1 << 62
+    step_buffer = StepBuffer(Owner(), Attribution())
+    step_buffer.due_ns = 1 << 62
     for seq, part in ((0, 0), (1, 0), (1, 1)):
-        tape.write(*_row(seq, 4, part))
-    tape.gave(9)
-    assert tape.pending()[:, GIVEN].tolist() == [4, 9, 9]
-    tape.pinned(9, 12)
-    assert tape.pending()[:, GIVEN].tolist() == [4, 12, 12]
-    assert tape.pin_ns == 3
+        step_buffer.write(_row(seq, 4, part))
+    step_buffer.gave(9)
+    assert step_buffer.pending()[:, GIVEN].tolist() == [4, 9, 9]
+    step_buffer.pinned(9, 12)
+    assert step_buffer.pending()[:, GIVEN].tolist() == [4, 12, 12]
+    assert step_buffer.pin_ns == 3
 
 
 def test_a_full_tape_is_folded_but_for_its_last_rows():
     owner = Owner()
-    tape = StepBuffer(owner, Attribution())
-    tape.due_ns = 1 << 62
+    step_buffer = StepBuffer(owner, Attribution())
+    step_buffer.due_ns = 1 << 62
     for seq in range(ROWS + 3):
-        tape.write(*_row(seq, seq))
+        step_buffer.write(_row(seq, seq))
     assert [row[SEQ] for row in owner.taken] == list(range(ROWS - HELD_BACK))
-    assert tape.rows == HELD_BACK + 3
+    assert step_buffer.rows == HELD_BACK + 3
+
+
+def test_what_a_worker_measures_ends_a_row_of_steps():
+    """The engine packs a row as its own columns and then all of ``Spans``."""
+    assert StepRow._fields[-len(Spans._fields) :] == Spans._fields

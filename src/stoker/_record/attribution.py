@@ -183,7 +183,7 @@ class _Division:
     sums: Sums
     charged: Array = field(init=False)
 
-    def divide(self, dispatched: Array, folder: Attribution) -> None:
+    def divide(self, dispatched: Array, attribution: Attribution) -> None:
         asked, got, sums = self.asked, self.got, self.sums
         worker, received, sent = self.tasks.worker[self.at], *self.tasks.moments[[0, 3]][:, self.at]
         known = received > 0
@@ -192,20 +192,20 @@ class _Division:
             received, sent = np.where(known, received, asked), np.where(known, sent, asked)
             asked = np.where(known, asked, got)
         sums["wake", PARENT, "parent"] += float(_overlap(asked, got, sent, _NEVER).sum())
-        first = (self.before[self.at] < 0) & (not folder.inline)
+        first = (self.before[self.at] < 0) & (not attribution.inline)
         begin = received
-        if folder.usual_ns and first.any():
-            begin = np.where(first, np.maximum(received, sent - FIRST_TIMES * folder.usual_ns), received)
+        if attribution.usual_ns and first.any():
+            begin = np.where(first, np.maximum(received, sent - FIRST_TIMES * attribution.usual_ns), received)
         self.charged = self._charge(np.maximum(asked, begin), got, self.at, self.later)
         out = np.where(dispatched > 0, np.minimum(dispatched, received), -_NEVER)
         sums["plan", PARENT, "parent"] += float(_overlap(asked, got, -_NEVER, out).sum())
         low, high = np.maximum(asked, out), np.minimum(got, begin)
         queued = np.flatnonzero(high > low)
         if len(queued):
-            self._queued(low[queued], high[queued], queued, worker[queued], first[queued], folder)
+            self._queued(low[queued], high[queued], queued, worker[queued], first[queued], attribution)
 
     def _queued(
-        self, low: Array, high: Array, which: Array, worker: Array, first: Array, folder: Attribution
+        self, low: Array, high: Array, which: Array, worker: Array, first: Array, attribution: Attribution
     ) -> None:
         """Before a worker took it: what it was doing then, task by task backwards."""
         left = high - low
@@ -224,7 +224,7 @@ class _Division:
                 high[busy], self.tasks.moments[0, place[busy]]
             )  # before it, the one before
             place = np.where(place >= 0, self.before[place], -1)
-        if folder.inline:
+        if attribution.inline:
             self.sums["plan", PARENT, "parent"] += float(left.sum())
             return
         late = np.clip(left - QUICK_WAKE_NS, 0.0, None)

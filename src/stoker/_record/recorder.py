@@ -1,6 +1,6 @@
 """One recorder per loader: it takes what iterations write down and makes of it the live record, the run page and the journal.
 
-    tape.write ──(every thousand rows, or a second)──► RunningTotals ──► RunPage (stoker top)
+    step_buffer.write ──(every thousand rows, or a second)──► RunningTotals ──► RunPage (stoker top)
                                                                      └──► Journal (every few seconds, where asked for)
 
 Everything happens on the thread that iterates, but for ``record``, which any thread may call.
@@ -93,7 +93,7 @@ class Recorder:
         self.shown = PagePublisher()
         self._sink = sink
         self._lock = threading.RLock()
-        self._tapes: list[StepBuffer] = []
+        self._step_buffers: list[StepBuffer] = []
         self._quiet = quiet
         self._born()
         if not quiet:
@@ -103,7 +103,7 @@ class Recorder:
         """Begin with nothing, in this process."""
         self.run = run_here()
         now_ns = self.run.began_ns
-        self._accounts = RunningTotals(now_ns)
+        self._running_totals = RunningTotals(now_ns)
         self.unplugged: str | None = None
         """Why a part of the record is missing; None: none is."""
         self._begun = False
@@ -120,7 +120,7 @@ class Recorder:
         self._journal: Journal | None = None
         self._asked_for_journal = False
         self._written = self._appended_ns = 0
-        self._crew = WorkerUsage()
+        self._worker_usage = WorkerUsage()
         self._apart_ns = 0
         """What weighing workers a last time took, which is part of the wait that ends with them."""
 
@@ -139,13 +139,13 @@ class Recorder:
 
     def _opened(self, began_ns: int, ended_ns: int) -> None:
         with self._lock:
-            accounts = self._accounts
+            running_totals = self._running_totals
             self._apart_ns = 0
-            if not accounts.totals.epochs:
+            if not running_totals.totals.epochs:
                 shift_ns = began_ns - self.run.began_ns
-                self.run.began_ns = accounts.began_ns = began_ns
+                self.run.began_ns = running_totals.began_ns = began_ns
                 self.run.began_unix_ns += shift_ns
-            accounts.opened(began_ns, ended_ns)
+            running_totals.opened(began_ns, ended_ns)
 
     def _begin(self) -> None:
         self._read_load()
@@ -156,7 +156,7 @@ class Recorder:
         """In a forked child: begin with nothing. Locks may be held by threads that are not here."""
         self._lock = threading.RLock()
         self.shown = PagePublisher()
-        self._tapes.clear()
+        self._step_buffers.clear()
         self._born()
 
     def stopped(self, began_ns: int, ended_ns: int, given_ns: int = 0, *, ended: bool = True) -> None:
@@ -164,8 +164,8 @@ class Recorder:
         stage, cause = ("start", "start_up") if ended else ("fetch", "unknown")
         with self._lock:
             weighed_ns, self._apart_ns = ended_ns - min(self._apart_ns, ended_ns - began_ns), 0
-            self._guarded(partial(self._accounts.stopped, began_ns, weighed_ns, stage, cause, given_ns))
-            self._guarded(partial(self._accounts.stopped, weighed_ns, ended_ns, "record", "parent"))
+            self._guarded(partial(self._running_totals.stopped, began_ns, weighed_ns, stage, cause, given_ns))
+            self._guarded(partial(self._running_totals.stopped, weighed_ns, ended_ns, "record", "parent"))
 
     def leaving(self) -> None:
         """Workers are about to go: what they used and occupy is read a last time. On the thread that iterates."""
@@ -173,14 +173,14 @@ class Recorder:
 
     def _leaving(self) -> None:
         with self._lock:
-            self._tally(self._accounts)
+            self._tally(self._running_totals)
             if self._journal is not None:
-                self._apart_ns += self._crew.look(self._accounts, last=True)
+                self._apart_ns += self._worker_usage.look(self._running_totals, last=True)
 
-    def tape(self, folder: Attribution | None = None) -> StepBuffer:
-        """For one iteration. ``folder`` knows its pool's workers; a new one for new workers."""
-        if folder is None:
-            folder = Attribution(workers=_workers(self.options), inline=self.executor == "inline")
+    def step_buffer(self, attribution: Attribution | None = None) -> StepBuffer:
+        """For one iteration. ``attribution`` knows its pool's workers; a new one for new workers."""
+        if attribution is None:
+            attribution = Attribution(workers=_workers(self.options), inline=self.executor == "inline")
         if not self._asked_for_journal:  # not before: forked workers have recorders that nobody uses
             self._asked_for_journal = True
             self._guarded(self._open_journal)
@@ -188,31 +188,33 @@ class Recorder:
             self._begun = True
             self._guarded(self._begin)
         with self._lock:
-            for tape in self._tapes:
-                if tape.closed:
-                    if tape.folder is not folder and not (tape.folder.inline and folder.inline):
-                        self._guarded(partial(self._fold, tape, final=True), tape)
-                        tape.folder = folder
-                    tape.closed = False
-                    return tape
-            tape = StepBuffer(self, folder)
+            for step_buffer in self._step_buffers:
+                if step_buffer.closed:
+                    if step_buffer.attribution is not attribution and not (
+                        step_buffer.attribution.inline and attribution.inline
+                    ):
+                        self._guarded(partial(self._fold, step_buffer, final=True), step_buffer)
+                        step_buffer.attribution = attribution
+                    step_buffer.closed = False
+                    return step_buffer
+            step_buffer = StepBuffer(self, attribution)
             if self._journal is None:  # a file has the first batch at once; whoever only looks can wait
-                tape.due_ns = time.monotonic_ns() + page.PERIOD_NS
-            self._tapes.append(tape)
-        return tape
+                step_buffer.due_ns = time.monotonic_ns() + page.PERIOD_NS
+            self._step_buffers.append(step_buffer)
+        return step_buffer
 
-    def end(self, tape: StepBuffer, *, lasting: bool = False) -> None:
+    def end(self, step_buffer: StepBuffer, *, lasting: bool = False) -> None:
         """Its iteration is over; the next one may get it. On the thread that iterated. ``lasting``: the workers stay.
 
         Nothing is folded here: the next epoch should begin at once.
         """
-        if tape.closed:
+        if step_buffer.closed:
             return
-        tape.closed = True
+        step_buffer.closed = True
         if not lasting:
             self.leaving()
         with self._lock:
-            if all(each.closed for each in self._tapes):
+            if all(each.closed for each in self._step_buffers):
                 self.shown.rest()
                 self._begun = self.page is not None or self.unplugged is not None
         if self._released:
@@ -220,13 +222,13 @@ class Recorder:
         elif self._journal is not None and time.monotonic_ns() >= self._appended_ns + page.PERIOD_NS:
             self._guarded(self._write_down)
 
-    def fold(self, tape: StepBuffer) -> None:
+    def fold(self, step_buffer: StepBuffer) -> None:
         """It is full."""
-        self._guarded(partial(self._fold, tape, final=False), tape)
+        self._guarded(partial(self._fold, step_buffer, final=False), step_buffer)
 
-    def tick(self, tape: StepBuffer, now_ns: int) -> None:
+    def tick(self, step_buffer: StepBuffer, now_ns: int) -> None:
         """It is time to tell others how things are."""
-        self._guarded(partial(self._tick, tape, now_ns), tape)
+        self._guarded(partial(self._tick, step_buffer, now_ns), step_buffer)
 
     def slow(self, slow: SlowestSample) -> None:
         """A sample slower than ``slow_floor_ns``."""
@@ -234,7 +236,7 @@ class Recorder:
 
     def _slow(self, slow: SlowestSample) -> None:
         with self._lock:
-            self.slow_floor_ns = self._accounts.note_slow(slow)
+            self.slow_floor_ns = self._running_totals.note_slow(slow)
 
     @property
     def page(self) -> page.RunPage | None:
@@ -274,8 +276,8 @@ class Recorder:
     def worker(self, worker: int, *, pid: int) -> None:
         """Make a worker known by its pid."""
         with self._lock:
-            self._crew.pids[worker] = pid
-            self._accounts.worker(worker).pid = pid
+            self._worker_usage.pids[worker] = pid
+            self._running_totals.worker(worker).pid = pid
 
     # Told to others
 
@@ -292,15 +294,15 @@ class Recorder:
     def _record(self, *, steps: bool, weigh: bool) -> RunRecord:
         sizes = self._sizes() if weigh else []
         with self._lock:
-            accounts = self._ahead()
+            running_totals = self._ahead()
             self._read_load()
-            self._tally(accounts)
-            self._crew.note(sizes, accounts)
-            loader = self._loader(accounts)
-            loader.memory = self._crew.memory.columns(accounts.began_ns)
+            self._tally(running_totals)
+            self._worker_usage.note(sizes, running_totals)
+            loader = self._loader(running_totals)
+            loader.memory = self._worker_usage.memory.columns(running_totals.began_ns)
             if steps:
-                loader.steps = table(accounts.rows(), accounts.began_ns)
-                loader.steps_dropped = accounts.dropped
+                loader.steps = table(running_totals.rows(), running_totals.began_ns)
+                loader.steps_dropped = running_totals.dropped
             return RunRecord(self.run, machine.known(), [loader])
 
     def since(self, at_ns: int) -> Array | None:
@@ -309,23 +311,28 @@ class Recorder:
         None while several iterators write, or when nothing is written any more.
         """
         with self._lock:
-            if self.unplugged is not None or sum(not tape.closed for tape in self._tapes) > 1:
+            if (
+                self.unplugged is not None
+                or sum(not step_buffer.closed for step_buffer in self._step_buffers) > 1
+            ):
                 return None
-            rows = np.concatenate([self._accounts.rows(), *(tape.pending() for tape in self._tapes)])
+            rows = np.concatenate(
+                [self._running_totals.rows(), *(step_buffer.pending() for step_buffer in self._step_buffers)]
+            )
         return rows[rows[:, 0] >= at_ns]
 
     def _ahead(self) -> RunningTotals:
         """The sums as they will be when the rows are added that are held back."""
-        accounts = self._accounts.copy()
-        for tape in self._tapes:
-            accounts.add(tape.pending(), tape.folder.copy(), tape.last)
-            accounts.told_apart(tape.pin_ns, tape.record_ns)
-        return accounts
+        running_totals = self._running_totals.copy()
+        for step_buffer in self._step_buffers:
+            running_totals.add(step_buffer.pending(), step_buffer.attribution.copy(), step_buffer.last)
+            running_totals.told_apart(step_buffer.pin_ns, step_buffer.record_ns)
+        return running_totals
 
     def release(self) -> None:
         """The loader is gone. An iterator may be left that somebody loops over: then its end is the recorder's as well."""
         self._released = True
-        if all(tape.closed for tape in self._tapes):
+        if all(step_buffer.closed for step_buffer in self._step_buffers):
             self.close()
 
     def close(self) -> None:
@@ -339,26 +346,26 @@ class Recorder:
         self.shown.close()
         # Nothing asks others any more, nor they it: without a cycle it goes without a garbage collection.
         self.window = self.counts = self.sizes = self.tallies = None
-        self._tapes.clear()
+        self._step_buffers.clear()
 
     def _last_words(self) -> None:
         with self._lock:
-            for tape in self._tapes:
-                self._fold(tape, final=True)
-            if self._journal is not None and self._accounts.totals.epochs:
+            for step_buffer in self._step_buffers:
+                self._fold(step_buffer, final=True)
+            if self._journal is not None and self._running_totals.totals.epochs:
                 self._read_load()
-                self._crew.look(self._accounts, last=True)
+                self._worker_usage.look(self._running_totals, last=True)
                 self._append(self._journal)
 
-    def _guarded(self, what: Callable[[], None], tape: StepBuffer | None = None) -> None:
+    def _guarded(self, what: Callable[[], None], step_buffer: StepBuffer | None = None) -> None:
         try:
             what()
         except Exception as error:
             if not is_ours(error):
                 raise  # a signal handler's, for the script
-            if tape is not None:
-                tape.end = 0
-                tape.due_ns = 1 << 62
+            if step_buffer is not None:
+                step_buffer.end = 0
+                step_buffer.due_ns = 1 << 62
             self._unplug(f"{type(error).__name__}: {error}")
 
     def _unplug(self, why: str) -> None:
@@ -370,50 +377,50 @@ class Recorder:
             with suppress(Exception):  # of a handler of the user's
                 _log.warning("%s: %s", self.name, reason)
 
-    def _fold(self, tape: StepBuffer, *, final: bool) -> None:
+    def _fold(self, step_buffer: StepBuffer, *, final: bool) -> None:
         with self._lock:
-            rows = tape.take(final=final)
-            pin_ns, record_ns = tape.pin_ns, tape.record_ns
-            tape.pin_ns = tape.record_ns = 0
-            if self._skims(tape, rows) and not final:
-                tape.last = self._accounts.skim(rows, tape.last, pin_ns + record_ns)
+            rows = step_buffer.take(final=final)
+            pin_ns, record_ns = step_buffer.pin_ns, step_buffer.record_ns
+            step_buffer.pin_ns = step_buffer.record_ns = 0
+            if self._skims(step_buffer, rows) and not final:
+                step_buffer.last = self._running_totals.skim(rows, step_buffer.last, pin_ns + record_ns)
             else:
                 self._folded_ns = time.monotonic_ns()
-                tape.last = self._accounts.add(rows, tape.folder, tape.last)
-            self._accounts.told_apart(pin_ns, record_ns)
+                step_buffer.last = self._running_totals.add(rows, step_buffer.attribution, step_buffer.last)
+            self._running_totals.told_apart(pin_ns, record_ns)
 
-    def _skims(self, tape: StepBuffer, rows: Array) -> bool:
+    def _skims(self, step_buffer: StepBuffer, rows: Array) -> bool:
         """Whether these rows need not be looked at closely: there are very many, of workers that are known, and some just were."""
         return (
             len(rows) >= _MANY_ROWS
             and time.monotonic_ns() < self._folded_ns + _FOLD_NS
-            and bool(self._accounts.usual)
-            and tape.folder.knows(rows)
+            and bool(self._running_totals.usual)
+            and step_buffer.attribution.knows(rows)
         )
 
-    def _tick(self, tape: StepBuffer, now_ns: int) -> None:
-        tape.due_ns = now_ns + page.PERIOD_NS
+    def _tick(self, step_buffer: StepBuffer, now_ns: int) -> None:
+        step_buffer.due_ns = now_ns + page.PERIOD_NS
         with self._lock:
-            self._fold(tape, final=False)
-            self._tally(self._accounts)
+            self._fold(step_buffer, final=False)
+            self._tally(self._running_totals)
             if now_ns >= self._load_due_ns:
                 self._load_due_ns = now_ns + _LOAD_NS
                 self._read_load()
-            self._guarded(partial(self._show, tape, now_ns))
+            self._guarded(partial(self._show, step_buffer, now_ns))
             if self._journal is not None:  # nobody else asks how that went on
-                self._crew.look(self._accounts)
+                self._worker_usage.look(self._running_totals)
             if self._journal is not None and now_ns >= self._journal_due_ns:
                 self._journal_due_ns = now_ns + self._journal_gap_ns
                 self._journal_gap_ns = min(2 * self._journal_gap_ns, _JOURNAL_NS)
                 # The disk may have room again at the next.
                 self._guarded(partial(self._append, self._journal))
 
-    def _show(self, tape: StepBuffer | None, now_ns: int) -> None:
+    def _show(self, step_buffer: StepBuffer | None, now_ns: int) -> None:
         """Rows that are held back count too, for those who look now."""
-        loader, last = self._loader(self._accounts), dict[str, int]()
-        if tape is not None and tape.rows:
-            pending = tape.pending()
-            loader.totals = self._accounts.totals_with(pending, tape.last)
+        loader, last = self._loader(self._running_totals), dict[str, int]()
+        if step_buffer is not None and step_buffer.rows:
+            pending = step_buffer.pending()
+            loader.totals = self._running_totals.totals_with(pending, step_buffer.last)
             last = named(pending[-1])
         self.shown.write(loader, self.run, last, at_ns=now_ns, workers=_workers(self.options))
 
@@ -425,22 +432,25 @@ class Recorder:
     def _append(self, journal: Journal) -> None:
         """One more line, or the whole anew when there are too many."""
         loader = self._loader(self._ahead())  # what is held back counts: the next line may never come
-        loader.memory = self._crew.memory.columns(self._accounts.began_ns)
-        rows = self._accounts.rows()
+        loader.memory = self._worker_usage.memory.columns(self._running_totals.began_ns)
+        rows = self._running_totals.rows()
         if journal.full:
-            loader.steps, loader.steps_dropped = table(rows, self._accounts.began_ns), self._accounts.dropped
+            loader.steps, loader.steps_dropped = (
+                table(rows, self._running_totals.began_ns),
+                self._running_totals.dropped,
+            )
             journal.rewrite(RunRecord(self.run, machine.known(), [loader]))
         else:
-            fresh = rows[len(rows) - min(len(rows), self._accounts.added - self._written) :]
-            loader.steps_dropped = max(0, self._accounts.added - self._written - _JOURNAL_ROWS)
-            loader.steps = table(fresh[-_JOURNAL_ROWS:], self._accounts.began_ns)
+            fresh = rows[len(rows) - min(len(rows), self._running_totals.added - self._written) :]
+            loader.steps_dropped = max(0, self._running_totals.added - self._written - _JOURNAL_ROWS)
+            loader.steps = table(fresh[-_JOURNAL_ROWS:], self._running_totals.began_ns)
             journal.append(RunRecord(self.run, machine.known(), [loader]))
-        self._written = self._accounts.added
+        self._written = self._running_totals.added
         self._appended_ns = time.monotonic_ns()
 
-    def _loader(self, accounts: RunningTotals) -> LoaderRecord:
+    def _loader(self, running_totals: RunningTotals) -> LoaderRecord:
         """All but the steps."""
-        totals = accounts.totals
+        totals = running_totals.totals
         if self.window is not None:
             before, totals.window = totals.window, self.window() or totals.window
             self._note_window(before, totals.window)
@@ -451,16 +461,16 @@ class Recorder:
                 setattr(totals, name, count)
         loader = LoaderRecord(self.name, self.engine, self.executor, self.dataset, self.site, self.options)
         loader.totals = totals
-        workers = [accounts.workers[number] for number in sorted(accounts.workers)]
+        workers = [running_totals.workers[number] for number in sorted(running_totals.workers)]
         loader.workers = workers
         if self._began is not None and self._now is not None:
             apart = workers if self.executor == "process" else []  # threads' time is the parent's already
             loader.load = self._now.since(self._began, sum(used_ns(each) for each in apart))
-        loader.blame = accounts.blame()
-        loader.concurrency = accounts.by_concurrency()
-        loader.slowest = accounts.slowest
+        loader.blame = running_totals.blame()
+        loader.concurrency = running_totals.by_concurrency()
+        loader.slowest = running_totals.slowest
         loader.events, loader.events_dropped = list(self._events), self._dropped
-        loader.periods = accounts.periods
+        loader.periods = running_totals.periods
         return loader
 
     def _read_load(self) -> None:
@@ -470,12 +480,12 @@ class Recorder:
         if self._began is None:
             self._began = self._now
 
-    def _tally(self, accounts: RunningTotals) -> None:
+    def _tally(self, running_totals: RunningTotals) -> None:
         if self.tallies is not None:
-            self._crew.tally(self.tallies(), accounts)
+            self._worker_usage.tally(self.tallies(), running_totals)
 
     def _sizes(self) -> list[Size]:
-        return list(self.sizes() if self.sizes is not None else self._crew.by_pid())
+        return list(self.sizes() if self.sizes is not None else self._worker_usage.by_pid())
 
 
 def _workers(options: dict[str, Option]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 from stoker.errors import RecordError
 
@@ -31,21 +31,51 @@ CAUSES = ("io", "compute", "gil", "starved", "bandwidth", "parent", "start_up", 
 time.
 """
 
-STEP_COLUMNS = (
-    "asked_ns", "got_ns", "planned_ns", "given_ns", "epoch", "seq", "part", "attempt", "worker", "rows", "ready", "depth",
-    "undelivered_bytes", "batch_bytes", "dispatched_ns", "received_ns", "fetched_ns", "collated_ns", "sent_ns",
-    "cpu_ns", "runq_ns", "metered_ns", "slow_row", "slow_ns",
-)  # fmt: skip
-"""One row per batch that was handed over, and one more per further part of it (``part`` > 0) when it was split; moments as in
-the module.
 
-``asked_ns`` .. ``given_ns`` is the call of ``next()``: ``got_ns``: the batch had come, ``planned_ns``: work for the workers
-had been sent out, after it the batch was opened. ``ready``: 1 when it was there before it was asked for. ``depth``: batches
-made and not taken then, and ``undelivered_bytes`` their size. The ticket's own moments: put into the channel, taken by a
-worker, all rows fetched, collated, sent. 0: not measured. ``cpu_ns`` and ``runq_ns`` are the worker's since its last reading,
-and ``metered_ns`` the time at work that they are about; 0: no reading with this ticket. ``slow_row`` took longest,
-``slow_ns``; -1: rows were not timed.
-"""
+class StepRow(NamedTuple):
+    """One row of the step table. The only list of its columns: buffers, totals, traces and readers take theirs from here.
+
+    A batch has one row, and one more for each further part (``part`` > 0) when it was split. Moments are as in the module.
+    0: not measured.
+
+    The call of ``next()`` lasts from ``asked_ns`` to ``given_ns``. At ``got_ns`` the batch had come. At ``planned_ns`` new
+    tasks had been sent to the workers; after that the batch was opened.
+    """
+
+    asked_ns: int
+    got_ns: int
+    planned_ns: int
+    given_ns: int
+    epoch: int
+    seq: int
+    part: int
+    attempt: int
+    worker: int
+    rows: int
+    ready: int
+    """1 when the batch was there before it was asked for."""
+    depth: int
+    """Batches that were made and not taken at that moment; ``undelivered_bytes`` is their size."""
+    undelivered_bytes: int = 0
+    batch_bytes: int = 0
+    dispatched_ns: int = 0
+    """The ticket was put into the channel. Then: a worker took it, fetched all rows, collated them, sent the batch."""
+    received_ns: int = 0
+    fetched_ns: int = 0
+    collated_ns: int = 0
+    sent_ns: int = 0
+    cpu_ns: int = 0
+    """CPU time of the worker since its last reading. ``runq_ns``: time in the run queue. 0: no reading with this ticket."""
+    runq_ns: int = 0
+    metered_ns: int = 0
+    """Time at work that ``cpu_ns`` and ``runq_ns`` are about."""
+    slow_row: int = -1
+    """The row that took longest, for ``slow_ns``. -1: rows were not timed."""
+    slow_ns: int = 0
+
+
+STEP_COLUMNS = StepRow._fields
+"""The names of the columns, in the order of the row."""
 
 MEMORY_COLUMNS = ("at_ns", "worker", "pid", "pss_bytes", "private_bytes")
 """One row per process that was weighed and moment: ``worker`` is -1 for the training process."""

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from stoker._record.attribution import Array, Attribution
-from stoker._record.schema import STEP_COLUMNS
+from stoker._record.schema import STEP_COLUMNS, StepRow
 
 _ROW = struct.Struct(f"{len(STEP_COLUMNS)}q")
 _ROW_BYTES = _ROW.size
@@ -29,21 +29,21 @@ HELD_BACK = 8
 
 
 class StepBufferOwner(Protocol):
-    """A recorder, as its tapes see it."""
+    """A recorder, as its step buffers see it."""
 
-    def fold(self, tape: StepBuffer) -> None: ...
+    def fold(self, step_buffer: StepBuffer) -> None: ...
 
-    def tick(self, tape: StepBuffer, now_ns: int) -> None: ...
+    def tick(self, step_buffer: StepBuffer, now_ns: int) -> None: ...
 
 
 class StepBuffer:
     """Rows in the order of delivery. Written on the thread that iterates, read by its recorder.
 
-    ``folder`` knows the workers of the pool that makes the batches. ``due_ns`` is when the recorder wants to be called again.
+    ``attribution`` knows the workers of the pool that makes the batches. ``due_ns`` is when the recorder wants to be called again.
     """
 
-    def __init__(self, owner: StepBufferOwner, folder: Attribution) -> None:
-        self.folder = folder
+    def __init__(self, owner: StepBufferOwner, attribution: Attribution) -> None:
+        self.attribution = attribution
         self.pin_ns = 0
         self.record_ns = 0
         """What the recorder itself took."""
@@ -69,11 +69,11 @@ class StepBuffer:
         (given_ns,) = _GIVEN.unpack_from(self.buffer, self.end - _ROW_BYTES + _GIVEN_AT)
         return int(given_ns)
 
-    def write(self, *values: int) -> None:
-        """One row: STEP_COLUMNS' values in their order, moments as they are on the clock."""
-        pack_row(self.buffer, self.end, *values)
-        if self.wrote(values[3]):
-            self.recorded(values[3], time.monotonic_ns())
+    def write(self, row: StepRow) -> None:
+        """Append one row, with moments as they are on the clock."""
+        pack_row(self.buffer, self.end, *row)
+        if self.wrote(row.given_ns):
+            self.recorded(row.given_ns, time.monotonic_ns())
 
     def wrote(self, given_ns: int) -> bool:
         """A row was packed at ``end``: what is to be done now. For those who cannot afford the call of ``write``.

@@ -139,11 +139,14 @@ class RunningTotals:
         self.sums["pin", -1, "parent"] += pin_ns
         self.sums["record", -1, "parent"] += record_ns
 
-    def add(self, rows: Array, folder: Attribution, last: tuple[int, int]) -> tuple[int, int]:
-        """Rows of one tape. ``last`` is the batch before them: its epoch, and when it was given; returns the last of these."""
+    def add(self, rows: Array, attribution: Attribution, last: tuple[int, int]) -> tuple[int, int]:
+        """Add rows of one step buffer, and return the epoch and moment of the last batch in them.
+
+        ``last`` is the same of the batch before them.
+        """
         if not len(rows):
             return last
-        sums, blamed = folder.fold(rows)
+        sums, blamed = attribution.fold(rows)
         for key, ns in sums.items():
             self.sums[key] += ns
         whole = sum(sums.values())

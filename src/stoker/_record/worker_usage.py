@@ -64,12 +64,12 @@ class WorkerUsage:
         self._turn = 0
         """Whose turn it is to be weighed."""
 
-    def tally(self, sizes: Iterable[Size], accounts: RunningTotals) -> None:
+    def tally(self, sizes: Iterable[Size], running_totals: RunningTotals) -> None:
         """Threads of the workers that are there now, and their CPU time."""
         self._present.clear()
         for size in sizes:
             self._present[size.worker] = size.pid, size.baseline_bytes
-            one = accounts.worker(size.worker)
+            one = running_totals.worker(size.worker)
             one.pid = size.pid
             one.threads = size.threads
             if size.cpu_ns is not None:
@@ -79,7 +79,7 @@ class WorkerUsage:
                 self._cpu_ns[size.worker] = size.pid, ended_ns, size.cpu_ns
                 one.process_cpu_ns = ended_ns + size.cpu_ns
 
-    def look(self, accounts: RunningTotals, *, last: bool = False) -> int:
+    def look(self, running_totals: RunningTotals, *, last: bool = False) -> int:
         """Weigh the training process and its workers, if it is time to: as many as a look has time for, the others next time.
 
         ``last``: they are about to go, and it begins with the first of them. Returns for how many nanoseconds.
@@ -99,19 +99,19 @@ class WorkerUsage:
             if _clock() >= began_ns + (_LAST_NS if last else _LOOK_NS):
                 break
         self._turn = place
-        self.note(found, accounts)
+        self.note(found, running_totals)
         ended_ns, used_ns = _clock(), _cpu_clock() - cpu_ns
         self._due_ns = ended_ns + max(_REST * used_ns, _WAITED_REST * (ended_ns - began_ns))
         self._last_due_ns = ended_ns + _LAST_REST * used_ns
         return ended_ns - began_ns
 
-    def note(self, sizes: Iterable[Size], accounts: RunningTotals) -> None:
+    def note(self, sizes: Iterable[Size], running_totals: RunningTotals) -> None:
         """What processes occupy now: into the records of the workers, and into the series."""
         now_ns = _clock()
         readings = []
         for size in sizes:
             if size.worker != PARENT:
-                one = accounts.worker(size.worker)
+                one = running_totals.worker(size.worker)
                 one.pid, one.pss_bytes, one.private_bytes = size.pid, size.pss_bytes, size.private_bytes
                 one.private_growth_bytes = size.growth_bytes
             if size.pss_bytes is not None and size.private_bytes is not None:

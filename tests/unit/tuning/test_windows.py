@@ -1,4 +1,4 @@
-"""Rows of the tape as the policy's windows."""
+"""Rows of the step buffer as the policy's windows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Where a loader is in its data: what ``state_dict`` tells, and where the next ``iter()`` begins.
 
-    nothing yet ──state_dict()──► pinned: the next epoch's seed and order are settled
+    nothing yet ──state_dict()──► settled: the next epoch's seed and order are settled
     load_state_dict() ──► loaded ──iter()──► under way ──the end──► nothing yet, with another epoch behind it
 
 Of several iterators of one loader the one that began last counts.
@@ -43,7 +43,7 @@ class LoaderState:
 
     def __init__(self) -> None:
         self._loaded: SavedState | None = None
-        self._pin: _SettledEpoch | None = None
+        self._settled: _SettledEpoch | None = None
         self._epoch_start: EpochStart | None = None
         self._progress: Progress | None = None
         self._ahead: EpochStart | None = None
@@ -85,7 +85,7 @@ class LoaderState:
         if not saved.finished:
             sampler_position.check(loader._index_sampler, saved)
         sampler_position.announce(loader._index_sampler, saved)
-        self._loaded, self._pin = saved, None
+        self._loaded, self._settled = saved, None
 
     def open(self, loader: Any, *, ahead: bool = False) -> EpochStart:
         """How the epoch that begins now is to be opened. ``ahead``: it is opened before anybody asked for it."""
@@ -95,22 +95,22 @@ class LoaderState:
             return self._ahead
         if self._loaded is not None:
             return self._open_loaded(loader, given, self._loaded)
-        pin = self._pin
-        if pin is None:
+        settled = self._settled
+        if settled is None:
             return EpochStart(
                 given, rng_snapshot.capture(given, rng_snapshot.draws_from(loader._index_sampler))
             )
-        if rng_snapshot.capture(given, [name for name, _ in pin.after.world]) == pin.after:
+        if rng_snapshot.capture(given, [name for name, _ in settled.after.world]) == settled.after:
             # Nobody drew since: it begins as if nobody had asked for a state.
-            rng_snapshot.restore(pin.snapshot, given)
-            return EpochStart(given, pin.snapshot)
-        return EpochStart(given, pin.snapshot, replays=True)
+            rng_snapshot.restore(settled.snapshot, given)
+            return EpochStart(given, settled.snapshot)
+        return EpochStart(given, settled.snapshot, replays=True)
 
     def begun(self, epoch_start: EpochStart, progress: Progress, *, same_workers: bool = False) -> None:
         """An iteration is under way: from here on its progress counts. ``same_workers``: it runs on those of the one before."""
         if same_workers and epoch_start.saved is None and self._progress is not None:
             progress.carry(self._progress)
-        self._loaded = self._pin = None
+        self._loaded = self._settled = None
         self._epoch_start, self._progress = epoch_start, progress
         if self._ahead is epoch_start:
             self._ahead = None
@@ -118,7 +118,7 @@ class LoaderState:
     @property
     def pending(self) -> bool:
         """Whether it is settled where the next epoch begins."""
-        return self._loaded is not None or self._pin is not None
+        return self._loaded is not None or self._settled is not None
 
     @property
     def takes_up_streams(self) -> bool:
@@ -129,7 +129,7 @@ class LoaderState:
         """The epoch that was opened ahead was not wanted as it was: the next one draws the same again."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and self._loaded is None:
-            self._pin = _SettledEpoch(ahead.then, RngSnapshot(), ahead.base_seed)
+            self._settled = _SettledEpoch(ahead.then, RngSnapshot(), ahead.base_seed)
 
     @staticmethod
     def _open_loaded(loader: Any, given: list[torch.Generator], saved: SavedState) -> EpochStart:
@@ -149,13 +149,13 @@ class LoaderState:
     def _between_epochs(self, loader: Any) -> SavedState:
         """The next epoch is settled now."""
         ahead = self._ahead
-        if ahead is None and self._pin is None:
-            self._pin = _draw(loader)
+        if ahead is None and self._settled is None:
+            self._settled = _draw(loader)
         if ahead is not None:
             seed, generators = ahead.base_seed, ahead.generators()
         else:
-            assert self._pin is not None
-            seed, generators = self._pin.seed, rng_snapshot.encode(self._pin.snapshot)
+            assert self._settled is not None
+            seed, generators = self._settled.seed, rng_snapshot.encode(self._settled.snapshot)
         epoch_start = self._epoch_start
         epoch = sampler_position.epoch_of(loader._index_sampler)
         if sampler_position.elastic_part(loader._index_sampler) is not None:

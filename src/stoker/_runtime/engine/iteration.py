@@ -84,9 +84,9 @@ class Iteration:
         """Changes the number of workers as it goes; None: it stays."""
         if recorder is not None:
             inline = not pool.plan.kind.workers
-            tape = recorder.tape(pool.folder)
+            step_buffer = recorder.step_buffer(pool.attribution)
             self.observer = StepWriter(
-                recorder, tape, self._scheduler, parent=inline, batched=pool.plan.spec.auto_collation, rows=rows,
+                recorder, step_buffer, self._scheduler, parent=inline, batched=pool.plan.spec.auto_collation, rows=rows,
                 lasting=pool.lasting,
             )  # fmt: skip
         run = 0 if recorder is None else recorder.page_inode

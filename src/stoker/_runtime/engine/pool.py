@@ -92,7 +92,7 @@ class Pool:
             self.slots, self.arena, self.executor.agree, self.executor.remember, plan.spec.on_bad_sample
         )
         self.epoch = 0
-        self.folder = Attribution(workers=plan.workers, inline=not plan.kind.workers)
+        self.attribution = Attribution(workers=plan.workers, inline=not plan.kind.workers)
         """Knows what its workers did last, for blame."""
         self.row_ns = 0.0
         self.typical_bytes = 0
@@ -194,7 +194,7 @@ class Pool:
 
     def resized(self, scheduler: Scheduler) -> None:
         """The iteration under way has other workers, or another window."""
-        self.workers = self.folder.workers = scheduler.target
+        self.workers = self.attribution.workers = scheduler.target
         self.keep_slots = 2 * scheduler.window
 
     def route(self, arrival: Arrival) -> list[m.Command]:

@@ -162,10 +162,11 @@ class StepWriter:
     """
 
     def __init__(
-        self, recorder: Recorder, tape: StepBuffer, scheduler: Scheduler, *, parent: bool, batched: bool, rows: int, lasting: bool,
+        self, recorder: Recorder, step_buffer: StepBuffer, scheduler: Scheduler, *,
+        parent: bool, batched: bool, rows: int, lasting: bool,
     ) -> None:  # fmt: skip
         self._recorder = recorder
-        self._tape = tape
+        self._step_buffer = step_buffer
         self._lasting = lasting
         self._epochs_before = 0
         """Epochs that this iteration has gone through before (``prefetch_epochs``)."""
@@ -216,7 +217,7 @@ class StepWriter:
         depth, nbytes = self._depth, self._ready_bytes
         ticket, results = deliver
         epoch, seq, rows = ticket.epoch + self._epochs_before, ticket.seq, ticket.rows or self._rows
-        tape, ready, count = self._tape, got_ns == asked_ns, len(results)
+        step_buffer, ready, count = self._step_buffer, got_ns == asked_ns, len(results)
         given_ns = _clock()
         late = False
         for result in results:
@@ -224,15 +225,15 @@ class StepWriter:
             if self._parent:
                 worker = -1
             pack_row(
-                tape.buffer, tape.end, asked_ns, got_ns, planned_ns, given_ns, epoch, seq, part, attempt, worker,
+                step_buffer.buffer, step_buffer.end, asked_ns, got_ns, planned_ns, given_ns, epoch, seq, part, attempt, worker,
                 rows if count == 1 else (rows + part) // count, ready, depth, nbytes, receipt.nbytes, *spans,
             )  # fmt: skip
-            if tape.wrote(given_ns):
+            if step_buffer.wrote(given_ns):
                 late = True
             if spans.slow_ns > self._recorder.slow_floor_ns:
                 self._note_slow(ticket, spans.slow_row, spans.slow_ns, worker)
         if late:
-            tape.recorded(given_ns, _clock())
+            step_buffer.recorded(given_ns, _clock())
 
     def failed(self, deliver: m.Deliver) -> None:
         """An error is handed over. A ticket whose worker died too often has no measurements."""
@@ -246,7 +247,7 @@ class StepWriter:
         self._epochs_before += 1
 
     def _stopped(self, *, ended: bool) -> None:
-        self._recorder.stopped(self._asked_ns, _clock(), self._tape.given_ns, ended=ended)
+        self._recorder.stopped(self._asked_ns, _clock(), self._step_buffer.given_ns, ended=ended)
 
     def _note_slow(self, ticket: Ticket, row: int, ns: int, worker: int) -> None:
         indices = ticket.indices if self._batched else [ticket.indices]
@@ -257,11 +258,11 @@ class StepWriter:
 
     def pinned(self, began_ns: int, ended_ns: int) -> None:
         """The batch written last was then copied into pinned memory."""
-        self._tape.pinned(began_ns, ended_ns)
+        self._step_buffer.pinned(began_ns, ended_ns)
 
     def close(self) -> None:
         """The iteration is over."""
-        self._recorder.end(self._tape, lasting=self._lasting)
+        self._recorder.end(self._step_buffer, lasting=self._lasting)
 
 
 def _told(index: Any) -> int | str | None:

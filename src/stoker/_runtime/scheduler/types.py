@@ -79,7 +79,7 @@ class Spans(NamedTuple):
 
     ``cpu_ns`` and ``runq_ns`` are the worker's since its last reading, and ``metered_ns`` the time at work that they are about.
     ``slow_row`` is the row that took longest, ``slow_ns``; -1 where rows were not timed. The record has these under the same
-    names and in the same order (``_metrics.record.STEP_COLUMNS``).
+    names and in the same order: they are the last columns of ``StepRow``.
     """
 
     dispatched_ns: int = 0

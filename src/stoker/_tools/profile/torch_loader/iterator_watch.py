@@ -8,7 +8,7 @@ from typing import Any
 
 from stoker._record.attribution import PARENT
 from stoker._record.run_page.page import ASKED_NS, GIVEN_NS, STEPS
-from stoker._record.schema import SlowestSample
+from stoker._record.schema import SlowestSample, StepRow
 from stoker._runtime.device.idle_meter import IdleMeter, idle_meter
 from stoker._runtime.worker.cpu_meter import NO_READING, CpuMeter
 from stoker._tools.profile.torch_loader.recorders import RecordedLoader
@@ -27,7 +27,7 @@ class IteratorWatch:
 
     def __init__(self, account: RecordedLoader) -> None:
         self._account = account
-        self._tape = account.recorder.tape()
+        self._step_buffer = account.recorder.step_buffer()
         self._epoch = account.epoch()
         self._seq = 0
         self._asked_ns = 0
@@ -48,7 +48,7 @@ class IteratorWatch:
         if page is not None:
             page.words[ASKED_NS] = 0
         ended = isinstance(error, StopIteration)
-        given_ns = self._tape.given_ns
+        given_ns = self._step_buffer.given_ns
         if self._asked_ns > given_ns:  # else the error was given in place of a batch
             self._account.recorder.stopped(self._asked_ns, _clock(), given_ns, ended=ended)
         if not ended:
@@ -74,9 +74,11 @@ class IteratorWatch:
 
     def _not_known(self, asked_ns: int, given_ns: int, depth: int) -> None:
         """A batch came, and nobody knows from where."""
-        self._tape.write(
-            asked_ns, given_ns, given_ns, given_ns, self._epoch, self._seq, 0, 0, PARENT, 0,
-            int(given_ns - asked_ns < AT_ONCE_NS), depth, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 0,
+        self._step_buffer.write(
+            StepRow(
+                asked_ns=asked_ns, got_ns=given_ns, planned_ns=given_ns, given_ns=given_ns, epoch=self._epoch, seq=self._seq,
+                part=0, attempt=0, worker=PARENT, rows=0, ready=int(given_ns - asked_ns < AT_ONCE_NS), depth=depth,
+            )
         )  # fmt: skip
         self._seq += 1
 
@@ -89,7 +91,7 @@ class IteratorWatch:
 
     def close(self) -> None:
         """The iterator is gone, or at its end. Idempotent."""
-        self._account.recorder.end(self._tape)
+        self._account.recorder.end(self._step_buffer)
 
     def _slow(self, index: int, ns: int, worker: int, seq: int, row: int) -> None:
         recorder = self._account.recorder
@@ -163,10 +165,15 @@ class InlineWatch(IteratorWatch):
             reading = self._meter.ended(self._asked_ns, got_ns)
         if clock.slow_ns:
             self._slow(clock.slow_index, clock.slow_ns, PARENT, self._seq, clock.slow_row)
-        self._tape.write(
-            self._asked_ns, got_ns, got_ns, now_ns, self._epoch, self._seq, 0, 0, PARENT, clock.rows, 0, 0, 0, 0,
-            received_ns, received_ns, clock.fetched_ns, clock.collated_ns, got_ns,
-            *reading, clock.slow_row, clock.slow_ns,
+        self._step_buffer.write(
+            StepRow(
+                asked_ns=self._asked_ns, got_ns=got_ns, planned_ns=got_ns, given_ns=now_ns, epoch=self._epoch, seq=self._seq,
+                part=0, attempt=0, worker=PARENT, rows=clock.rows, ready=0, depth=0,
+                dispatched_ns=received_ns, received_ns=received_ns, fetched_ns=clock.fetched_ns,
+                collated_ns=clock.collated_ns, sent_ns=got_ns,
+                cpu_ns=reading.cpu_ns, runq_ns=reading.runq_ns, metered_ns=reading.metered_ns,
+                slow_row=clock.slow_row, slow_ns=clock.slow_ns,
+            )
         )  # fmt: skip
         self._seq += 1
 

@@ -7,6 +7,7 @@ import weakref
 from collections import deque
 from typing import Any, NamedTuple
 
+from stoker._record.schema import StepRow
 from stoker._record.worker_usage import Size
 from stoker._tools.profile.torch_loader.iterator_watch import AT_ONCE_NS, IteratorWatch
 from stoker._tools.profile.torch_loader.queue_hook import QueueHook
@@ -125,13 +126,18 @@ class WorkersWatch(IteratorWatch):
             ready = made.sent_ns <= asked_ns
         else:
             ready = got_ns - asked_ns < AT_ONCE_NS
-        self._tape.write(
-            asked_ns, got_ns, planned_ns, now_ns, self._epoch, task.idx, 0, 0, self._worker, made.rows,
-            int(ready), self._depth, 0, 0, task.dispatched_ns, made.received_ns, made.fetched_ns, made.collated_ns,
-            made.sent_ns, made.cpu_ns, made.runq_ns, made.metered_ns, made.slow_row, made.slow_ns,
+        self._step_buffer.write(
+            StepRow(
+                asked_ns=asked_ns, got_ns=got_ns, planned_ns=planned_ns, given_ns=now_ns, epoch=self._epoch, seq=task.idx,
+                part=0, attempt=0, worker=self._worker, rows=made.rows, ready=int(ready), depth=self._depth,
+                dispatched_ns=task.dispatched_ns, received_ns=made.received_ns, fetched_ns=made.fetched_ns,
+                collated_ns=made.collated_ns, sent_ns=made.sent_ns,
+                cpu_ns=made.cpu_ns, runq_ns=made.runq_ns, metered_ns=made.metered_ns,
+                slow_row=made.slow_row, slow_ns=made.slow_ns,
+            )
         )  # fmt: skip
         if pinned:
-            self._tape.pinned(planned_ns, now_ns)
+            self._step_buffer.pinned(planned_ns, now_ns)
         self._seq += 1
 
     def _made(self, task: _Task) -> TaskRow:
