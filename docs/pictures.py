@@ -18,7 +18,7 @@ from stoker._tools.demo import curves, record, runner
 from stoker._tools.demo.acts import killed, memory
 from stoker._tools.render import theme
 from stoker._tools.render.section import Chart, Section, SideBySide
-from stoker.cli.tune_options import Lines
+from stoker.cli.progress import Lines
 
 FOLDER = Path(__file__).parent / "pictures"
 FIGURES = FOLDER / "demo.json"

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli.completion import files
-from stoker.cli.exit_status import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
-from stoker.cli.tune_options import about_the_run, progress, run_arguments
+from stoker.cli.exit_status import INTERRUPTED, deliver, refusals, require_new, seconds, tidy_ends
+from stoker.cli.progress import progress
+from stoker.cli.tune_options import about_the_run, run_arguments
+from stoker.errors import RecordError
 
 if TYPE_CHECKING:
     from stoker._tools.tune.comparison import Comparison
@@ -56,10 +58,7 @@ def command(target: str, as_json: bool, output: Path | None, force: bool, **opti
     Exit code: 0, 1 when nothing could be compared, 2 when TARGET cannot be loaded or an option is wrong, 130 after Ctrl-C.
     """
     arguments = run_arguments(options)
-    require(
-        output is not None and output.exists() and not force,
-        f"{output} exists: pass --force to write over it",
-    )
+    require_new(output, force)
     try:
         with tidy_ends():
             found = _raced(target, arguments, options)
@@ -72,24 +71,16 @@ def command(target: str, as_json: bool, output: Path | None, force: bool, **opti
 def _raced(target: str, arguments: dict[str, Any], options: dict[str, Any]) -> Comparison:
     """What came of it. Ends with code 2 when the target cannot be loaded, or options contradict it."""
     from stoker._tools.tune import bench
-    from stoker.errors import RecordError, TargetError
 
-    with progress("Racing") as tell:
-        try:
-            return bench.bench(
-                target,
-                **arguments,
-                budget_s=options["budget"],
-                tune_s=options["tune_budget"],
-                fresh=options["fresh"],
-                progress=tell,
-            )
-        except (TargetError, RecordError, ValueError) as error:
-            refused = error
-    if isinstance(refused, TargetError):
-        refuse("bench", refused)
-    click.echo(f"stoker bench: {refused}", err=True)
-    sys.exit(MISUSED)
+    with refusals("bench", RecordError, ValueError), progress("Racing") as tell:
+        return bench.bench(
+            target,
+            **arguments,
+            budget_s=options["budget"],
+            tune_s=options["tune_budget"],
+            fresh=options["fresh"],
+            progress=tell,
+        )
 
 
 def _tell(found: Comparison, as_json: bool, output: Path | None) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from stoker.cli.exit_status import INTERRUPTED, deliver, require, tidy_ends
-from stoker.cli.tune_options import Lines, Tell
+from stoker.cli.exit_status import INTERRUPTED, deliver, require, require_new, tidy_ends
+from stoker.cli.progress import Lines, Tell, console, has_bar
 
 _PAGE = Path("stoker-report.html")
 _PRINTED = "-"
@@ -62,7 +62,7 @@ def command(
         return
     page = _place(output, force)
     kept = None if data in (None, _PRINTED) else Path(str(data))
-    require(kept is not None and kept.exists() and not force, f"{kept} exists: pass --force to write over it")
+    require_new(kept, force)
     for each in (page, kept):
         folder = None if each is None else each.absolute().parent
         require(
@@ -93,7 +93,7 @@ def command(
 def _place(output: Path | None, force: bool) -> Path:
     """Where the page goes: nothing is written over that nobody asked to."""
     if output is not None:
-        require(output.exists() and not force, f"{output} exists: pass --force to write over it")
+        require_new(output, force)
         return output
     place, number = _PAGE, 1
     while place.exists() and not force:
@@ -150,10 +150,9 @@ def _progress() -> Iterator[Tell]:
 
     It is drawn when something is told, and not by a thread: workers are forked meanwhile, and times are taken.
     """
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    if not has_bar():
         yield _ByAct().tell
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
     from rich.table import Column
 
@@ -166,7 +165,7 @@ def _progress() -> Iterator[Tell]:
             markup=False,
             table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1),
         ),
-        console=Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR"))),
+        console=console(),
         transient=True,
         auto_refresh=False,
         expand=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli.completion import codes, files
-from stoker.cli.exit_status import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
+from stoker.cli.exit_status import (
+    INTERRUPTED,
+    deliver,
+    refusals,
+    refuse,
+    require,
+    require_new,
+    seconds,
+    tidy_ends,
+)
+from stoker.cli.progress import has_bar, progress
 
 if TYPE_CHECKING:
     from stoker._tools.doctor.diagnosis import Diagnosis
@@ -117,8 +126,7 @@ def command(
         fix and (bisect or form != "screen" or output is not None), "--fix stands alone: it writes a patch"
     )
     require(bisect and form not in ("screen", "json"), "--bisect writes a screen or JSON")
-    if output is not None and output.exists() and not force:
-        raise click.UsageError(f"{output} exists: pass --force to write over it")
+    require_new(output, force)
     try:
         with tidy_ends():
             _require_codes(options)
@@ -154,24 +162,18 @@ def _require_codes(options: dict[str, Any]) -> None:
 def _examined(target: str | None, options: dict[str, Any]) -> Diagnosis:
     """What the doctor says. Ends with code 2 when the target cannot be loaded."""
     from stoker._tools.doctor.examination import doctor
-    from stoker.errors import TargetError
 
-    with _progress(options["verbose"]) as progress:
-        try:
-            return doctor(
-                target,
-                select=options["select"],
-                ignore=options["ignore"],
-                batch_size=options["batch_size"],
-                num_workers=options["num_workers"],
-                time_limit_s=options["time_limit"],
-                memory_limit_bytes=options["memory_limit"],
-                progress=progress,
-            )
-        except TargetError as error:
-            refused = error
-    refuse("doctor", refused)
-    raise AssertionError("unreachable")
+    with refusals("doctor"), _progress(options["verbose"]) as progress:
+        return doctor(
+            target,
+            select=options["select"],
+            ignore=options["ignore"],
+            batch_size=options["batch_size"],
+            num_workers=options["num_workers"],
+            time_limit_s=options["time_limit"],
+            memory_limit_bytes=options["memory_limit"],
+            progress=progress,
+        )
 
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
@@ -224,8 +226,7 @@ def _fix(diagnosis: Diagnosis, target: str, write: bool, least: str) -> None:
         try:
             patch.write()
         except FixError as error:
-            click.echo(f"stoker doctor: {error}", err=True)
-            sys.exit(MISUSED)
+            refuse("doctor", error)
         click.echo(f"Changed {patch.file}: {', '.join(patch.made)}", err=True)
     if not found.patches:
         click.echo("Nothing to change in a file.", err=True)
@@ -239,27 +240,19 @@ def _bisect(target: str, form: str, output: Path | None, options: dict[str, Any]
 
     from stoker._tools.doctor.bisection.bisect import bisect
     from stoker._tools.doctor.forms import bisection as bisect_screen
-    from stoker.errors import TargetError
 
     given = click.get_current_context().get_parameter_source("time_limit")
     if given is click.core.ParameterSource.DEFAULT:
         options["time_limit"] = _BISECTION_S
-    with _progress(options["verbose"]) as progress:
-        try:
-            found = bisect(
-                target,
-                batch_size=options["batch_size"],
-                num_workers=options["num_workers"],
-                time_limit_s=options["time_limit"],
-                memory_limit_bytes=options["memory_limit"],
-                progress=progress,
-            )
-        except TargetError as error:
-            refused: TargetError | None = error
-        else:
-            refused = None
-    if refused is not None:
-        refuse("doctor", refused)
+    with refusals("doctor"), _progress(options["verbose"]) as progress:
+        found = bisect(
+            target,
+            batch_size=options["batch_size"],
+            num_workers=options["num_workers"],
+            time_limit_s=options["time_limit"],
+            memory_limit_bytes=options["memory_limit"],
+            progress=progress,
+        )
     if form == "json":
         deliver("doctor", json.dumps(bisect_screen.as_json(found), indent=2), output)
     elif output is not None:
@@ -282,23 +275,11 @@ def _list(select: list[str], ignore: list[str]) -> None:
 @contextmanager
 def _progress(verbose: bool) -> Iterator[Progress | None]:
     """A bar on standard error that goes when it is done; lines instead, with --verbose, where that is no terminal."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    if not has_bar():
         yield _told if verbose else None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    bar = Progress(
-        TextColumn("Examining"),
-        BarColumn(bar_width=30),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR"))),
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task("")
-        yield lambda name, done, total: bar.update(task, description=name, completed=done, total=total)
+    with progress("Examining", wide=30) as tell:
+        yield lambda name, done, total: tell(name, done / max(1, total))
 
 
 def _told(name: str, done: int, total: int) -> None:

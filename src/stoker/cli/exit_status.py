@@ -69,13 +69,33 @@ def seconds(ctx: click.Context, param: click.Parameter, value: float | None) -> 
     return value
 
 
-def refuse(command: str, error: TargetError) -> NoReturn:
-    """Say why a target cannot be loaded, with what its own code said, and end."""
-    click.echo(f"stoker {command}: {error}", err=True)
-    for more in (error.stack, error.output.strip()):
-        if more:
-            click.echo("\n".join(f"  {line}" for line in more.splitlines()[-20:]), err=True)
+def require_new(output: Path | None, force: bool) -> None:
+    """A usage error for a file that is there already, unless ``force`` is given."""
+    require(
+        output is not None and output.exists() and not force,
+        f"{output} exists: pass --force to write over it",
+    )
+
+
+def refuse(command: str, reason: object) -> NoReturn:
+    """Say in a line why a command cannot go on, and end with code 2."""
+    click.echo(f"stoker {command}: {reason}", err=True)
     sys.exit(MISUSED)
+
+
+@contextmanager
+def refusals(command: str, *others: type[Exception]) -> Iterator[None]:
+    """Ends with code 2 when a target cannot be loaded, with what its own code said; for ``others`` with what they say."""
+    try:
+        yield
+    except TargetError as error:
+        click.echo(f"stoker {command}: {error}", err=True)
+        for more in (error.stack, error.output.strip()):
+            if more:
+                click.echo("\n".join(f"  {line}" for line in more.splitlines()[-20:]), err=True)
+        sys.exit(MISUSED)
+    except others as error:
+        refuse(command, error)
 
 
 def deliver(command: str, text: str, output: Path | None) -> None:
@@ -88,5 +108,4 @@ def deliver(command: str, text: str, output: Path | None) -> None:
     try:
         output.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
-        click.echo(f"stoker {command}: cannot write {output}: {error.strerror or error}", err=True)
-        sys.exit(MISUSED)
+        refuse(command, f"cannot write {output}: {error.strerror or error}")

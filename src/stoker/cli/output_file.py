@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
-from stoker.cli.exit_status import MISUSED, require
+from stoker.cli.exit_status import refuse, require
 from stoker.errors import RecordError
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ def check(output: Path | None, paths: Sequence[Path], force: bool) -> None:
         there = output.exists()
         itself = there and any(each.exists() and output.samefile(each) for each in paths)
     except OSError as error:  # a name that is too long, a folder that may not be looked into
-        _refuse(f"cannot write {output}: {error.strerror or error}")
+        refuse("report", f"cannot write {output}: {error.strerror or error}")
     if itself:
-        _refuse(f"{output} is what the report is about: write it to another file")
+        refuse("report", f"{output} is what the report is about: write it to another file")
     if there and not force:
-        _refuse(f"{output} exists: pass --force to write over it")
+        refuse("report", f"{output} exists: pass --force to write over it")
 
 
 def write(
@@ -73,13 +73,13 @@ def write(
     from stoker._tools.report.profiler.reading import is_trace
 
     if form == "html" and output is None and sys.stdout is not None and sys.stdout.isatty():
-        _refuse("an HTML page is nothing for a terminal: name a file, -o report.html")
+        refuse("report", "an HTML page is nothing for a terminal: name a file, -o report.html")
     prices = {"price_per_hour": price_per_hour, "watts": watts}
     report = _traces(paths, **prices) if all(map(is_trace, paths)) else _report(paths, **prices)
     try:
         text = _rendered(report, form, output)
     except ImportError as error:  # the chart library
-        _refuse(str(error))
+        refuse("report", str(error))
     data = f"{text}\n".encode("utf-8", "replace")  # a record may hold halves of characters
     if output is None:  # a page is for a browser as it is, its scripts to the letter
         click.echo(data if form == "html" else encodable(text, sys.stdout), nl=form != "html")
@@ -87,7 +87,7 @@ def write(
     try:
         output.write_bytes(data)
     except OSError as error:
-        _refuse(f"cannot write {output}: {error.strerror or error}")
+        refuse("report", f"cannot write {output}: {error.strerror or error}")
     click.echo(
         f"Wrote {output} ({_size(len(data))})" + (": open it in a browser" if form == "html" else ""),
         err=True,
@@ -133,8 +133,3 @@ def _rendered(report: Report, form: str, output: Path | None) -> str:
 
 def _size(count: int) -> str:
     return f"{count / 1e6:.2f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
-
-
-def _refuse(message: str) -> NoReturn:
-    click.echo(f"stoker report: {message}", err=True)
-    sys.exit(MISUSED)

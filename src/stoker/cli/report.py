@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from stoker.cli import output_file
-from stoker.cli.exit_status import require
+from stoker.cli.exit_status import refuse, require
 from stoker.cli.output_file import FORMS
 from stoker.errors import RecordError, TraceError
 
@@ -114,8 +113,7 @@ def command(
             return
         shown = _traces(paths, **prices) if profiled else _records(paths, trace, merge, force, **prices)
     except (RecordError, TraceError) as error:
-        click.echo(f"stoker report: {error}", err=True)
-        sys.exit(2)
+        refuse("report", error)
     screen, verdict = shown
     if as_json:
         click.echo(json.dumps(screen.as_json(verdict), default=repr))

@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli.completion import files
-from stoker.cli.exit_status import INTERRUPTED, MISUSED, deliver, refuse, require, seconds, tidy_ends
-from stoker.cli.tune_options import about_the_run, progress, run_arguments
+from stoker.cli.exit_status import (
+    INTERRUPTED,
+    deliver,
+    refusals,
+    refuse,
+    require,
+    require_new,
+    seconds,
+    tidy_ends,
+)
+from stoker.cli.progress import progress
+from stoker.cli.tune_options import about_the_run, run_arguments
+from stoker.errors import RecordError
 
 if TYPE_CHECKING:
     from stoker._tools.tune.result import Tuning
@@ -75,10 +86,7 @@ def command(
         (target is None) == (shown is None),
         "give a TARGET, or --show with a record" + (", not both" if target else ""),
     )
-    require(
-        output is not None and output.exists() and not force,
-        f"{output} exists: pass --force to write over it",
-    )
+    require_new(output, force)
     try:
         with tidy_ends():
             tuning = _tuned(str(target), arguments, options) if shown is None else _read(shown)
@@ -97,34 +105,22 @@ def command(
 def _tuned(target: str, arguments: dict[str, Any], options: dict[str, Any]) -> Tuning:
     """What the tuner says. Ends with code 2 when the target cannot be loaded, or options contradict it."""
     from stoker._tools.tune import tuning
-    from stoker.errors import RecordError, TargetError
 
-    with progress("Tuning") as tell:
-        try:
-            return tuning.tune(
-                target,
-                **arguments,
-                budget_s=options["budget"],
-                save=not options["no_save"],
-                progress=lambda what, share, best: tell(_told(what, best), share),
-            )
-        except (TargetError, RecordError, ValueError) as error:
-            refused = error
-    if isinstance(refused, TargetError):
-        refuse("tune", refused)
-    click.echo(f"stoker tune: {refused}", err=True)
-    sys.exit(MISUSED)
+    with refusals("tune", RecordError, ValueError), progress("Tuning") as tell:
+        return tuning.tune(
+            target,
+            **arguments,
+            budget_s=options["budget"],
+            save=not options["no_save"],
+            progress=lambda what, share, best: tell(_told(what, best), share),
+        )
 
 
 def _read(path: Path) -> Tuning:
     from stoker._tools.tune.forms import data
-    from stoker.errors import RecordError
 
-    try:
+    with refusals("tune", RecordError):
         return data.read(path)
-    except RecordError as error:
-        click.echo(f"stoker tune: {error}", err=True)
-        sys.exit(MISUSED)
 
 
 def _tell(tuning: Tuning, target: str | None, as_json: bool, aside: bool) -> None:
@@ -176,8 +172,7 @@ def _fix(tuning: Tuning, write: bool) -> None:
     try:
         patch.write()
     except FixError as error:
-        click.echo(f"stoker tune: {error}", err=True)
-        sys.exit(MISUSED)
+        refuse("tune", error)
     click.echo(f"Changed {patch.file}", err=True)
 
 

@@ -1,12 +1,8 @@
-"""Options and progress that ``stoker tune`` and ``stoker bench`` share."""
+"""Options that ``stoker tune`` and ``stoker bench`` share."""
 
 from __future__ import annotations
 
-import os
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,10 +11,6 @@ import click
 from stoker.cli.exit_status import require, seconds
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_PAUSE_S = 2.0
-"""Between two lines where standard error is no terminal."""
-Tell = Callable[[str, float], None]
-"""Called with what is done now, and the share of the time that is spent."""
 
 
 def about_the_run(command: _Command) -> _Command:
@@ -78,44 +70,3 @@ def run_arguments(options: dict[str, Any]) -> dict[str, Any]:
         "accumulate": options["accumulate"],
         "ranks": options["ranks"],
     }
-
-
-@contextmanager
-def progress(label: str) -> Iterator[Tell]:
-    """A bar on standard error that goes when it is done; lines where that is no terminal."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield Lines().tell
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    bar = Progress(
-        TextColumn(label),
-        BarColumn(bar_width=24),
-        TextColumn("{task.description}", markup=False),
-        TimeElapsedColumn(),
-        console=Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR"))),
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task("", total=1.0)
-
-        def tell(what: str, share: float) -> None:
-            bar.update(task, description=what, completed=max(0.0, min(1.0, share)))
-
-        yield tell
-
-
-class Lines:
-    """What is being done, a line when that changes, but not more often than somebody could read."""
-
-    def __init__(self) -> None:
-        self._last = ""
-        self._at = float("-inf")
-
-    def tell(self, what: str, share: float) -> None:
-        """Say it, or let it be."""
-        now = time.monotonic()
-        if what and what != self._last and now - self._at >= _PAUSE_S:
-            self._last, self._at = what, now
-            click.echo(f"[{max(0.0, min(1.0, share)):4.0%}] {what}", err=True)

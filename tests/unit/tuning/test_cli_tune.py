@@ -17,7 +17,7 @@ from stoker._tools.tune import tuning as tuner
 from stoker._tools.tune.edits import edits
 from stoker._tools.tune.forms import data
 from stoker._tools.tune.result import Tuning
-from stoker.cli import tune, tune_options
+from stoker.cli import progress, tune
 from stoker.cli.exit_status import tidy_ends
 from stoker.cli.main import main
 from stoker.errors import RecordError, TargetError
@@ -242,7 +242,7 @@ def test_lines_come_when_something_changes_and_not_too_often(
 ) -> None:
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    lines = tune_options.Lines()
+    lines = progress.Lines()
     lines.tell("one worker", 0.0)
     lines.tell("two workers", 0.1)
     now = 5.0
@@ -265,7 +265,7 @@ def test_a_bar_on_a_terminal_goes_when_it_is_done(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("COLUMNS", "140")
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    with tune_options.progress("Tuning") as tell:
+    with progress.progress("Tuning") as tell:
         tell(tune._told("racing [5] settings", tuning()), 0.5)
     shown = stream.getvalue()
     assert "Tuning" in shown
