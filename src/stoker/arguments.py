@@ -72,7 +72,7 @@ NO_WORKERS: Executor = "inline"
 
 def executor_kind(name: Any) -> ExecutorKind:
     """The traits of an executor. None means the default. Never raises: values that were not checked yet come here, too."""
-    name = name or DEFAULT_EXECUTOR
+    name = DEFAULT_EXECUTOR if name is None else name
     return next((each for each in EXECUTORS.values() if each.name == name), ExecutorKind(name))
 
 

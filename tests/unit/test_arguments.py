@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
 import inspect
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 import stoker
 from stoker import arguments
 from stoker._runtime.executors import registry
+from stoker._tools.tune.knobs import KNOBS
 from stoker.arguments import ARGUMENTS, BY_NAME, OWN, LeftOpen, Options, check, parse_bytes, resolve
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -60,6 +62,25 @@ def test_every_executor_has_traits_and_a_maker() -> None:
     assert [each.name for each in arguments.EXECUTORS.values()] == list(arguments.EXECUTORS)
     assert arguments.executor_kind(None) is arguments.EXECUTORS["process"]
     assert not arguments.EXECUTORS[arguments.NO_WORKERS].workers
+
+
+def test_code_asks_for_a_trait_and_never_for_the_name_of_an_executor() -> None:
+    source = Path(arguments.__file__).parent
+    found = [
+        f"{path.relative_to(source)}:{each.lineno}: {ast.unparse(each)}"
+        for path in source.rglob("*.py")
+        for each in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(each, ast.Compare)
+        and re.search(r"\b(executor|kind)\b", ast.unparse(each))
+        and {part.value for part in ast.walk(each) if isinstance(part, ast.Constant)}
+        & set(arguments.EXECUTORS)
+    ]
+    assert not found
+
+
+def test_the_tuners_knobs_are_the_tunable_arguments() -> None:
+    tunable = {each.name: each for each in ARGUMENTS if each.tunable}
+    assert {each.name for each in KNOBS} == set(tunable)
 
 
 def test_an_executor_that_a_newer_version_recorded_is_taken_for_one_on_another_host() -> None:

@@ -33,6 +33,7 @@ from stoker._record.schema import Event, LoaderRecord, Machine, Option, RunRecor
 from stoker._record.step_buffer import StepBuffer
 from stoker._record.totals import RunningTotals, named, table
 from stoker._record.worker_usage import Size, WorkerUsage, used_ns
+from stoker.arguments import executor_kind
 
 _log = logging.getLogger("stoker")
 _EVENTS = 1000
@@ -180,7 +181,8 @@ class Recorder:
     def step_buffer(self, attribution: Attribution | None = None) -> StepBuffer:
         """For one iteration. ``attribution`` knows its pool's workers; a new one for new workers."""
         if attribution is None:
-            attribution = Attribution(workers=_workers(self.options), inline=self.executor == "inline")
+            inline = not executor_kind(self.executor).workers
+            attribution = Attribution(workers=_workers(self.options), inline=inline)
         if not self._asked_for_journal:  # not before: forked workers have recorders that nobody uses
             self._asked_for_journal = True
             self._guarded(self._open_journal)
@@ -464,7 +466,8 @@ class Recorder:
         workers = [running_totals.workers[number] for number in sorted(running_totals.workers)]
         loader.workers = workers
         if self._began is not None and self._now is not None:
-            apart = workers if self.executor == "process" else []  # threads' time is the parent's already
+            # Threads' time is the parent's already.
+            apart = workers if loader.kind.processes else []
             loader.load = self._now.since(self._began, sum(used_ns(each) for each in apart))
         loader.blame = running_totals.blame()
         loader.concurrency = running_totals.by_concurrency()

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from types import NoneType
 from typing import Any, NamedTuple
 
+from stoker.arguments import ExecutorKind, executor_kind
 from stoker.errors import RecordError
 
 FORMAT = "stoker-run"
@@ -273,7 +274,7 @@ class LoaderRecord:
     engine: str
     """"stoker" or "torch"."""
     executor: str
-    """process, thread, inline."""
+    """One of ``arguments.EXECUTORS``. Ask ``kind`` for its traits."""
     dataset: str
     site: str | None = None
     """Where in the script it was made, "train.py:31"."""
@@ -293,6 +294,11 @@ class LoaderRecord:
     """Columns (STEP_COLUMNS): the first steps of the run and the last ones."""
     steps_dropped: int = 0
     """Rows that were left out between them."""
+
+    @property
+    def kind(self) -> ExecutorKind:
+        """The traits of its executor."""
+        return executor_kind(self.executor)
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ def _wanted_cpus(loader: LoaderRecord, usable: int) -> tuple[float, float]:
     averaged over the whole time."""
     wall_ns = loader.load.wall_ns
     peak = float(parent_cpu_ns(loader))
-    if loader.executor != "inline":  # there the loop is the worker
+    if loader.kind.workers:  # without workers the loop is the worker
         peak += loader.load.loop_runq_ns or 0
     peak /= wall_ns
     busy = 0.0
@@ -96,7 +96,7 @@ def _wanted_cpus(loader: LoaderRecord, usable: int) -> tuple[float, float]:
 def parent_cpu_ns(loader: LoaderRecord) -> int:
     """What the training process used beside making batches, which threads, or the loop itself without workers, do in it too."""
     used_ns = loader.load.parent_cpu_ns or 0
-    if loader.executor != "process":
+    if not loader.kind.processes:
         used_ns -= sum(each.cpu_ns for each in loader.workers)
     return max(0, used_ns)
 

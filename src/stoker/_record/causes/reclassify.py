@@ -70,7 +70,7 @@ def part_moved(sums: Sums, cause: str, to: str, share: float) -> Sums:
 
 def gil(sums: Sums, loader: LoaderRecord, machine: Machine, evidence: list[Measurement]) -> Sums:
     """Threads that are off the CPU while wake-ups come late wait for the interpreter, and not for I/O."""
-    if loader.executor != "thread" or machine.gil is False:
+    if not loader.kind.threads or machine.gil is False:
         return sums
     late_us = median_us(loader.totals.wake_ns)
     off = _off_share(loader.workers)
@@ -101,7 +101,7 @@ def helpers(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) -> Su
     Python they wait for its GIL, or a CPU: a parent that is off the CPU meanwhile is not slow, it waits for a worker that computes.
     """
     load, parent_ns = loader.load, total(sums, "parent")
-    if loader.engine != "torch" or loader.executor != "process" or load.loop_cpu_ns is None or not parent_ns:
+    if loader.engine != "torch" or not loader.kind.processes or load.loop_cpu_ns is None or not parent_ns:
         return sums
     cpu_ns, runq_ns, metered_ns = (
         sum(getattr(each, name) for each in loader.workers) for name in ("cpu_ns", "runq_ns", "metered_ns")
@@ -122,7 +122,7 @@ def helpers(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) -> Su
 def own_threads(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) -> Sums:
     """A worker that computes with several threads is off the CPU while it waits for the last of them: that is no I/O."""
     busy_ns = sum(each.busy_ns for each in loader.workers)
-    if not busy_ns or loader.executor != "process":
+    if not busy_ns or not loader.kind.processes:
         return sums
     threads = sum(active_threads(each) * each.busy_ns for each in loader.workers) / busy_ns
     off_ns, cpu_ns = (sum(getattr(each, name) for each in loader.workers) for name in ("off_ns", "cpu_ns"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from stoker.arguments import DEFAULT_EXECUTOR, EXECUTORS, executor_kind
+from stoker.arguments import DEFAULT_EXECUTOR, EXECUTORS, ExecutorKind, executor_kind
 
 _MOST = 4096
 """Of anything that is counted: more is a mistake in a file, not a setting."""
@@ -33,6 +33,11 @@ class Setting:
     extra: tuple[tuple[str, Any], ...] = ()
 
     @property
+    def kind(self) -> ExecutorKind:
+        """The traits of the executor."""
+        return executor_kind(self.executor)
+
+    @property
     def window(self) -> int:
         """Batches that may be made and not taken."""
         return max(1, self.workers * (self.prefetch or 2))
@@ -40,7 +45,7 @@ class Setting:
     @property
     def shares(self) -> bool:
         """Whether threads make samples at once: they share the dataset, and generators that rows may draw from."""
-        return self.workers > 0 and (executor_kind(self.executor).threads or self.threads > 1)
+        return self.workers > 0 and (self.kind.threads or self.threads > 1)
 
     @property
     def concurrency(self) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 from stoker._record.causes.thresholds import NOT_DATA
 from stoker._record.run_page.summary import RECENT_NS, Blamed, LastEvent, SlowSample, Summary, Sums
 from stoker._tools.top.processes import LoaderSeen, PoolSeen, ProcessScan, WorkerSeen
+from stoker.arguments import executor_kind
 
 FORMAT = "stoker-top"
 VERSION = 1
@@ -205,7 +206,7 @@ def _now(workers: list[WorkerLive]) -> Mapping[str, float]:
 def _inline(seen: LoaderSeen, before: LoaderSeen | None, span_ns: int) -> Mapping[str, float]:
     """The same where the consumer makes the batch itself: its own shares."""
     now, then = seen.reading, before.reading if before is not None else None
-    if now is None or then is None or now.summary is None or now.summary["executor"] != "inline":
+    if now is None or then is None or now.summary is None or executor_kind(now.summary["executor"]).workers:
         return {}
     if (
         before is None

@@ -53,7 +53,7 @@ class Answers:
             limits=self._limits(chosen),
             regime=kind.sentence if kind is not None else "",
             most=known.most_reason if known is not None else "",
-            capped=known is not None and chosen.executor == "process" and chosen.workers >= known.edge,
+            capped=known is not None and chosen.kind.processes and chosen.workers >= known.edge,
             crowded=race is not None and race.crowded,
             stream=target is not None and target.stream,
             asks_worker=target is None or target.asks_worker,
@@ -153,7 +153,7 @@ class Answers:
             for each in points
             if each.blocks
             and each.setting.engine == "stoker"
-            and (not each.setting.workers or each.setting.executor == "process")
+            and (not each.setting.workers or each.setting.kind.processes)
             and each.setting.threads == 1
         ]
         search = self._search

@@ -61,5 +61,5 @@ def _plain(tuning: Tuning) -> Setting | None:
 
 
 def _is_plain(setting: Setting) -> bool:
-    threadless = setting.executor == "process" and setting.threads == 1
+    threadless = setting.kind.processes and setting.threads == 1
     return setting.engine == "stoker" and threadless and not setting.extra

@@ -17,7 +17,7 @@ from stoker._record.call_site import site
 from stoker._record.journal import sink_from_environment
 from stoker._record.recorder import Recorder
 from stoker._record.schema import Option
-from stoker.arguments import ARGUMENTS
+from stoker.arguments import ARGUMENTS, DEFAULT_EXECUTOR, NO_WORKERS
 
 _MOST_OPEN = 64
 """Recorders that are open at a time. Loaders beyond that are not measured."""
@@ -166,7 +166,7 @@ def _recorder(key: Any, loader: Any) -> Recorder:
     return Recorder(
         name="loader",
         engine="torch",
-        executor="process" if getattr(loader, "num_workers", 0) else "inline",
+        executor=DEFAULT_EXECUTOR if getattr(loader, "num_workers", 0) else NO_WORKERS,
         dataset=dataset,
         site=made_at,
         options={name: Option(value, why) for name, value, why in options},

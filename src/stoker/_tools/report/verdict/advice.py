@@ -85,7 +85,7 @@ def _io(case: AdviceCase) -> list[VerdictFinding]:
                 case.at_most("io"),
             )
         )
-    if case.loader.engine == "stoker" and case.loader.executor == "process":
+    if case.loader.engine == "stoker" and case.loader.kind.processes:
         found.append(
             case.finding(
                 "use-threads",

@@ -82,7 +82,7 @@ def starved(case: AdviceCase) -> list[VerdictFinding]:
     if case.causes.culprit == "own":
         return _oversubscribed(case)
     # Without workers the loop cannot even use the time of its own steps to make the next batch.
-    alone = case.loader.executor == "inline"
+    alone = not case.loader.kind.workers
     return [_neighbours(case), *(more_workers(case, waiting=False) if alone else [])]
 
 

@@ -56,7 +56,7 @@ def pace(loader: LoaderRecord, machine: Machine, causes: Causes) -> Pace | None:
     scale = 1e9 * totals.steps
     busy_ns = sum(each.busy_ns for each in loader.workers)
     count = sum(1 for each in loader.workers if each.busy_ns and each.worker >= 0)
-    if loader.executor == "inline" or not busy_ns:
+    if not loader.kind.workers or not busy_ns:
         busy_ns = causes.wait_ns
         count = 0
     metered_ns = sum(each.metered_ns for each in loader.workers)

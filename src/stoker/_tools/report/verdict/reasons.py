@@ -68,9 +68,9 @@ def sentence(loader: LoaderRecord, causes: Causes) -> str:
     if causes.cause == "starved":
         who = "the training process gets" if _is_parents(loader, causes) else "workers get"
         name = f"{who} no CPU: {TAKERS.get(causes.culprit or '', 'who has them was not measured')}"
-    elif causes.cause == "compute" and loader.executor == "inline":
+    elif causes.cause == "compute" and not loader.kind.workers:
         name = "without workers, the training process makes every sample itself"
-    elif causes.cause == "start_up" and loader.executor == "inline":
+    elif causes.cause == "start_up" and not loader.kind.workers:
         name = "it takes long to begin an epoch"
     elif causes.cause == "unknown" and loader.totals.worker_deaths:
         name = (
@@ -81,11 +81,11 @@ def sentence(loader: LoaderRecord, causes: Causes) -> str:
 
 def _is_parents(loader: LoaderRecord, causes: Causes) -> bool:
     """Whether it is the training process, and not its workers, that lacks a CPU while the loop waits."""
-    if loader.executor != "inline" and (causes.culprit == "own" or causes.told("helpers_share") is not None):
+    if loader.kind.workers and (causes.culprit == "own" or causes.told("helpers_share") is not None):
         return False  # it waits for threads of the workers, or has too many of these beside it
     stages = causes.stages("starved")
     own_ns = sum(ns for stage, ns in stages.items() if stage in ("plan", "wake", "open", "pin"))
-    return loader.executor == "inline" or 2 * own_ns > sum(stages.values())
+    return not loader.kind.workers or 2 * own_ns > sum(stages.values())
 
 
 def label(causes: Causes) -> str:
@@ -128,7 +128,7 @@ def evidence(loader: LoaderRecord, causes: Causes) -> tuple[str, ...]:
         lines.append(
             f"The first batch came {totals.first_batch_ns / 1e9:.2f} s after iter(); epochs: {totals.epochs}"
         )
-    if totals.steps and loader.executor != "inline":
+    if totals.steps and loader.kind.workers:
         ready = f"{totals.ready / totals.steps:.0%} of batches were ready when asked for"
         depth = f"; {totals.depth / totals.steps:.1f} lay ready on average"
         window = "" if totals.window is None else f", in a window of {totals.window}"

@@ -13,6 +13,7 @@ from stoker._tools.render.terminal import COLOURS, MARGIN, WIDEST, Line, fitted,
 from stoker._tools.report.verdict import table
 from stoker._tools.report.verdict.codes import VerdictFinding
 from stoker._tools.report.verdict.verdict import Cost, LoaderVerdict, Verdict, WorkersSummary
+from stoker.arguments import executor_kind
 
 _VERSION = 1
 _MOST_OTHERS = 4
@@ -106,9 +107,9 @@ def _measured(loader: LoaderVerdict) -> list[Line]:
 
 def _crew(crew: WorkersSummary, loader: LoaderVerdict) -> str:
     rate = "" if loader.rows_per_s is None else f"{_count(loader.rows_per_s)} samples/s, "
-    if loader.executor == "inline":
+    if not executor_kind(loader.executor).workers:
         return f"{rate}no workers"
-    who = "thread" if loader.executor == "thread" else "worker"
+    who = "thread" if executor_kind(loader.executor).threads else "worker"
     busy = "" if crew.busy is None else f" {crew.busy:.0%} busy"
     if crew.cpu is None or crew.runq is None or crew.off is None:
         return f"{rate}{counted(crew.count, who)}{busy}; their CPU times were not measured"

@@ -64,7 +64,7 @@ def _setting(loader: LoaderRecord) -> tuple[Setting, int]:
     """The loader's, and its window in batches."""
     given = _option(loader, "num_workers", None)
     workers = int(given) if isinstance(given, int) else sum(1 for each in loader.workers if each.worker >= 0)
-    if loader.executor == "inline":
+    if not loader.kind.workers:
         workers = 0
     threads = _option(loader, "threads_per_worker", 1)
     split = _option(loader, "split_batches", None)
@@ -189,7 +189,7 @@ def _shares(loader: LoaderRecord) -> tuple[float, float]:
 def _mean_ns(loader: LoaderRecord) -> float:
     totals = loader.totals
     busy_ns = sum(each.busy_ns for each in loader.workers if each.worker >= 0)
-    if loader.executor == "inline" or not busy_ns:
+    if not loader.kind.workers or not busy_ns:
         return max(0, totals.wait_ns - totals.open_ns) / totals.steps
     return busy_ns / totals.steps
 

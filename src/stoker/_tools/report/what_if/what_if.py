@@ -14,6 +14,7 @@ from stoker._runtime.simulation.predictions import SimulationCase
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import Line, section
 from stoker._tools.report.what_if.recorded_work import RecordedWork, recall
+from stoker.arguments import DEFAULT_EXECUTOR
 from stoker.errors import RecordError
 
 USUAL = "usual"
@@ -86,7 +87,7 @@ class WhatIfQuestion:
             raise RecordError(
                 f"{self.text}: a replay goes to {_MOST} workers, threads and batches in a burst, and a window of {_MOST_WINDOW}"
             )
-        executor = "process" if setting.executor == "inline" and workers else setting.executor
+        executor = DEFAULT_EXECUTOR if workers and not setting.kind.workers else setting.executor
         setting = replace(
             setting, workers=workers, executor=executor, prefetch=setting.prefetch or per_worker
         )

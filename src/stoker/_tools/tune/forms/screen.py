@@ -90,7 +90,7 @@ def _next(tuning: Tuning, target: str | None) -> list[Line]:
     if target is not None and not tuning.demand.step_ns and not tuning.failure:
         commands.append((f"stoker tune {target} --step-ms N", "tunes to what a step needs, not to the most"))
     if tuning.profile and typed(tuning):
-        plain = tuning.recommended.executor == "process" and tuning.recommended.threads == 1
+        plain = tuning.recommended.kind.processes and tuning.recommended.threads == 1
         what = "in the call takes this up from the next run on"
         commands.append(('num_workers="auto"', what if plain else f"{what}, but without threads"))
     return lines + [Line(each, 6 + place) for place, each in enumerate(terminal.commands(commands))]

@@ -26,7 +26,7 @@ def taken_bytes(rig: Rig) -> int | None:
 
 
 def _waiting(rig: Rig) -> int:
-    if rig.setting.engine == "torch" or rig.setting.executor != "process" or not rig.setting.workers:
+    if rig.setting.engine == "torch" or not rig.setting.kind.processes or not rig.setting.workers:
         return rig.window * rig.batch_bytes
     return sum(pool.arena.resident_bytes() for pool in rig.loader._pools() if pool.arena is not None)
 

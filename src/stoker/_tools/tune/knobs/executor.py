@@ -42,7 +42,7 @@ class ExecutorKnob(Knob):
         return [context.enough_workers(threads, max(2 * context.most_workers, 2))]
 
     def replayed_work(self, setting: Setting, host: Host, work: Work) -> Work:
-        return threads_take_turns(host, work) if setting.executor == "thread" else work
+        return threads_take_turns(host, work) if setting.kind.threads else work
 
     def words(self, setting: Setting) -> str:
         """Nothing: ``num_workers`` names the workers as threads."""

@@ -83,13 +83,13 @@ class NumWorkers(Knob):
         if not setting.workers:
             return "no workers"
         ahead = f" × {setting.prefetch}" if setting.prefetch is not None else ""
-        return counted(setting.workers, "thread" if setting.executor == "thread" else "worker") + ahead
+        return counted(setting.workers, "thread" if setting.kind.threads else "worker") + ahead
 
     def phrase(self, setting: Setting) -> str:
         """As a person says it: "4 workers", "8 threads as workers", "no workers"."""
         if not setting.workers:
             return "no workers"
-        if setting.executor == "thread":
+        if setting.kind.threads:
             return f"{counted(setting.workers, 'thread')} as workers"
         return counted(setting.workers, "worker")
 

@@ -27,7 +27,7 @@ class SplitBatches(Knob):
         return written in ("None", "False")
 
     def around(self, best: Setting, tried: Collection[Setting], context: KnobContext) -> list[Setting]:
-        splits = best.split is None and best.executor == "process" and best.threads == 1 and best.workers > 1
+        splits = best.split is None and best.kind.processes and best.threads == 1 and best.workers > 1
         if not splits or context.work.rows <= 1 or context.work.typical_ns <= _LONG_NS:
             return []
         return [replace(best, split=False, engine="stoker", prefetch=best.prefetch or 2)]

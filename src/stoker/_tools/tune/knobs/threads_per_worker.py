@@ -11,6 +11,7 @@ from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Host, Work
 from stoker._tools.tune.knobs.executor import threads_take_turns
 from stoker._tools.tune.knobs.knob import Knob
+from stoker.arguments import DEFAULT_EXECUTOR
 
 if TYPE_CHECKING:
     from stoker._tools.tune.model.candidates import KnobContext
@@ -58,14 +59,14 @@ class ThreadsPerWorker(Knob):
         return f"{setting.threads} threads each" if setting.threads > 1 else ""
 
     def phrase(self, setting: Setting) -> str:
-        if setting.threads == 1 or setting.executor == "thread":
+        if setting.threads == 1 or setting.kind.threads:
             return ""
         return f"{setting.threads} threads{' each' if setting.workers > 1 else ''}"
 
     def _wider(self, best: Setting, context: KnobContext) -> list[Setting]:
         """Processes with threads that fetch more samples at once than the best, where that is predicted to be faster."""
         lanes = min(_MOST_THREADS, context.work.rows)
-        plain = replace(best, executor="process", threads=lanes, engine="stoker", split=None)
+        plain = replace(best, executor=DEFAULT_EXECUTOR, threads=lanes, engine="stoker", split=None)
         few = max(1, math.floor(context.host.cpus))
         most = max(context.most_workers, few)
         wider = [replace(plain, workers=count) for count in (few, 2 * few, 4 * few) if count <= most]

@@ -73,7 +73,7 @@ class KnobContext:
 
         For threads this assumes that the GIL does not limit them: the race finds out whether it does.
         """
-        hopeful = setting.executor == "thread"
+        hopeful = setting.kind.threads
         predicted = {
             count: predict(
                 replace(setting, workers=count, prefetch=2),

@@ -9,6 +9,7 @@ from stoker._record.finding import counted, duration
 from stoker._runtime.simulation.limits import LAST_RESORT, knee, limits, need
 from stoker._runtime.simulation.point import Point
 from stoker._runtime.simulation.work import Demand, Host, Work
+from stoker.arguments import DEFAULT_EXECUTOR, executor_kind
 
 WAITS = 0.5
 COMPUTES = 0.2
@@ -45,7 +46,7 @@ def regime(
     demand: Demand | None = None,
     *,
     points: Iterable[Point] = (),
-    executor: str = "process",
+    executor: str = DEFAULT_EXECUTOR,
     runq_share: float | None = None,
 ) -> Regime:
     """What was measured of the work, and of ``points`` where there are some. ``executor``: in which it is, or is to be, run.
@@ -67,7 +68,7 @@ def _named(
     if off > WAITS:
         return _waiting(work, off)
     locked = work.threads_gain is not None and work.threads_gain < LOCKED and host.gil
-    if executor == "thread" and locked:
+    if locked and executor_kind(executor).threads:
         told = f"two threads were {work.threads_gain:.2g} times as fast as one"
         return "gil", f"samples are computed under the GIL ({told}): threads take turns, processes do not"
     growth = _growth(points, host, 2 * work.typical_cpu_ns)

@@ -13,6 +13,7 @@ from stoker._runtime.simulation.setting import Setting
 from stoker._tools.tune import knobs
 from stoker._tools.tune.model import statistics
 from stoker._tools.tune.model.block import Block
+from stoker.arguments import NO_WORKERS
 
 TIE = 0.03
 """Settings that are this close are as good as each other: then cost decides."""
@@ -270,7 +271,7 @@ def _kin(setting: Setting) -> tuple[int, str, int, str]:
 
 
 def _kind(setting: Setting) -> tuple[int, str, int]:
-    return setting.workers, setting.executor if setting.workers else "inline", setting.threads
+    return setting.workers, setting.executor if setting.workers else NO_WORKERS, setting.threads
 
 
 def _least(settings: Sequence[Setting], costs: Mapping[Setting, float], tie: float) -> tuple[Setting, ...]:

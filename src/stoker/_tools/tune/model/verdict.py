@@ -252,7 +252,7 @@ def _warnings(case: Case) -> Iterator[str]:
         yield f"An epoch has {counted(case.batches, 'batch', 'batches')}: it was gone through again and again, from caches."
     if (
         case.measured
-        and (case.chosen.executor == "thread" or case.chosen.threads > 1)
+        and (case.chosen.kind.threads or case.chosen.threads > 1)
         and case.chosen != case.baseline
     ):
         yield "Threads use the dataset at the same time: open files and caches on it have to stand that."

@@ -121,7 +121,7 @@ def _run(subject: Subject, rig: Rig, deadline_ns: int) -> Block:
     first_ns = _first(rig)
     _level(rig, step, seconds, burst, deadline_ns, alive)
     tolls: Tolls = subject.kept.setdefault("tolls", Tolls())
-    threads = setting.executor == "thread"
+    threads = setting.kind.threads
     settle()
     before = tolls.read(rig.pids(), threads=threads)
     began_ns = time.monotonic_ns()

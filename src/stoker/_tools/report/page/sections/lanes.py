@@ -47,7 +47,7 @@ def _parts(loader: LoaderRecord, number: int) -> list[Part]:
 
 def _told(loader: LoaderRecord, stretch: Stretch) -> str:
     told = []
-    if loader.executor == "inline":
+    if not loader.kind.workers:
         told.append("There are no workers: the training process makes every batch while it waits for it.")
     elif not stretch.measured:
         told.append(

@@ -20,6 +20,7 @@ from stoker._runtime.simulation.work import Demand, Host, Work
 from stoker._tools.report.page.material import ReportedRun
 from stoker._tools.report.page.terms import loaders, number
 from stoker._tools.report.what_if.recorded_work import recall
+from stoker.arguments import DEFAULT_EXECUTOR
 from stoker.errors import RecordError
 
 _COUNTS = (
@@ -244,7 +245,7 @@ def _curve(
 def _predicted(case: SimulationCase, work: Work, workers: int) -> Predicted:
     setting = case.setting
     if workers != setting.workers:
-        executor = "process" if setting.executor == "inline" else setting.executor
+        executor = setting.executor if setting.kind.workers else DEFAULT_EXECUTOR
         setting = replace(setting, workers=workers, executor=executor, prefetch=setting.prefetch or 2)
         case = replace(case, setting=setting, window=0)
     found = case.answer(work)

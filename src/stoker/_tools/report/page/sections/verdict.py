@@ -93,7 +93,7 @@ def _figures(runs: tuple[ReportedRun, ...]) -> Table | None:
 def _column(loader: LoaderRecord, verdict: LoaderVerdict) -> dict[str, str]:
     totals = loader.totals
     step_ns = (totals.wait_ns + totals.step_ns) / totals.steps if totals.steps else None
-    workers = "none" if loader.executor == "inline" else f"{verdict.crew.count} ({loader.executor})"
+    workers = f"{verdict.crew.count} ({loader.executor})" if loader.kind.workers else "none"
     ready = totals.ready / totals.steps if totals.steps else None
     return {
         "loader": cut(title(loader), 28),
