@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from stoker._runtime.protocol.worker_spec import BatchOrder, GeneratorPath, WorkerSpec
+from stoker._runtime.worker.rng.can_draw import can_draw
 from stoker._runtime.worker.rng.dataset_generators import AS_GLOBAL, DatasetGenerators, find
 from stoker._runtime.worker.rng.seeding import (
     batch_key,
-    generators_kept,
     leave_opencv,
     range_key,
     sample_key,
     seed_all,
     seed_opencv,
 )
+from stoker._runtime.worker.rng.trainer_generators import TrainerGenerators
 
 _ROWS = 1 << 16
 """Where the numbers of rows begin among those of ranges."""
@@ -31,10 +32,10 @@ class Seeder:
     def __init__(self, spec: WorkerSpec, worker: int, *, shared: bool, inline: bool) -> None:
         self._spec = spec
         self._worker = worker
-        self._seeds = spec.rng != "torch"
+        self._seeds = spec.rng != "torch" and not (inline and not can_draw(spec))
         self._shared = shared
         self._inline = inline
-        self.by_sample = spec.rng == "sample"
+        self.by_sample = spec.rng == "sample" and self._seeds
         """Whether every row is seeded, and ranges are not."""
         self.torch_is_ours = True
         self._last = 0
@@ -96,18 +97,15 @@ class Seeder:
 
     def kept(self) -> AbstractContextManager[None]:
         """Inline, the generators are as before when this is left: the global ones, and those stored on the dataset."""
-        return self._keeping() if self._inline and self._seeds else nullcontext()
+        return _Kept(self) if self._inline and self._seeds else _NOTHING_TO_KEEP
 
-    @contextmanager
-    def _keeping(self) -> Iterator[None]:
-        with generators_kept():
-            put_back = self._stored.keep() if self._stored is not None else None
-            try:
-                yield
-            finally:
-                if put_back is not None:
-                    put_back()
-                leave_opencv(self._last)
+    def keep_stored(self) -> Callable[[], None] | None:
+        """Remember the generators on the dataset; what is returned puts them back. None where there are none."""
+        return self._stored.keep() if self._stored is not None else None
+
+    def leave(self) -> None:
+        """The batch is made. OpenCV's generator, which cannot be read, gets numbers that depend on the batch alone."""
+        leave_opencv(self._last)
 
     def _seed(self, key: int) -> None:
         if self._shared:
@@ -117,3 +115,27 @@ class Seeder:
         seed_all(key, torch_too=self.torch_is_ours)
         if self._stored is not None:
             self._stored.reseed(key)
+
+
+_NOTHING_TO_KEEP = nullcontext()
+
+
+class _Kept(TrainerGenerators):
+    """The global generators and those stored on the dataset, put back when it is left."""
+
+    __slots__ = ("_put_back", "_seeder")
+
+    def __init__(self, seeder: Seeder) -> None:
+        self._seeder = seeder
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._put_back = self._seeder.keep_stored()
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            if self._put_back is not None:
+                self._put_back()
+        finally:
+            super().__exit__(*error)
+            self._seeder.leave()
