@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from stoker._runtime.executors.process import worker_memory
 from stoker._runtime.executors.process.channels import TaskChannel
 from stoker._runtime.protocol import wire
 from stoker._runtime.protocol.status_page import PRIVATE_BYTES, PROCESS_CPU_NS, THREADS, TRIM, StatusPage
+from stoker._runtime.worker import memory_probe
 from stoker._runtime.worker.memory_probe import MemoryProbe
 
 
@@ -86,25 +88,64 @@ def test_an_order_is_a_number_and_a_wake_up_for_each(page: StatusPage) -> None:
         channel.close()
 
 
-def test_a_worker_measures_itself_when_there_is_no_work(page: StatusPage) -> None:
+@pytest.fixture
+def channel() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        row = page.row(0)
-        memory_probe = MemoryProbe(row, theirs)
-        for message in (b"1", b"2"):
-            ours.send(message)
-        assert memory_probe.recv(9) == b"1"
-        assert memory_probe.recv(9) == b"2"
-        assert not memory_probe.settled, "there was work"
-        for message in (b"3", b"4", b"5"):
-            ours.send(message)
-        assert [memory_probe.recv(9) for _ in range(3)] == [b"3", b"4", b"5"]
-        assert memory_probe.settled, "after a few tasks it is done all the same"
-        row[PRIVATE_BYTES] = 1
-        ours.send(b"6")
-        assert memory_probe.recv(9) == b"6"
-        assert row[PRIVATE_BYTES] == 1, "once"
-        memory_probe.close()
+        yield ours, theirs
+
+
+def test_a_worker_measures_itself_when_there_is_no_work(
+    page: StatusPage, channel: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = channel
+    row = page.row(0)
+    probe = MemoryProbe(row, theirs)
+    for number in range(9):
+        ours.send(b"%d" % number)
+    assert [probe.recv(9) for _ in range(9)] == [b"%d" % number for number in range(9)]
+    assert not probe.settled, "there was work"
+    monkeypatch.setattr(probe, "_awaited", lambda patience_ms: False)
+    ours.send(b"later")
+    assert probe.recv(9) == b"later"
+    assert probe.settled
+    row[PRIVATE_BYTES] = 1
+    ours.send(b"6")
+    assert probe.recv(9) == b"6"
+    assert row[PRIVATE_BYTES] == 1, "once"
+    probe.close()
+    del row
+
+
+def test_a_worker_that_is_never_idle_measures_itself_in_the_end(
+    page: StatusPage, channel: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = channel
+    monkeypatch.setattr(memory_probe, "_DUE_NS", 0)
+    row = page.row(0)
+    probe = MemoryProbe(row, theirs)
+    for message in (b"1", b"2"):
+        ours.send(message)
+    assert probe.recv(9) == b"1"
+    assert not probe.settled, "not before the first task"
+    assert probe.recv(9) == b"2"
+    assert probe.settled
+    probe.close()
+    del row
+
+
+def test_a_worker_hears_of_its_end_while_it_waits_to_measure_itself(
+    page: StatusPage, channel: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = channel
+    row = page.row(0)
+    probe = MemoryProbe(row, theirs)
+    ours.send(b"1")
+    assert probe.recv(9) == b"1"
+    ours.shutdown(socket.SHUT_WR)
+    assert probe.recv(9) == b""
+    assert not probe.settled, "nobody reads it any more"
+    probe.close()
     del row
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import time
-from contextlib import suppress
 from typing import Any
 
 from stoker._host.process_memory import footprint
@@ -14,8 +14,11 @@ from stoker._runtime.protocol.status_page import PRIVATE_BYTES, PROCESS_CPU_NS, 
 _RECORD_EVERY_NS = 200_000_000
 """How often a worker writes its size to the status page, between two tasks."""
 
-_SETTLED_TASKS = 4
-"""Tasks after which a worker measures what it has for itself, if it was never out of work before."""
+_IDLE_MS = 100
+"""A worker without a task for this long has time to measure itself."""
+
+_DUE_NS = 3_000_000_000
+"""One that is never out of work measures itself after this time: the run is long enough then."""
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -29,6 +32,7 @@ class MemoryProbe:
         self._statm_fd = _open_statm()
         self._recorded_ns = 0
         self._tasks = 0
+        self._due_ns = time.monotonic_ns() + _DUE_NS
         self._idle_cpu_ns = 0
 
     def record(self, now_ns: int) -> None:
@@ -45,18 +49,23 @@ class MemoryProbe:
     def recv(self, nbytes: int) -> bytes:
         """As the channel's ``recv``, for the first tasks: then private memory is measured, and growth told against that.
 
-        It takes some milliseconds, and more where a large parent was forked. So it is done when there is no work, or after a few
-        tasks.
+        Measuring takes 10 to 20 ms, and more where a large parent was forked. Short epochs must not pay for it. So it is done
+        when there has been no work for a while, or late.
         """
         if self._tasks and not self.settled:
-            if self._tasks < _SETTLED_TASKS:
-                self._tasks += 1
-                with suppress(BlockingIOError):
-                    return self._channel.recv(nbytes, socket.MSG_DONTWAIT)
+            now_ns = time.monotonic_ns()
+            if now_ns < self._due_ns and self._awaited(_IDLE_MS):
+                return self._channel.recv(nbytes)
             size = footprint()
             self._row[PRIVATE_BYTES] = -1 if size is None else max(1, size.private_bytes)
         self._tasks += 1
         return self._channel.recv(nbytes)
+
+    def _awaited(self, patience_ms: int) -> bool:
+        """Whether a task, or the end of all tasks, comes within this time."""
+        waiting = select.poll()
+        waiting.register(self._channel.fileno(), select.POLLIN)
+        return bool(waiting.poll(patience_ms))
 
     def close(self) -> None:
         """Give the descriptor back. Workers do not: it goes with them."""
