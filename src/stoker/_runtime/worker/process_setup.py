@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import functools
 import os
@@ -54,7 +55,28 @@ def single_thread() -> None:
     cv2: Any = sys.modules.get("cv2")
     if cv2 is not None and hasattr(cv2, "setNumThreads"):
         cv2.setNumThreads(0)
-    native_pools(len(sys.modules)).limit(limits=1)
+    for library in native_pools(len(sys.modules)).lib_controllers:
+        if not _limit_forked_openblas(library):
+            library.set_num_threads(1)
+
+
+def _limit_forked_openblas(library: Any) -> bool:
+    """Set the number of threads of an OpenBLAS that lost its threads in a fork; False where it is anything else.
+
+    Its own function would first start the threads again. They spin for 15 ms, beside the first batches. The variable is what
+    that function sets in the end, and what every BLAS call reads.
+    """
+    if library.internal_api != "openblas":
+        return False
+    try:
+        running = ctypes.c_int.in_dll(library.dynlib, "blas_server_avail")
+        threads = ctypes.c_int.in_dll(library.dynlib, "blas_cpu_number")
+    except ValueError:  # built with OpenMP, or without these names
+        return False
+    if running.value or threads.value < 1:
+        return False
+    threads.value = 1
+    return True
 
 
 @functools.lru_cache(maxsize=1)
