@@ -34,7 +34,7 @@ format: setup  ## let ruff rewrite what it can
 	$(BIN)/ruff format $(CODE)
 
 docs: setup  ## the documentation as a site (site/), warnings are errors; the pages of checks are written from their files first
-	$(BIN)/python -m stoker._tools.doctor.pages
+	$(BIN)/python docs/check_pages.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 browser:  ## install Chromium for the tests of the report, where it is missing

@@ -1,17 +1,20 @@
-"""Writes the pages of all checks: ``python -m stoker._tools.doctor.pages [--check] [FOLDER]``, which ``make docs`` runs.
+"""Writes the pages of all checks: ``python docs/check_pages.py [--check] [FOLDER]``, which ``make docs`` runs.
 
 A page is made of its check alone: whoever changes a check's docstring, severity or marks runs it again, and a test says so.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
+from re import _constants as kinds  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
 
 from stoker._tools.doctor.catalogue import catalogue
 from stoker._tools.doctor.check import SECTIONS, Check
 from stoker._tools.doctor.facts import FACTS
-from stoker._tools.doctor.sample_text import sample
 
 FOLDER = Path("docs/checks")
 _GROUPS = {
@@ -27,6 +30,7 @@ _GROUPS = {
 }
 """By the first digit of a code."""
 _MOST_SAMPLES = 4
+_LONGEST_SAMPLE = 110
 _LEAST_WEIGHT = 8
 """Marks that weigh less are hints, not what somebody would search for."""
 
@@ -133,6 +137,53 @@ def _tick(yes: bool) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def sample(pattern: str) -> str:
+    """A text that a regular expression would find, in one line: what varies is "…", a number N.
+
+    Of alternatives the first stands for all; what may be left out is left out.
+    """
+    text = "".join(map(_said, parser.parse(pattern, re.MULTILINE)))
+    text = re.sub(r"…(?:\s*…)+", "…", " ".join(text.split())).strip()
+    text = re.sub(r"\bN(?:[., ]*N)+\b", "N", text)
+    return text if len(text) <= _LONGEST_SAMPLE else text[: _LONGEST_SAMPLE - 1] + "…"
+
+
+def _said(part: tuple[Any, Any]) -> str:
+    kind, value = part
+    if kind is kinds.LITERAL:
+        return chr(value)
+    if kind in (kinds.NOT_LITERAL, kinds.ANY):
+        return "…"
+    if kind is kinds.IN:
+        return _class(value)
+    if kind is kinds.BRANCH:
+        return "".join(map(_said, value[1][0]))
+    if kind is kinds.SUBPATTERN:
+        return "".join(map(_said, value[3]))
+    if kind is kinds.ATOMIC_GROUP:
+        return "".join(map(_said, value))
+    if kind in (kinds.MAX_REPEAT, kinds.MIN_REPEAT, kinds.POSSESSIVE_REPEAT):
+        least, most = int(value[0]), int(value[1])
+        text = "".join(map(_said, value[2]))
+        if text in ("…", "N"):
+            return "" if most == 1 and not least else text
+        return text * max(least, 1 if most > 1 else 0)
+    return ""  # beginnings, ends, and what stands near
+
+
+def _class(members: list[tuple[Any, Any]]) -> str:
+    kind, value = members[0]
+    if kind is kinds.LITERAL and len(members) <= 2:
+        return chr(value)
+    if kind is kinds.CATEGORY and value is kinds.CATEGORY_DIGIT:
+        return "N"
+    if kind is kinds.CATEGORY and value is kinds.CATEGORY_SPACE:
+        return " "
+    if kind is kinds.RANGE and value == (ord("0"), ord("9")):
+        return "N"
+    return "…"
 
 
 def main(arguments: list[str]) -> int:
