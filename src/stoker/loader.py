@@ -251,7 +251,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
                         autoscaler=autoscaler,
                     )
                 except BaseException:
-                    pool.busy = False
+                    pool.unreserve()
                     raise
             persistent = (
                 False  # another iterator is in the middle of its epoch: this one gets workers of its own

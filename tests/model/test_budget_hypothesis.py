@@ -37,7 +37,7 @@ def test_growth_overshoots_by_what_was_dispatched_and_no_more(
     allowed = budget
     while taken < TICKETS:
         if shrinks_to and taken == TICKETS // 2:
-            scheduler.budget_bytes = shrinks_to
+            scheduler.allow_bytes(shrinks_to)
         while planned < TICKETS and scheduler.has_room():
             alone = scheduler.open_tickets == 0
             commands = scheduler.handle(m.Planned(Ticket(0, planned, planned, None, 0, rows=1), ()))

@@ -139,10 +139,10 @@ def test_order_costs_nothing_while_nobody_is_idle() -> None:
     later = row(asked_ns=501 * MS, seq=2, **made(1, 100, 140, 140, 140))
     after = row(asked_ns=502 * MS, seq=3, **made(1, 250, 450, 450, 450))
     attribution = known(0, 1)
-    attribution.workers = 2
+    attribution.resize(2)
     assert seen(attribution, slow, later, after) == {("fetch", 0, "io"): pytest.approx(400)}
     attribution = known(0, 1)
-    attribution.workers = 3  # one of them had nothing to do
+    attribution.resize(3)  # one of them had nothing to do
     assert seen(attribution, slow, later, after)["fetch", 0, "head_of_line"] == pytest.approx(360)
 
 

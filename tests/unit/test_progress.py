@@ -94,7 +94,7 @@ def test_the_end_of_a_stream_is_found_by_one_pull_more() -> None:
     progress = Progress(in_order=True, streams=(StreamState(), StreamState()))
     progress.heard(said(1, 4))
     progress.note(delivered(0))
-    progress.ends = {0: (1, said(2, 0, ended=True)), 1: (3, said(4, 0, ended=True))}
+    progress.follow_ends({0: (1, said(2, 0, ended=True)), 1: (3, said(4, 0, ended=True))})
     streams = progress.streams
     assert streams is not None
     assert streams[0] == StreamState(1, 1, {"i": 0}, None, ended=True, begun=True)

@@ -9,7 +9,7 @@ from stoker._record.worker_usage import Size
 def test_cpu_time_of_a_worker_goes_on_when_another_process_takes_its_place():
     recorder = Recorder(name="a", engine="stoker", executor="process", dataset="b")
     told: list[Size] = []
-    recorder.tallies = lambda: told
+    recorder.connect(tallies=lambda: told)
     seen = []
     for pid, cpu_ns in ((7, 100), (7, 300), (8, None), (8, 50), (8, 60)):
         told[:] = [Size(0, pid, None, None, None, threads=3, cpu_ns=cpu_ns)]
@@ -22,7 +22,7 @@ def test_cpu_time_of_a_worker_goes_on_when_another_process_takes_its_place():
 def test_cpu_time_of_threads_is_counted_once():
     for executor, apart_ns in (("process", 300), ("thread", 0)):
         recorder = Recorder(name="a", engine="stoker", executor=executor, dataset="b")
-        recorder.tallies = lambda: [Size(0, 7, None, None, None, threads=3, cpu_ns=300)]
+        recorder.connect(tallies=lambda: [Size(0, 7, None, None, None, threads=3, cpu_ns=300)])
         recorder.record(steps=False, weigh=False)
         load = recorder.record(steps=False, weigh=False).loaders[0].load
         assert (load.own_cpu_ns or 0) - (load.parent_cpu_ns or 0) == apart_ns

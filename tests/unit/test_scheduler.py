@@ -120,9 +120,9 @@ def test_the_budget_may_move_and_takes_effect_at_once() -> None:
     scheduler.typical_bytes = 100
     plan(scheduler, 0)
     assert scheduler.has_room()
-    scheduler.budget_bytes = 199
+    scheduler.allow_bytes(199)
     assert not scheduler.has_room()
-    scheduler.budget_bytes = 200
+    scheduler.allow_bytes(200)
     assert scheduler.has_room()
     assert scheduler.undelivered_bytes == 100
 

@@ -64,7 +64,7 @@ def test_rows_that_are_held_back_are_shown(recorder: Recorder) -> None:
 
 def test_an_event_is_shown_at_once_when_nothing_else_is(recorder: Recorder) -> None:
     step_buffer = recorder.step_buffer()
-    recorder.counts = lambda: {"stalls": 4}
+    recorder.connect(counts=lambda: {"stalls": 4})
     assert recorder.shown.latest is not None
     recorder.shown.latest["at_ns"] -= 2 * pages.PERIOD_NS
     recorder.event("stall", "batch 3 does not come")
@@ -81,7 +81,7 @@ def test_a_window_that_deepens_is_told_once_with_its_reason(
 ) -> None:
     caplog.set_level(logging.INFO, "stoker")
     depths = iter([4, 4, 6, 4, 5, 6, 6])
-    recorder.window = lambda: next(depths)
+    recorder.connect(window=lambda: next(depths))
     for _ in range(6):
         record = recorder.record(steps=False, weigh=False)
         recorder._running_totals.totals.window = record.loaders[0].totals.window

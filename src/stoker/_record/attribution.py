@@ -80,6 +80,10 @@ class Attribution:
     """How long a task takes as a rule; 0 before that is known."""
     tail: Tasks | None = None
 
+    def resize(self, workers: int) -> None:
+        """There are so many workers from now on."""
+        self.workers = workers
+
     def copy(self) -> Attribution:
         """For a look ahead that changes nothing here."""
         return Attribution(self.workers, self.inline, self.usual_ns, self.tail)

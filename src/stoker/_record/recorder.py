@@ -100,6 +100,22 @@ class Recorder:
         if not quiet:
             _live.add(self)
 
+    def connect(
+        self,
+        *,
+        window: Callable[[], int | None] | None = None,
+        counts: Callable[[], dict[str, int]] | None = None,
+        sizes: Callable[[], Iterable[Size]] | None = None,
+        tallies: Callable[[], Iterable[Size]] | None = None,
+        idle: Idle | None = None,
+    ) -> None:
+        """Ask these from now on. One that is not given stays as it is."""
+        self.window = window or self.window
+        self.counts = counts or self.counts
+        self.sizes = sizes or self.sizes
+        self.tallies = tallies or self.tallies
+        self.idle = idle or self.idle
+
     def _born(self) -> None:
         """Begin with nothing, in this process."""
         self.run = run_here()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stoker._runtime.checkpoint.state_format import StreamState
@@ -35,8 +35,7 @@ class Progress:
         fresh: bool = False,
     ) -> None:
         self.finished = False
-        self.ends: dict[int, tuple[int, Any]] = {}
-        """By worker: how many batches its stream had, where that is known, and what its dataset said then."""
+        self._ends: Mapping[int, tuple[int, Any]] = {}
         self._batched = batched
         self._batches = batches
         self._samples = samples
@@ -53,6 +52,14 @@ class Progress:
         self._said: dict[int, Resume] = {}
         self._heard: Resume | None = None
         self._carried: tuple[StreamState, ...] | None = None
+
+    def follow_ends(self, ends: Mapping[int, tuple[int, Any]]) -> None:
+        """Read this mapping from now on. By worker: the number of batches of a stream that ended, and its dataset's last state."""
+        self._ends = ends
+
+    def finish(self) -> None:
+        """The epoch was iterated to its end."""
+        self.finished = True
 
     def note(self, deliver: m.Deliver) -> None:
         """The batch of this ticket was handed over."""
@@ -134,7 +141,7 @@ class Progress:
             was = StreamState(dataset=was.dataset)
         elif self._carried is not None:
             was = StreamState(dataset=self._carried[worker].dataset)
-        total, final_state = self.ends.get(worker, (-1, None))
+        total, final_state = self._ends.get(worker, (-1, None))
         ended = was.ended or total == pulled or (said is not None and said.ended)
         begun = was.begun or pulled > 0
         if total == pulled and final_state is not None:

@@ -42,16 +42,19 @@ class BatchOpener:
     ) -> None:
         self._remember = remember
         self._mode = mode
-        self.stats = LoaderStats("loader")
-        """Of the loader whose iteration is running; the pool may outlive it."""
-        self.progress: Progress | None = None
-        """Of the iteration that is running."""
+        self._stats = LoaderStats("loader")
+        self._progress: Progress | None = None
         self._slots = slots
         self._arena = arena
         self._agree = agree
         self._layout = 0
         self.misfit = False
         """Set when the parts of a split ticket did not fit together: the engine then stops splitting."""
+
+    def begin(self, stats: LoaderStats, progress: Progress) -> None:
+        """An epoch begins: count bad samples and stream states there. The pool may outlive both."""
+        self._stats = stats
+        self._progress = progress
 
     def open(self, deliver: m.Deliver) -> Any:
         """The batch of a delivered ticket; raises what its worker raised."""
@@ -72,10 +75,10 @@ class BatchOpener:
     def _unwrap(self, envelope: Envelope, worker: int) -> Any:
         if envelope.resume is not None:
             self._remember(worker, envelope.resume)
-            if self.progress is not None:
-                self.progress.heard(envelope.resume)
+            if self._progress is not None:
+                self._progress.heard(envelope.resume)
         if envelope.bad:
-            self.stats.note_bad(envelope.bad, self._mode)
+            self._stats.note_bad(envelope.bad, self._mode)
         return NOTHING if envelope.empty else envelope.contents
 
     def _claim(self, ref: SlotRef, nbytes: int) -> BatchRegion:
@@ -119,7 +122,7 @@ class BatchOpener:
         nbytes = max(part.nbytes for part in parts)
         bad = [each for part in parts for each in part.bad]
         if bad:
-            self.stats.note_bad(bad, self._mode)
+            self._stats.note_bad(bad, self._mode)
         if all(part.raw is None for part in parts):
             return join_placed(parts, self._claim(main, nbytes).tensor)
         samples = samples_of(parts, self._copy(main, nbytes).tensor)
@@ -140,7 +143,7 @@ class BatchOpener:
         if ticket.excluded and self._mode != "raise":
             indices: Any = ticket.indices if ticket.rows else [ticket.indices]
             bad = [killer(index, row) for row, index in enumerate(indices) if row in ticket.excluded]
-            self.stats.note_bad(bad, self._mode)
+            self._stats.note_bad(bad, self._mode)
 
     def _judge(self, layouts: set[int]) -> None:
         """Parts came as samples: settle on their layout if they have one and it is the first, else there is no use in splitting.

@@ -16,8 +16,11 @@ from typing import Any
 
 from stoker._runtime.checkpoint.progress import Progress
 from stoker._runtime.engine.iteration import Iteration
+from stoker._runtime.engine.loader_stats import LoaderStats
+from stoker._runtime.engine.pool import Pool
 from stoker._runtime.plan.planner import Planner
 from stoker._runtime.scheduler import messages as m
+from stoker._runtime.scheduler.policy import Policy
 
 
 @dataclass(slots=True)
@@ -35,20 +38,29 @@ class EpochPrefetch(Iteration):
     It is handed from one iterator to the next; only the one whose epoch it is on may use it.
     """
 
-    follow: Callable[[EpochPrefetch], OpenedEpoch | None]
-    parked = False
-    """Whether an epoch is over and the next one is opened, but nobody has asked for it yet."""
-
-    planned: int
-    """Tickets so far, over all epochs: the number of the next one."""
-
-    def start(self, planner: Planner) -> None:
-        self._current = OpenedEpoch(planner, self._progress)
+    def __init__(
+        self,
+        pool: Pool,
+        policy: Policy,
+        stats: LoaderStats,
+        progress: Progress,
+        *,
+        follow: Callable[[EpochPrefetch], OpenedEpoch | None],
+        **settings: Any,
+    ) -> None:
+        self.parked = False
+        """Whether an epoch is over and the next one is opened, but nobody has asked for it yet."""
+        self.planned = 0
+        """Tickets so far, over all epochs: the number of the next one."""
+        self._follow = follow
         self._ahead: OpenedEpoch | None = None
         self._forgotten = False
         self._aside: deque[m.Deliver] = deque()
         self._border = 0
-        self.planned = 0
+        super().__init__(pool, policy, stats, progress, **settings)
+
+    def start(self, planner: Planner) -> None:
+        self._current = OpenedEpoch(planner, self._progress)
         super().start(planner)
 
     def go_on(self) -> None:
@@ -57,7 +69,8 @@ class EpochPrefetch(Iteration):
         self.parked = False
         self._current, self._ahead = self._ahead, None
         self._planner = self._current.planner
-        self._progress = self._pool.opener.progress = self._current.progress
+        self._progress = self._current.progress
+        self._pool.opener.begin(self._stats, self._progress)
         self._border = self.planned
         if self.observer is not None:
             self.observer.next_epoch()
@@ -90,7 +103,7 @@ class EpochPrefetch(Iteration):
         if epoch is self._ahead:
             return None  # one epoch ahead is enough
         self._border = self.planned
-        self._ahead = self.follow(self) if epoch.planner.error is None else None
+        self._ahead = self._follow(self) if epoch.planner.error is None else None
         return m.PlanEnded() if self._ahead is None else self._plan()
 
     def _next(self) -> Any:

@@ -53,12 +53,13 @@ class Iteration:
         timeout_s: float,
         recorder: Recorder | None = None,
         rows: int = 0,
+        autoscaler: AutoscaleController | None = None,
     ) -> None:
         self._pool = pool
+        self._executor = pool.executor
+        self._opener = pool.opener
         self._stats = stats
         self._progress = progress
-        pool.opener.stats = stats
-        pool.opener.progress = progress
         self._scheduler = Scheduler(
             policy,
             pool.slots,
@@ -70,7 +71,6 @@ class Iteration:
         )
         self._timeout_s = timeout_s
         self._duplicates = DuplicateStreams.of(stats, pool.plan.workers, streams=policy.streams)
-        pool.keep_slots = 2 * policy.window
         self._ready: deque[m.Deliver] = deque()
         self._abort: m.Finish | None = None
         self._closed = False
@@ -80,8 +80,7 @@ class Iteration:
         self._cut_off: m.Deliver | None = None
         self.observer: StepWriter | None = None
         """Writes down where the consumer's time goes; None: nobody wants to know."""
-        self.autoscaler: AutoscaleController | None = None
-        """Changes the number of workers as it goes; None: it stays."""
+        self._autoscaler = autoscaler
         if recorder is not None:
             inline = not pool.plan.kind.workers
             step_buffer = recorder.step_buffer(pool.attribution)
@@ -90,10 +89,10 @@ class Iteration:
                 lasting=pool.lasting,
             )  # fmt: skip
         run = 0 if recorder is None else recorder.page_inode
-        self.epoch = pool.begin(self._scheduler, seed, pipe_seed, run)
+        self.epoch = pool.begin(self._scheduler, stats, progress, seed=seed, pipe_seed=pipe_seed, run=run)
         for worker, resume in progress.resumes(self.epoch):
             pool.executor.resume_at(worker, resume)
-        progress.ends = self._scheduler.ends
+        progress.follow_ends(self._scheduler.ends)
         self._planner: Planner | None = None
 
     @property
@@ -104,7 +103,7 @@ class Iteration:
     @property
     def workers(self) -> int:
         """How many there are to be; 0 where batches are made here."""
-        return self._scheduler.target if self._pool.executor.eager else 0
+        return self._scheduler.target if self._executor.eager else 0
 
     @property
     def window(self) -> int:
@@ -125,7 +124,7 @@ class Iteration:
     def settled(self) -> bool:
         """Whether all workers that there are to be are up, and no others are there."""
         there = len(self._scheduler.workers) == self._scheduler.target
-        return there and not self._pool.executor.starting()
+        return there and not self._executor.starting()
 
     @property
     def over(self) -> bool:
@@ -135,30 +134,33 @@ class Iteration:
     def start(self, planner: Planner) -> None:
         """Begin planning, then start workers: the first of them works while the others come up."""
         self._planner = planner
-        if self._pool.executor.eager:
+        fixed = self._scheduler.policy.bound or not self._pool.plan.kind.workers
+        if self._autoscaler is not None and not self._autoscaler.attach(self, fixed=fixed):
+            self._autoscaler = None  # it controls another iteration
+        if self._executor.eager:
             self._fill()
         self._pool.launch()
         self._pool.review_budget(self._scheduler)  # now that workers have something to do
 
     def next(self) -> Any:
         """The next batch. Raises StopIteration at the end, or what the dataset, sampler or a worker's death led to."""
-        autoscaler = self.autoscaler
+        autoscaler = self._autoscaler
         if autoscaler is not None and _clock() >= autoscaler.due_ns and not self._guard.held:
             autoscaler.look(self)
         empty = 0
         while (batch := self._next()) is NOTHING:
-            self._stats.empty_batches += 1
+            self._stats.note_empty_batch()
             empty += 1
             if empty >= EMPTY_LIMIT:  # the sampler may be endless
                 raise NoGoodSample(
                     f"every sample of {empty} batches in a row was bad; loader.stats() has the reasons"
                 )
-        self._stats.batches += 1
+        self._stats.note_batch()
         return batch
 
     def _next(self) -> Any:
         """The next batch, or NOTHING for one of which no sample was good."""
-        if self._pool.closed or self._guard.held or self._pool.executor.guard.held:
+        if self._pool.closed or self._guard.held or self._executor.guard.held:
             self._refuse()
         if self.observer is not None:
             return self._next_observed(self.observer)
@@ -198,14 +200,14 @@ class Iteration:
         """Take the batch that is ready and hand out new work. Under the guard: an interrupt here would lose the batch."""
         deliver = self._ready.popleft()
         self._carry_out(self._scheduler.handle(m.Taken(deliver.ticket.seq)))
-        if self._pool.executor.eager:
+        if self._executor.eager:
             self._fill()
         return deliver
 
     def _open(self, deliver: m.Deliver) -> Any:
         """The batch itself; raises what its worker raised. Under the guard."""
         try:
-            batch = self._pool.opener.open(deliver)
+            batch = self._opener.open(deliver)
         except BaseException as error:
             self._not_opened(deliver, error)
             raise
@@ -214,7 +216,7 @@ class Iteration:
 
     def _compare(self, deliver: m.Deliver, batch: Any) -> None:
         """Stop splitting if parts of a batch did not fit together; notice workers that give the same batches."""
-        if self._pool.opener.misfit and self._scheduler.splitting:
+        if self._opener.misfit and self._scheduler.splitting:
             self._scheduler.handle(m.SplitRefused())
         if self._duplicates is not None:
             self._duplicates.note(deliver.results[0].worker, batch)
@@ -223,7 +225,7 @@ class Iteration:
         """What the worker raised costs its batch only. An interrupt of ours has lost one: the guard stays held."""
         if isinstance(error, Exception) or _failed(deliver):
             self._guard.leave()
-            if isinstance(error, Exception) or self._pool.executor.eager:
+            if isinstance(error, Exception) or self._executor.eager:
                 self._progress.note(deliver)
             else:
                 self._cut_off = deliver
@@ -234,7 +236,7 @@ class Iteration:
         Called between two batches, on the thread that iterates. Not one bit of what is delivered depends on it. Workers that are
         bound to their tickets stay as many as they are. One that cannot be started is done without.
         """
-        scheduler, executor = self._scheduler, self._pool.executor
+        scheduler, executor = self._scheduler, self._executor
         # Cut short from outside, it leaves workers in the accounts that were never started: a later epoch would wait for them.
         with self._guard, executor.guard:
             for command in scheduler.handle(m.ResizeAsked(workers, window)):
@@ -253,8 +255,8 @@ class Iteration:
         """Let go of the pool. Tickets still on their way are dropped as they come."""
         if not self._closed:
             self._closed = True
-            if self.autoscaler is not None:
-                self.autoscaler.detach(self)
+            if self._autoscaler is not None:
+                self._autoscaler.detach(self)
             self._ready.clear()
             if self.observer is not None:
                 self.observer.close()
@@ -279,7 +281,7 @@ class Iteration:
     def _advance(self) -> None:
         """Plan and wait until a batch is ready; raises when none will be."""
         pool = self._pool
-        executor = pool.executor
+        executor = self._executor
         if self._cut_off is not None:
             self._progress.note(self._cut_off)
             self._cut_off = None
@@ -312,11 +314,11 @@ class Iteration:
                 self._on_worker_lost(arrival, arrival.event)
             else:
                 self._carry_out(self._pool.route(arrival))
-        self._pool.executor.guard.release()
+        self._executor.guard.release()
 
     def listen(self) -> None:
         """Hear what has come in, without waiting. A consumer whose batches are always there hears of nothing else by itself."""
-        executor = self._pool.executor
+        executor = self._executor
         while executor.eager and not self.over and (arrivals := executor.wait(0)):
             with self._guard:
                 self._handle_arrivals(arrivals)
@@ -345,7 +347,7 @@ class Iteration:
     def _carry_out(self, commands: list[m.Command]) -> None:
         for command in commands:
             if isinstance(command, m.Dispatch):
-                self._pool.executor.submit(command.task)
+                self._executor.submit(command.task)
             elif isinstance(command, m.Deliver):
                 self._ready.append(command)
             elif isinstance(command, m.Spawn):
@@ -353,7 +355,7 @@ class Iteration:
                 if refused is not None:
                     self._on_worker_lost(Arrival(-1, refused), refused)
             elif isinstance(command, m.Retire):
-                self._pool.executor.retire(command.worker)
+                self._executor.retire(command.worker)
             else:
                 self._abort = command
 
@@ -362,7 +364,8 @@ class Iteration:
         if loss.expected:
             self._carry_out(self._pool.route(arrival))
             return
-        self._stats.deaths += not loss.refused
+        if not loss.refused:
+            self._stats.note_death()
         ticket = self._scheduler.ticket(loss.claimed[0]) if loss.claimed is not None else None
         where = "\n  it was on no batch" if loss.started else "\n  it had not started yet"
         if ticket is not None:
@@ -380,9 +383,7 @@ class Iteration:
     def _finish(self) -> None:
         """Nothing more comes: say why."""
         abort, planner = self._abort, self._planner
-        error = planner.error if planner is not None else None
-        if planner is not None:
-            planner.error = None
+        error = planner.take_error() if planner is not None else None
         self.close()
         if abort is not None and abort.reason:
             self._pool.close()  # it has lost workers that nobody replaces

@@ -94,8 +94,12 @@ class StokerIter(_Base):  # type: ignore[misc]
         splittable = _splittable(options, pool, bound)
         self._iteration = prefetch
         if prefetch is None:
-            chained = loader.prefetch_epochs and keep is not None and not iterable
-            self._iteration = (EpochPrefetch if chained else Iteration)(
+            kind: Callable[..., Iteration] = Iteration
+            if loader.prefetch_epochs and keep is not None and not iterable:
+                kind = functools.partial(
+                    EpochPrefetch, follow=functools.partial(_follow, weakref.ref(loader))
+                )
+            self._iteration = kind(
                 pool,
                 _policy(self, options, pool, bound=bound, split=splittable),
                 stats,
@@ -105,6 +109,7 @@ class StokerIter(_Base):  # type: ignore[misc]
                 timeout_s=self._timeout,
                 recorder=recorder,
                 rows=(loader.batch_size or 1) if iterable else 1,
+                autoscaler=autoscaler,
             )
         assert self._iteration is not None
         by_sample = options.rng == "sample"
@@ -122,10 +127,7 @@ class StokerIter(_Base):  # type: ignore[misc]
             seq=prefetch.planned if prefetch is not None else 0,
         )
         if prefetch is None:
-            fixed = bound or not pool.plan.kind.workers
-            if autoscaler is not None and autoscaler.attach(self._iteration, fixed=fixed):
-                self._iteration.autoscaler = autoscaler
-            self._start(loader, bookmark)
+            self._start(bookmark)
 
     def _take_pool(
         self, loader: Any, options: Options, stats: LoaderStats, pool: Pool | None, keep: Callable[[Pool], None] | None,
@@ -147,11 +149,9 @@ class StokerIter(_Base):  # type: ignore[misc]
                 keep(pool)
         return pool
 
-    def _start(self, loader: Any, bookmark: LoaderState) -> None:
+    def _start(self, bookmark: LoaderState) -> None:
         iteration = self._iteration
         assert iteration is not None
-        if isinstance(iteration, EpochPrefetch):
-            iteration.follow = functools.partial(_follow, weakref.ref(loader))
         try:
             iteration.start(self._planner)
         except BaseException:
@@ -203,7 +203,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         try:
             data = iteration.next()
         except StopIteration:
-            self._progress.finished = True
+            self._progress.finish()
             began_ns = _clock()
             self._finish()
             if self._recorder is not None:

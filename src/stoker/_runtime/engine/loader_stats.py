@@ -40,6 +40,22 @@ class LoaderStats:
     tell: Callable[[str, str], None] | None = None
     """Where events go, with their reasons: the loader's recorder, if it has one."""
 
+    def note_batch(self) -> None:
+        """A batch was handed over."""
+        self.batches += 1
+
+    def note_empty_batch(self) -> None:
+        """A batch had no good sample, and was skipped."""
+        self.empty_batches += 1
+
+    def note_death(self) -> None:
+        """A worker died."""
+        self.deaths += 1
+
+    def report_to(self, tell: Callable[[str, str], None]) -> None:
+        """Send events there from now on, as kind and reason."""
+        self.tell = tell
+
     def note_bad(self, samples: Sequence[BadSample], mode: str) -> None:
         """Count bad samples of a delivered batch. Each index is logged once."""
         for index, _, kind, reason in samples:

@@ -10,6 +10,7 @@ from typing import Any
 
 from stoker._pickling.spec_pickle import SpecPickle
 from stoker._record.attribution import Attribution
+from stoker._runtime.checkpoint.progress import Progress
 from stoker._runtime.dataset_sync.sender import RevisionSender
 from stoker._runtime.dataset_sync.snapshot import Snapshot
 from stoker._runtime.engine import lifecycle
@@ -98,7 +99,7 @@ class Pool:
         self.typical_bytes = 0
         self.trim_asked = False
         """Set on any thread by ``trim``; the iterating one gives free slots back when it reclaims."""
-        self.keep_slots = _TRIM_AT
+        self._keep_slots = _TRIM_AT
         self.busy = False
         self.closed = False
         self._claiming = threading.RLock()
@@ -124,6 +125,10 @@ class Pool:
             self.busy = True
             return True
 
+    def unreserve(self) -> None:
+        """Give the claim back: no iteration came of it."""
+        self.busy = False
+
     def announce(self, stats: LoaderStats) -> bool:
         """Before an iteration begins: what changed on the dataset is for the workers to know. False: it takes a new pool."""
         return self._revisions is None or self._revisions.announce(stats)
@@ -132,8 +137,19 @@ class Pool:
         """Whether something on the dataset is not as the workers know it."""
         return self._revisions is not None and bool(self._revisions.snapshot.changes())
 
-    def begin(self, scheduler: Scheduler, seed: int, pipe_seed: int, run: int = 0) -> int:
-        """Take on an iteration of the loader whose run page ``run`` names; its epoch number."""
+    def begin(
+        self,
+        scheduler: Scheduler,
+        stats: LoaderStats,
+        progress: Progress,
+        *,
+        seed: int,
+        pipe_seed: int,
+        run: int = 0,
+    ) -> int:
+        """Take on an iteration; returns its epoch number. ``run`` is the inode of the loader's run page."""
+        self.opener.begin(stats, progress)
+        self._keep_slots = 2 * scheduler.window
         self.epoch += 1
         self.busy = True
         self._slim = False
@@ -169,7 +185,7 @@ class Pool:
             self.row_ns = scheduler.row_ns
             self.typical_bytes = scheduler.typical_bytes
             self.workers, self.crew = scheduler.target, scheduler.workers
-            self.keep_slots = 2 * scheduler.window
+            self._keep_slots = 2 * scheduler.window
             scheduler.handle(m.CloseAsked())
             self.executor.begin(IterationStart(-1, 0))
             for arrival in self.executor.withdraw():
@@ -194,8 +210,9 @@ class Pool:
 
     def resized(self, scheduler: Scheduler) -> None:
         """The iteration under way has other workers, or another window."""
-        self.workers = self.attribution.workers = scheduler.target
-        self.keep_slots = 2 * scheduler.window
+        self.workers = scheduler.target
+        self.attribution.resize(scheduler.target)
+        self._keep_slots = 2 * scheduler.window
 
     def route(self, arrival: Arrival) -> list[m.Command]:
         """Give an arrival to the iteration it belongs to; the commands of the one that is running."""
@@ -257,7 +274,7 @@ class Pool:
         """
         if self.arena is None:
             return
-        for index in self.slots.coldest(self.keep_slots):
+        for index in self.slots.coldest(self._keep_slots):
             self.arena.trim(index)
         for index in self.slots.forget_retired():
             self.arena.trim(index)  # whoever may still write there writes for nobody
@@ -286,7 +303,7 @@ class Pool:
             return
         held_bytes = self.read_budget(budget)
         budget.settle()
-        scheduler.budget_bytes = budget.bytes
+        scheduler.allow_bytes(budget.bytes)
         if budget.short:
             self._trim(0)
             lifecycle.trim_idle()

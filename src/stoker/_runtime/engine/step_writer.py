@@ -64,10 +64,10 @@ def attach(recorder: Recorder, loader: Any, stats: LoaderStats) -> None:
         pools = () if alive is None else alive._pools()
         return [_size(each) for pool in pools for each in pool.executor.memory(sizes=sizes)]
 
-    recorder.sizes = partial(weights, sizes=True)
-    recorder.tallies = partial(weights, sizes=False)
-    recorder.counts = stats.counts
-    stats.tell = recorder.event
+    recorder.connect(
+        sizes=partial(weights, sizes=True), tallies=partial(weights, sizes=False), counts=stats.counts
+    )
+    stats.report_to(recorder.event)
     weakref.finalize(loader, recorder.release)
 
 
@@ -178,9 +178,10 @@ class StepWriter:
         """Its words tell others since when the consumer waits."""
         self._idle: IdleMeter | None = recorder.idle if isinstance(recorder.idle, IdleMeter) else idle_meter()
         """Looks whether the accelerator has work meanwhile; None: there is none."""
-        recorder.idle = self._idle
         reference = weakref.ref(scheduler)
-        recorder.window = lambda: None if (alive := reference()) is None else alive.window
+        recorder.connect(
+            window=lambda: None if (alive := reference()) is None else alive.window, idle=self._idle
+        )
 
     def asked(self, scheduler: Scheduler) -> None:
         """The consumer asks for a batch."""

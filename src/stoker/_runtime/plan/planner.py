@@ -94,6 +94,11 @@ class Planner:
         self.error: BaseException | None = None
         """What the sampler raised. It is due when everything planned before it has been delivered."""
 
+    def take_error(self) -> BaseException | None:
+        """The sampler's exception, once: the caller raises it."""
+        error, self.error = self.error, None
+        return error
+
     def plan(self) -> m.Planned | m.PlanEnded:
         """The next ticket, or the end when the sampler is exhausted or broken."""
         while True:

@@ -107,6 +107,10 @@ class Scheduler:
         """Take one event; the commands it leads to, in the order in which to carry them out."""
         return self._handlers[type(event)](event)
 
+    def allow_bytes(self, budget_bytes: int) -> None:
+        """Bound the bytes of undelivered batches from now on; 0 for no bound."""
+        self.budget_bytes = budget_bytes
+
     def has_room(self) -> bool:
         """Whether the planner should make another ticket now."""
         if self._plan_ended or self.finished:

@@ -32,7 +32,8 @@ class IteratorWatch:
         self._seq = 0
         self._asked_ns = 0
         known = account.recorder.idle
-        self._idle = account.recorder.idle = known if isinstance(known, IdleMeter) else idle_meter()
+        self._idle = known if isinstance(known, IdleMeter) else idle_meter()
+        account.recorder.connect(idle=self._idle)
 
     def asked(self) -> None:
         """``next()`` was called."""

@@ -99,7 +99,7 @@ class RecordedLoaders:
                     self._say_full()
                     return None
                 recorder, tally = idle = _recorder(key, loader), RecordCounts()
-                recorder.counts = tally.counts
+                recorder.connect(counts=tally.counts)
                 self._open.append(recorder)
             account = RecordedLoader(*idle)
             weakref.finalize(account, self._ended.append, (key, *idle)).atexit = False

@@ -47,8 +47,10 @@ class WorkersWatch(IteratorWatch):
     def _introduce(self, window: int | None) -> None:
         """To the recorder, which is not to hold on to this."""
         recorder, reference = self._account.recorder, weakref.ref(self)
-        recorder.window = lambda: window
-        recorder.tallies = lambda: () if (alive := reference()) is None else alive.tallies()
+        recorder.connect(
+            window=lambda: window,
+            tallies=lambda: () if (alive := reference()) is None else alive.tallies(),
+        )
         for worker, pid in enumerate(self._pids):
             recorder.worker(worker, pid=pid)
 
