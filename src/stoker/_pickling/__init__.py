@@ -1,1 +1,1 @@
-"""The dataset's way to other processes: pickled once, and what cannot be pickled named by its path."""
+"""Pickles the dataset once for other processes, and names what cannot be pickled."""

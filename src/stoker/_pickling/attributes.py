@@ -1,6 +1,6 @@
-"""Attributes of an instance where they are stored: its ``__dict__`` and its slots.
+"""Reads and writes attributes of an instance where they are stored: in its ``__dict__`` and its slots.
 
-No property, ``__getattr__`` or ``__setattr__`` of the user's runs here. What the parent reads this way, a worker writes this way.
+No property, ``__getattr__`` or ``__setattr__`` of the user runs here. The parent reads this way, and a worker writes this way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Finds the innermost thing that cannot be pickled and names it by the path a user would write.
+"""Finds the innermost object that cannot be pickled and names it by the path a user would write.
 
-The failed attempt is repeated once with Python's own pickler, which keeps the trail of objects it is inside of. What is on the
-trail when it fails is what was really being pickled: ``__getstate__``, ``__reduce__`` and closures are followed as they are.
-Large containers go through the fast pickler in pieces, so that only the piece with the culprit is walked.
+The failed attempt is repeated once with Python's own pickler, which keeps a trail of the objects it is inside of. When it fails,
+the trail leads to the object that was being pickled. ``__getstate__``, ``__reduce__`` and closures are followed as they are. Large
+containers go through the fast pickler in pieces, so only the piece with the failing object is walked.
 """
 
 from __future__ import annotations

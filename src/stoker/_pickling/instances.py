@@ -1,4 +1,4 @@
-"""What an instance holds, read as it is stored."""
+"""Reads the ``__dict__`` of an instance as it is stored, without running code of its class."""
 
 from __future__ import annotations
 

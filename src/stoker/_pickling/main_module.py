@@ -1,7 +1,7 @@
-"""The training script as a module. Other processes cannot import it, so what is defined there travels by value.
+"""Makes cloudpickle send the training script's code by value, because other processes cannot import it.
 
-multiprocessing calls it ``__mp_main__`` in the processes it spawns (``torch.multiprocessing.spawn``, say), where cloudpickle takes
-it for a module like any other.
+multiprocessing calls the script ``__mp_main__`` in processes that it spawns (``torch.multiprocessing.spawn``, for example). There
+cloudpickle would take it for an importable module.
 """
 
 from __future__ import annotations

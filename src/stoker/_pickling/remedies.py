@@ -1,4 +1,4 @@
-"""What to do about things that stay with the process that made them, one sentence per kind."""
+"""Says what to do about objects that cannot leave their process, one sentence per kind."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A segment: packed data in one nameless, sealed file that every process maps for itself.
+"""Stores packed data in one nameless, sealed file that every process maps for itself: a segment.
 
     share() ── SegmentWriter.put … seal ──► Segment ── fork: inherited · spawn, forkserver: its descriptor travels ──► Segment
 
-The mapping is private: a write that gets past the read-only views of Python (through torch, say) copies a page of the writer's and
-reaches nobody else. The file has no name, so it is gone with the last process that maps it, however that ends.
+The mapping is private. A write that gets past Python's read-only views, for example through torch, copies one page of the writer
+and reaches no other process. The file has no name, so it is gone when the last process that maps it ends.
 """
 
 from __future__ import annotations

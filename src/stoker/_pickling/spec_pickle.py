@@ -1,14 +1,13 @@
-"""Ships an object to many processes once: serialised one time, into one memfd, loaded by each from a private mapping.
+"""Packs an object once for many processes: pickled into one memfd, which each reader maps privately.
 
-cloudpickle carries lambdas, local classes and what lives in ``__main__`` or a notebook by value. Large buffers (arrays,
-tensor storages)
-lie out of band in the same memfd; a reader maps them copy-on-write, so N readers cost one copy and a reader's writes stay its own.
-What lies in a segment already (``stoker.share``) is not written again: the segment's descriptor goes along.
-multiprocessing's locks, queues and shared tensors travel as they would to one spawned process: their descriptors are recorded
-here and handed to each child by whoever starts it.
+cloudpickle carries lambdas, local classes and code of ``__main__`` or a notebook by value. Large buffers (arrays, tensor storages)
+lie out of band in the same memfd. Readers map them copy-on-write, so N readers cost one copy and keep their writes to themselves.
+Data that already lies in a segment (``stoker.share``) is not written again; the segment's descriptor goes along. Locks, queues and
+shared tensors of multiprocessing travel as they would to one spawned process: their descriptors are recorded here, and whoever
+starts a child passes them on.
 
-Large buffers may be written later (``later=True``, then ``load``), while the readers are being started. Until then this process
-holds a lock on the file, for which ``unpack`` waits. The kernel frees it when this process ends, and no forked child inherits it.
+Large buffers may be written later (``later=True``, then ``load``), while the readers start. Until then this process holds a lock on
+the file, and ``unpack`` waits for it. The kernel frees the lock when this process ends, and no forked child inherits it.
 """
 
 from __future__ import annotations

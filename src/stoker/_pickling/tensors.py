@@ -1,4 +1,4 @@
-"""Tensors as plain numbers in memory."""
+"""Recognises plain tensors, and reads their numbers as bytes."""
 
 from __future__ import annotations
 

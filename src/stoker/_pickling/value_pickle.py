@@ -1,4 +1,4 @@
-"""Packs values for processes that run already: as a packed spec would, but in one piece and with references to what they have."""
+"""Packs values for running processes: in one piece, with references to objects that the reader already has."""
 
 from __future__ import annotations
 

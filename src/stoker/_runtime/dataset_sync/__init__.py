@@ -1,1 +1,1 @@
-"""Changed attributes of the dataset, brought to workers that run already: both sides."""
+"""Brings changed attributes of the dataset to running workers: ``sender`` in the parent, ``receiver`` in the worker."""

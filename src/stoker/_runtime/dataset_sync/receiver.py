@@ -1,12 +1,14 @@
-"""Revisions: what the parent changed on the dataset between iterations, brought to workers that run already.
+"""Applies changes of the dataset in a running worker; a revision holds the changes of one ``iter()``.
 
     parent: changes ─► one payload in a slot of the arena ─► one word on the status page
-    worker: takes a task ─► the word is another one than its own ─► reads the payload ─► writes the attributes ─► makes the batch
+    worker: takes a task ─► sees another word than its own ─► reads the payload ─► writes the attributes ─► makes the batch
 
-A payload holds every revision that a worker may still lack, each with its number: one that starts from the packed spec applies all,
-one that was idle for an epoch what it missed, one that is up to date only the newest, so that what it changed itself is kept.
-Payloads are never overwritten. The slot of an older one may be reused as soon as the word has changed, and a reader
-that finds the word changed after it has read reads again.
+A payload holds every revision that a worker may lack, each with its number. A worker that starts from the packed spec applies all
+of them. A worker that was idle for an epoch applies those it missed. A worker that is up to date applies only the newest, so its
+own changes are kept.
+
+Payloads are never overwritten. The slot of an older payload may be reused as soon as the word has changed. A reader that finds the
+word changed after reading reads again.
 """
 
 from __future__ import annotations

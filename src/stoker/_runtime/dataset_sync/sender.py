@@ -1,4 +1,4 @@
-"""Brings changed attributes of the dataset to workers that run already (``receiver`` has the other side)."""
+"""Sends changed attributes of the dataset to running workers; ``receiver`` is the other side."""
 
 from __future__ import annotations
 

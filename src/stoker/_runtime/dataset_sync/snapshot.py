@@ -1,10 +1,10 @@
-"""What the attributes of a dataset, and of datasets nested in it, were when the workers last heard of them.
+"""Records the attributes of a dataset, and of datasets nested in it, as the workers last received them.
 
-    dataset ──► .transform, .epoch, …          a holder: one dataset, its path, its attributes
-        └─ .datasets[0] ──► .epoch, …          a holder nested in it
+    dataset ──► .transform, .epoch, …          a tracked dataset: its path and its attributes
+        └─ .datasets[0] ──► .epoch, …          another one, nested in it
 
-Scalars and strings are compared by type and value, everything else by identity. What happens inside a container, or an object
-that is no dataset, is not seen.
+Scalars and strings are compared by type and value, everything else by identity. Changes inside a container, or inside an object
+that is no dataset, are not seen.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The way to the accelerator."""
+"""Moves batches to the accelerator, and measures when it is idle."""

@@ -1,10 +1,10 @@
-"""Whether a wait for data left the accelerator idle: two timed events per wait on the stream that trains.
+"""Measures whether a wait for data left the accelerator idle, by two timed events per wait on the training stream.
 
-The first is recorded when the consumer asks for a batch, the second when it is given. On the device the first one happens when all
-work before it is done, and the second right after that, or when the host came to it: the time between them is how long the stream
-had nothing to do. A wait that the device spent at work is hidden.
+The first event is recorded when the consumer asks for a batch, the second when it gets one. On the device, the first event happens
+when all earlier work is done. The second happens right after it, or when the host records it. The time between them is how long
+the stream had nothing to do. A wait during which the device was busy is hidden.
 
-Events are read when they are done, some steps later: nobody waits for the device.
+Events are read some steps later, when they are done. So nothing waits for the device.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Page-locked copies of batches, by torch's own allocator, which knows about copies that are still in flight."""
+"""Copies batches to page-locked memory with torch's own allocator, which tracks copies in flight."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Executors move tasks and results, and report life and death of workers. They decide nothing."""
+"""Executors move tasks and results and report when workers start and end. They decide nothing."""

@@ -1,4 +1,4 @@
-"""The seam between the engine and whatever makes batches."""
+"""Defines the Executor protocol: the seam between the engine and the code that makes batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carrying out a task in this process: shared by the inline and the thread executor."""
+"""Carries out a task in this process, for the inline and the thread executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No workers: batches are made on the thread that asks for them."""
+"""Makes batches without workers, on the thread that asks for them."""
 
 from __future__ import annotations
 

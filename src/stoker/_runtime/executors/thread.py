@@ -1,7 +1,7 @@
-"""Worker threads: no copies, no processes; right for I/O and for code that releases the GIL.
+"""Runs workers as threads: no copies and no processes; right for I/O and for code that releases the GIL.
 
-The dataset is shared by all threads, not copied. Global generators belong to the trainer's threads too and are left alone, but
-for OpenCV's, of which every thread has its own.
+All threads share one dataset. Global generators belong to the trainer's threads too, so workers leave them alone. Only OpenCV's
+generator is seeded, because every thread has its own.
 """
 
 from __future__ import annotations

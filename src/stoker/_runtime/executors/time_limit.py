@@ -1,4 +1,4 @@
-"""A time limit on code that runs in this thread. Only where the system can interrupt it: the main thread, with SIGALRM unused."""
+"""Limits the time of code on this thread. Works on the main thread only, where SIGALRM is not in use."""
 
 from __future__ import annotations
 

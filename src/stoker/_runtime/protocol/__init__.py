@@ -1,1 +1,1 @@
-"""What parent and worker both know: messages, the status page, the worker's specification, failures."""
+"""What parent and worker share: messages, the status page, the worker's specification, packed errors."""

@@ -1,5 +1,6 @@
-"""Carries an exception from a worker to the parent: type, args, attributes and notes where they can travel, the traceback as
-text.
+"""Packs an exception in a worker and rebuilds it in the parent, with the worker's traceback as text.
+
+Type, args, attributes and notes are kept where they can be pickled.
 """
 
 from __future__ import annotations

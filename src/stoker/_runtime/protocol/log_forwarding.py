@@ -1,7 +1,7 @@
-"""Logging, warnings and prints of a worker, brought to the parent's own handlers, filters and streams.
+"""Sends log records, warnings and prints of a worker to the parent's own handlers, filters and streams.
 
-Notes travel over one message socket shared by all workers. Sending never blocks: when the parent does not read for long and
-the socket is full, notes are dropped and counted, and the count is sent when there is room again.
+These notes travel over one message socket that all workers share. Sending never blocks. When the parent does not read and the
+socket is full, notes are dropped and counted. The count is sent when there is room again.
 """
 
 from __future__ import annotations

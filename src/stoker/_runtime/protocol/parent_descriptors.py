@@ -1,10 +1,10 @@
-"""Descriptors that only the parent may hold. A forked child closes them first thing, whoever forked it.
+"""Keeps descriptors private to the parent: every forked child closes them first, whoever forked it.
 
-The parent's end of a lifeline or task channel, copied into some child by an unrelated fork, would keep workers alive or waiting
-after the parent is gone. ``os.register_at_fork`` closes them in every child; exec closes them because they are close-on-exec.
+An unrelated fork would copy the parent's end of a lifeline or task channel. Workers would then stay alive, or wait, after the
+parent is gone. ``os.register_at_fork`` closes these descriptors in every child; exec closes them because they are close-on-exec.
 
-What a pool holds open in the parent: about ten, and per worker two under fork (lifeline, pidfd), four under spawn and forkserver
-(also the two pipe ends of multiprocessing), and four for a template. Batches cost none, however many the user keeps.
+A pool holds about ten descriptors open in the parent. Each worker adds two under fork (lifeline, pidfd) and four under spawn and
+forkserver (also two pipe ends of multiprocessing). A template adds four. Batches add none, however many the user keeps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A packed spec on its way to one process: its descriptors travel beside the pickled boot, the data stays where it is."""
+"""Passes the descriptors of a packed spec to a starting process; the data itself is not copied."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Python stacks of workers, left where the parent can read them: when native code crashes, and on demand while one hangs.
+"""Lets the parent read Python stacks of workers: after a crash in native code, and on request while a worker hangs.
 
-They lie in the status page's file, behind its rows: a region per worker, which grows only when something is written. A worker
-opens a description of its own, because ``faulthandler`` writes at the description's offset, from a signal handler, wherever
-the worker is.
+The stacks lie in the file of the status page, behind its rows. Each worker has a region that grows only when something is written.
+``faulthandler`` writes at the offset of the open file, from a signal handler. So each worker opens the file for itself.
 """
 
 from __future__ import annotations

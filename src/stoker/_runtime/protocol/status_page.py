@@ -1,9 +1,8 @@
-"""The status page: which ticket and row every worker is on, readable while it hangs and after it died.
+"""Shows which ticket and row every worker is on; readable while a worker hangs and after it died.
 
-One small memfd per pool, named so that tools can find it. Row 0 is the parent's: it says which epoch counts. Row w + 1
-belongs to worker w, its only writer. Words are 64-bit and written one at a time; a reader may catch a row between two words and
-must treat it as a hint.
-Behind the rows the same file holds the stacks that workers leave (``stacks``).
+A pool has one small memfd, named so that tools can find it. Row 0 belongs to the parent and says which epoch counts. Row w + 1
+belongs to worker w, its only writer. Words have 64 bits and are written one at a time. A reader may see a row between two writes
+and must treat it as a hint. Behind the rows, the same file holds the stacks that workers leave (``stacks``).
 """
 
 from __future__ import annotations

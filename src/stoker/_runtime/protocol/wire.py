@@ -1,11 +1,11 @@
-"""The headers that cross between parent and worker processes. Fixed size, versioned, little-endian.
+"""Defines the headers that parent and worker processes exchange: fixed size, versioned, little-endian.
 
 Each field stands once, in its named tuple; the type of a field gives its size on the wire.
 
     task     parent → worker   header, then the pickled indices when they are short; long ones lie at the start of a slot
     result   worker → parent   header only (160 bytes, below PIPE_BUF: a write is whole or not at all, whoever dies)
 
-Spans travel in every result from the first version on, so that measuring later changes no format.
+Every result carries its spans since the first version, so measuring more changes no format.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a worker has to know to make batches: the same for every executor, fixed for the life of a pool."""
+"""Describes what a worker needs to make batches: the same for every executor, fixed for the life of a pool."""
 
 from __future__ import annotations
 

@@ -93,11 +93,6 @@ class Spans(NamedTuple):
     slow_row: int = -1
     slow_ns: int = 0
 
-    @property
-    def work_ns(self) -> int:
-        """Time from taking the task to handing the result over."""
-        return self.sent_ns - self.received_ns
-
 
 class Receipt(NamedTuple):
     """Where a result lies: the pickled skeleton inside the slot, the slot's bytes in use, or an object on the heap.

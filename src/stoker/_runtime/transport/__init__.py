@@ -1,1 +1,1 @@
-"""How a batch gets from a worker into the parent: slots of one shared arena."""
+"""Moves a batch from a worker to the parent, through slots of one shared arena."""

@@ -1,10 +1,9 @@
-"""The parent's side of the arena: one sparse file cut into slots, and leases on what workers left in them.
+"""Owns the shared memory in the parent: one sparse file divided into slots, and leases on written batches.
 
     put(index, task) ─▶ worker: open, peek, write ─▶ lease ─▶ Region ─▶ tensors ─▶ (last one dies) ─▶ released
 
-A slot is a window of ``stride`` bytes of a sparse file, 64 GiB by default, of which only the pages ever
-touched exist: a batch never fails to fit, and no slot is ever moved or resized
-(docs/adr/0002-sparse-slots.md).
+A slot is a window of ``stride`` bytes of a sparse file, 64 GiB by default. Only pages that were touched exist. So a batch always
+fits, and no slot is ever moved or resized (docs/adr/0002-sparse-slots.md).
 """
 
 from __future__ import annotations

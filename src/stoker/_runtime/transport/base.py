@@ -1,4 +1,4 @@
-"""The two sides of a transport, as protocols: who calls what, when, on which thread.
+"""Defines the two sides of a transport as protocols: who calls what, when, on which thread.
 
     parent, the pool's thread                          worker, its main thread
     ─────────────────────────                          ───────────────────────

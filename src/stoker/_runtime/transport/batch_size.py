@@ -1,4 +1,4 @@
-"""About how many bytes a batch on the heap takes, for executors that hand objects over."""
+"""Estimates how many bytes a batch on the heap takes, for executors that hand over objects."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A batch as bytes: tensor and array data in aligned regions, and a small root that says how they fit.
+"""Encodes a batch as bytes: tensor and array data in aligned regions, and a small root that describes them.
 
     write:   object ── encode ──▶ EncodedBatch: root (table + skeleton) and the copies still to be made
     read:    root + buffer ── decode ──▶ equal object, its tensors lying in the buffer
 
-The skeleton is a pickle in which every leaf is one NEXT_BUFFER instruction; the reader hands ``pickle.loads``
-the rebuilt leaves as its buffers, so that decoding needs neither an unpickler subclass nor any state outside
-the call. Batches that are a tensor or a flat list, tuple or dict of plain tensors have no skeleton at all.
+The skeleton is a pickle in which every leaf is one NEXT_BUFFER instruction. The reader passes the rebuilt leaves to
+``pickle.loads`` as its buffers. So decoding needs no unpickler subclass and no state outside the call. A batch that is a tensor, or
+a flat list, tuple or dict of plain tensors, has no skeleton.
 """
 
 from __future__ import annotations

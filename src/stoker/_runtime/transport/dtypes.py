@@ -1,4 +1,4 @@
-"""Torch dtypes as small integers, and as the numpy dtype whose bytes they share."""
+"""Maps torch dtypes to small integers, and to numpy dtypes of the same bytes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Where the bytes of a batch go: leaves (tensors, arrays, storages, buffers) to aligned regions.
+"""Decides where the bytes of a batch go: each leaf (tensor, array, storage, buffer) gets an aligned region.
 
-Batches of plain tensors, the common case, get their table as columns (:class:`Columns`), built in one tight
-pass. In every other batch each leaf has an entry: a tuple of integers, strings and tuples, since tables
-travel through ``marshal``. :mod:`stoker._runtime.transport.rebuild` reads both:
+Batches of plain tensors, the common case, get their table as columns (:class:`Columns`), built in one pass. In every other batch
+each leaf has an entry: a tuple of integers, strings and tuples, because tables travel through ``marshal``.
+:mod:`stoker._runtime.transport.rebuild` reads both:
 
     (offset, code, shape)                              contiguous tensor
     (offset, code, shape, strides)                     tensor with strides, alone on its storage

@@ -1,7 +1,7 @@
-"""From a batch's table and its bytes back to tensors and arrays. Stateless; any thread.
+"""Rebuilds tensors and arrays from a batch's table and its bytes. Stateless; any thread.
 
-Functions whose names appear in a skeleton (``leaf`` and those below it) are looked up by the unpickler in the
-reader's process: renaming one changes the wire format.
+A skeleton names some of these functions (``leaf`` and those below it), and the unpickler looks them up in the reader's process.
+Renaming one of them changes the wire format.
 """
 
 from __future__ import annotations

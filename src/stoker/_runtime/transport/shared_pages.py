@@ -1,7 +1,7 @@
-"""Shared pages: creating the backing file, mapping slots, anchoring what is built over them.
+"""Creates the backing file, maps slots of it, and keeps a mapping alive while tensors use it.
 
-``mmap.mmap`` is not used because it duplicates the descriptor for every mapping before Python 3.13: a user
-who keeps a thousand batches would hold a thousand descriptors. The mapping here holds none.
+``mmap.mmap`` is not used, because it duplicates the descriptor for every mapping before Python 3.13. A user who keeps a thousand
+batches would then hold a thousand descriptors. The mapping here holds none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The part of a batch that is not tensor or array data, as a pickle with holes for the leaves.
+"""Pickles the part of a batch that is not tensor or array data, with holes for the leaves.
 
-Plain pickle first, because it is fast; cloudpickle for the whole skeleton where a class or function cannot be
-found by name (a notebook, a local class); an error with the path to the culprit where neither helps.
+Plain pickle comes first, because it is fast. cloudpickle is used for the whole skeleton when a class or function cannot be found by
+name, as in a notebook. When neither works, the error names the path to the part that cannot be pickled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finding what in a batch cannot be pickled, and naming it by its path."""
+"""Finds the part of a batch that cannot be pickled, and names it by its path."""
 
 from __future__ import annotations
 

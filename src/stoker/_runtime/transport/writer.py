@@ -1,4 +1,4 @@
-"""The worker's side of the arena: slots as memory to collate into, and ``write`` for whatever was not."""
+"""Gives a worker its side of the arena: slots to collate into, and ``write`` for everything else."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What runs where samples are made: in a worker process, in a worker thread, or in the parent."""
+"""The code that makes samples: it runs in a worker process, in a worker thread, or in the parent."""

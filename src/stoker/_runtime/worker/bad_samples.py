@@ -1,12 +1,11 @@
-"""Samples that cannot be used: those that raise, those that are None, and those that kill their worker.
+"""Leaves out or replaces samples that cannot be used: they raise, are None, or kill their worker.
 
-With ``on_bad_sample="skip"`` they are left out of their batch. With ``"replace"`` another sample takes the place: the next good
-one of its range of rows, or, when there is none, one of the ticket's spares, which were planned around it. It is fetched anew. Both
-depend on the sampler's order alone: batches are the same for every number of workers, and no sample appears that the sampler
-did not name.
+``on_bad_sample="skip"`` leaves them out of their batch. ``"replace"`` puts another sample in their place: the next good one of
+the same range of rows, or else one of the ticket's spares. The replacement is fetched anew. Both modes depend on the sampler's
+order alone. So batches are the same for every number of workers, and no sample appears that the sampler did not name.
 
-A worker writes to the status page what it is fetching: a row, or one of the names below ``NO_ROW`` that are given here. What killed
-one worker too many comes back among the ``excluded`` of its order, by the same name.
+A worker writes what it fetches to the status page: a row, or one of the numbers below ``NO_ROW`` that this module defines. When
+that fetch kills one worker too many, the number comes back among the ``excluded`` of the next order.
 """
 
 from __future__ import annotations

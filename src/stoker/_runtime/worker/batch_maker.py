@@ -1,4 +1,4 @@
-"""Makes batches: seeds, fetches, collates. The one place where user code runs, for every executor."""
+"""Makes batches for every executor: seeds, fetches and collates. User code of datasets runs only here."""
 
 from __future__ import annotations
 

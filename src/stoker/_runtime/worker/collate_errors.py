@@ -1,4 +1,4 @@
-"""Turns a failed collation into a message that names the key, what differs, and the dataset indices."""
+"""Extends the error of a failed collation by the key, the difference and the dataset indices."""
 
 from __future__ import annotations
 

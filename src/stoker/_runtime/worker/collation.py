@@ -1,11 +1,11 @@
-"""Collation: torch's own, with its tensors built straight in the slot.
+"""Lets torch's collation build its tensors directly in the slot.
 
-torch collates through a map from element type to function that people extend. We leave that machinery alone and replace one
-entry, the one for tensors: it stacks into the slot of the current thread, if there is one, instead of opening a new
-shared-memory file per tensor. Because the map is torch's, ``default_collate`` called inside a user's ``collate_fn`` lands in
-the slot too.
-Inline and in worker processes the results are the same, bit for bit: where stacking into prepared memory would differ from plain
-stacking (mixed dtypes), plain stacking is what happens.
+torch collates through a map from element type to function, which users may extend. Stoker replaces one entry of that map, the one
+for tensors. The new entry stacks into the slot of the current thread, if there is one. Torch's own entry would open a new
+shared-memory file per tensor. Because the map is torch's, ``default_collate`` inside a user's ``collate_fn`` uses the slot too.
+
+Results are the same bit for bit, inline and in worker processes. Where stacking into prepared memory would differ, as with mixed
+dtypes, tensors are stacked on the heap.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What the code of a sample may ask about the worker it runs in. Per thread, never a module global.
+"""Holds what user code may ask about its worker, per thread: ``get_worker_info()``, the slot, the generators.
 
 torch's ``get_worker_info()`` reads a global of its own module. A worker process sets that global, as torch does. Worker threads
-cannot: the answer differs per thread and has to stay None in the main thread. So the first thread pool gives that function
-another body, which asks the current thread first; names imported earlier by user code keep working because the function
-object stays.
+cannot, because the answer differs per thread and must stay None in the main thread. So the first thread pool replaces the body of
+that function by one that asks the current thread first. The function object stays, so names imported earlier keep working.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a worker's time at work divides: on a CPU, ready and without one, or off it. From the kernel's account of its thread.
+"""Measures how much of a worker's time was spent on a CPU, in the run queue, or off the CPU.
 
-``/proc/thread-self/schedstat`` has the time on a CPU and the time in the run queue; reading it again through one descriptor takes
-1.3 µs. So it is read every two milliseconds at most: after every slow task, or after several quick ones together.
+The kernel keeps both figures per thread in ``/proc/thread-self/schedstat``. Reading that file through an open descriptor takes
+1.3 µs. It is read every two milliseconds at most: after each slow task, or once for several quick tasks.
 """
 
 from __future__ import annotations

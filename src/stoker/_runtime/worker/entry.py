@@ -1,7 +1,7 @@
-"""Where a worker process begins: the first module of ours that a spawned one imports.
+"""Starts a worker process: the first module of stoker that a spawned process imports.
 
-The collector rests meanwhile. Importing torch makes hundreds of thousands of objects and no garbage; looking for it would take a
-tenth of the time.
+The garbage collector is off during the imports. Importing torch makes hundreds of thousands of objects and no garbage; looking
+for garbage would take a tenth of the time.
 """
 
 from __future__ import annotations

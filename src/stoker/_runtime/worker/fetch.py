@@ -1,10 +1,10 @@
-"""The one way to a map-style dataset's samples: every sample of every executor is fetched through a ``Fetcher``.
+"""Fetches samples of map-style datasets: every executor gets every sample through a ``Fetcher``.
 
     single     fetch = fetcher.bind(); fetch(index)              rows of a batch, parts, threads, replacements, batch_size=None
     batched    fetch = fetcher.bind_batched(); fetch(indices)    datasets with ``__getitems__``
 
-A sample cache stands here: a subclass of ``Fetcher`` whose ``bind`` and ``bind_batched`` ask the cache first. Iterable datasets
-have no index and do not come here; see ``stream.py``.
+A sample cache belongs here, as a subclass of ``Fetcher`` whose ``bind`` and ``bind_batched`` ask the cache first. Iterable
+datasets have no index; ``stream.py`` reads those.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Threads of a worker process that fetch rows of a batch at once (``threads_per_worker``), for data that is waited for.
+"""Fetches rows of one batch on several threads of a worker process (``threads_per_worker``).
 
-    maker's thread: fetch ─► a job for each hand ─► waits ─► samples, or what they raised, in row order
-    a hand: take the next row ─► fetch(index) ─► ... until none is left, one raised, or nobody waits any more
+    batch maker's thread:  fetch() ─► one job for all threads ─► wait ─► samples or errors, in row order
+    each fetch thread:     take the next row ─► fetch(index) ─► … until no row is left, one raised, or the epoch is over
 
-Rows are begun in order, so that of several that raise the first is the one that would have raised without hands.
+Rows are started in order. So when several rows raise, the first error is the one that a single thread would have raised.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The loop of a worker process: take a task, make the batch in its slot, send the header, repeat.
+"""Runs the loop of a worker process: take a task, make the batch in its slot, send the header, repeat.
 
     recv (blocks) ─► claim on the status page ─► fetch ─► collate into the slot ─► write header to the result pipe
 
-It holds no lock and owns nothing the parent waits for: it can be killed between any two lines.
+The loop holds no lock and owns nothing that the parent waits for. It can be killed between any two lines.
 """
 
 from __future__ import annotations

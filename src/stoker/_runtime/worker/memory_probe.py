@@ -1,4 +1,4 @@
-"""A worker weighs itself: for the parent, who cannot ask it any more after an OOM kill, and who tells people how it grows."""
+"""Writes a worker's own memory use to the status page, where the parent can read it even after an OOM kill."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""What the fork server imports once for all workers. Imported there only, and for this effect.
+"""Imports torch in the fork server, once for all workers. Only the fork server imports this module.
 
-A terminal sends Ctrl-C to the server too. While it imports, that would print a traceback beside the training script's own; later
-the server ignores it by itself. It is born with the signal blocked, because it cannot ignore it any earlier than here.
+A terminal sends Ctrl-C to the fork server too, and during the imports that would print a second traceback. So the server starts
+with the signal blocked and ignores it here, at the earliest possible moment.
 
-The server ends when the training process has ended, however it did: then it removes its socket, and the directory that was made for
-it, unless that is done already.
+The server ends when the training process has ended. It then removes its socket and the directory made for it, if they still exist.
 """
 
 from __future__ import annotations

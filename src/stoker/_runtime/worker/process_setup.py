@@ -1,4 +1,4 @@
-"""What a worker process does before user code runs: signals, native thread pools, lifeline."""
+"""Prepares a worker process before user code runs: signals, native thread pools, lifeline, name."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""Rows of one batch made by several workers: each writes its rows to their places in the one slot, the parent joins them.
+"""Lets several workers make rows of one batch: each writes its rows into the shared slot, and the parent joins them.
 
-The places follow from the layout (structure, types, shapes) and the number of rows, so no worker waits for another. But rows of
-different layouts would lie across each other, and no worker knows what another has found. So the first split batch travels as
-samples; when all of its parts have one layout the parent announces it, once and for good, and from then on parts of that
-layout go to their places. A part of any other layout is sent as samples, and what lies in places is taken apart into samples
-again: the parent collates them as torch would. Nothing is fetched twice and nothing changes, and the loader then stops splitting.
+The place of a row follows from the layout (structure, types, shapes) and the number of rows, so no worker waits for another. Rows
+of different layouts would overlap, and a worker does not know the layout of the others. So the first split batch travels as
+samples. When all of its parts have one layout, the parent announces that layout, once and for good. From then on, parts of that
+layout go to their places.
 
-Only what torch's own collation does with plain dicts, lists, tuples and named tuples of tensors, arrays, numbers and strings has
-a layout here.
+A part of any other layout is sent as samples. The parent then takes placed rows apart into samples again and collates all of them
+as torch would. Nothing is fetched twice, the batch is the same, and the loader stops splitting.
+
+Only plain dicts, lists, tuples and named tuples of tensors, arrays, numbers and strings have a layout.
 """
 
 from __future__ import annotations

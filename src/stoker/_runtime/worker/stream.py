@@ -1,9 +1,8 @@
-"""One worker's stream of an iterable dataset: opened per epoch, pulled batch by batch, taken up again after a crash.
+"""Reads one worker's stream of an iterable dataset: opened per epoch, pulled batch by batch, resumed after a crash.
 
-What is guaranteed when the worker of a stream dies: its replacement opens the stream anew and passes over as many batches as
-were delivered, so that every sample arrives once, in order, if the dataset gives the same samples again. A stateful dataset, or one
-whose iterator is stateful (``state_dict`` and ``load_state_dict``), is put where it said it stood instead, and reads nothing twice
-but what was made and not yet delivered.
+When the worker of a stream dies, its replacement opens the stream anew and skips as many batches as were delivered. So every sample
+arrives once, in order, if the dataset gives the same samples again. A dataset or iterator with ``state_dict`` and
+``load_state_dict`` is set to its last state instead. Then only batches that were made but not delivered are read twice.
 """
 
 from __future__ import annotations

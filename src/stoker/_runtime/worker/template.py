@@ -1,10 +1,10 @@
-"""The template: a process that holds the dataset, unpacked once, and from which the workers of a pool are forked.
+"""Runs a template: a process that unpacks the dataset once and from which the workers of a pool are forked.
 
     fork server, or a spawned interpreter ──► template (torch imported, dataset unpacked) ──fork──► workers, replacements too
 
-It tells the parent whether it is fit to be forked, then forks a worker per request and reports its exit status, until the parent
-hangs up. What a fork would share although every worker should have its own (threads, open files, processes) makes it unfit: then
-each worker unpacks for itself.
+The template tells the parent whether workers may be forked from it. It then forks one worker per request and reports exit
+statuses, until the parent closes the channel. Threads, open files and processes must not be shared by a fork. If unpacking the
+dataset made any, no worker is forked from the template, and each worker unpacks for itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Letting go of what an idle worker can do without.
+"""Releases caches of an idle worker: the dataset's own, Python garbage, and free memory of the C library.
 
-A dataset with caches of its own takes part through a method that nobody has by accident:
+A dataset with caches takes part through a method with an unmistakable name:
 
     def __stoker_trim__(self) -> None: self.cache.clear()
 

@@ -1,1 +1,1 @@
-"""Worker processes: started, fed, read from, and examined when they die."""
+"""Worker processes: starting them, sending tasks, reading results, and reporting how they died."""

@@ -1,8 +1,8 @@
-"""Message channels between the parent and its workers, as plain descriptors.
+"""Makes the message channels between the parent and its workers, as plain descriptors.
 
-Plain descriptors and not socket objects: a forked child inherits the objects too, and an object collected there would close
-a number that by then may belong to somebody else. The parent's ends are private to it (see ``descriptors``).
-Where descriptors run out, making a channel raises StartRefused.
+Socket objects would be unsafe here. A forked child inherits them, and collecting one there would close a number that may belong to
+another file by then. The parent's ends are private to it (see ``parent_descriptors``). When descriptors run out, making a channel
+raises StartRefused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be found out about a worker process that died or hangs: how it ended, why, and where its code stood."""
+"""Reports how a worker process died or where it hangs: exit status, likely cause, Python stack."""
 
 from __future__ import annotations
 

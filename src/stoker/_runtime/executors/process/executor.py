@@ -1,11 +1,11 @@
-"""Worker processes over shared memory.
+"""Runs workers as processes that share memory with the parent.
 
     parent ── tasks (message socket, one for all or one per bound worker) ──► workers
     parent ◄── result headers (one pipe, atomic writes) ───────────────────── workers
     parent ◄── notes (log records, warnings, prints) ───────────────────────── workers
-    parent ──  lifeline per worker; a pidfd per worker tells of its death
+    parent ──  a lifeline per worker ends it with the parent; a pidfd per worker reports its death
 
-One epoll covers results, notes and deaths. No lock and no queue that a killed process could leave held.
+One epoll waits for results, notes and deaths. There is no lock and no queue that a killed process could leave held.
 """
 
 from __future__ import annotations

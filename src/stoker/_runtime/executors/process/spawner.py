@@ -1,7 +1,7 @@
-"""Where the workers of a pool come from: forked, or under spawn and forkserver forked from a template that has the dataset ready.
+"""Starts the workers of a pool: by fork, or from a template that has the dataset unpacked.
 
-A template (``worker.template``) is built with the first worker and serves all later ones. Where there is none, because it is
-unfit, or gone, or there is only one worker, each worker unpacks the packed spec for itself.
+Under spawn and forkserver, a template (``worker.template``) is started with the first worker and forks all later ones. There is no
+template when it is unfit or gone, or when the pool has one worker. Then each worker unpacks the packed spec for itself.
 """
 
 from __future__ import annotations

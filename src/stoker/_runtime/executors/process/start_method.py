@@ -1,10 +1,10 @@
-"""Libraries whose thread pools die in a fork, and the start method that is chosen because of them.
+"""Chooses the start method: libraries whose thread pools die in a fork call for the fork server.
 
-A fork copies one thread. A pool whose other threads are gone looks whole in the child and never answers: the first batch does
-not come. A worker of the fork server starts without such pools, if the dataset can travel there.
+A fork copies one thread. A pool whose other threads are gone looks whole in the child but never answers, so the first batch does
+not come. A worker of the fork server starts without such pools, if the dataset can be sent there.
 
-A library is listed when a forked child that uses it was seen to hang or to be refused, or when its authors say so. Those whose
-pools survive (BLAS, OpenMP and OpenCV with one thread per worker) are not: ``docs/start-methods.md`` has the reasons.
+A library is listed when a forked child that uses it was seen to hang or was refused, or when its authors say so. Libraries whose
+pools survive (BLAS, OpenMP and OpenCV with one thread per worker) are not listed. ``docs/start-methods.md`` has the reasons.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A worker process as its executor knows it."""
+"""Holds a worker process and its descriptors, for the executor that started it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What the parent does for and asks of idle worker processes: being weighed, and letting go of caches.
+"""Reads the memory use of worker processes, and asks idle workers to release caches.
 
-To let go, a number goes to the status page and one wake-up per worker into the task channel. The number is the order; the message
-only makes a worker look at it, so one that gets two of them does nothing the second time. Pull workers share a channel: one of
-them might take the wake-up of another, who then looks after its next task, or never if an epoch begins first, which takes the
-order back. Nobody waits for anybody, so nothing can hang.
+To ask, the parent writes a number to the status page and sends one wake-up per worker into the task channel. The number is the
+request; the message only makes a worker look at it. So a worker that gets two messages does nothing the second time. Workers that
+share a channel may take each other's wake-up. The other worker then looks after its next task. When an epoch begins first, the
+request is withdrawn. Nobody waits for anybody, so nothing can hang.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Random numbers of samples: seeded per row range, so they do not depend on workers."""
+"""Seeds random generators so that the numbers of a sample do not depend on the worker that makes it."""

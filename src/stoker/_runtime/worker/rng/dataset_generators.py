@@ -1,10 +1,10 @@
-"""Generators stored on a map-style dataset: found through what its instances hold, seeded wherever the global ones are.
+"""Finds generators stored on a map-style dataset, and seeds them whenever the global ones are seeded.
 
     dataset ──► .transform ──► .transforms[0] ──► .random_generator      a path, found once, in the parent
                                                         │
-    worker: every step of it is looked up again before a range ──► another object? then the paths are followed anew
+    worker: looks up each step again before a range ──► another object? then it follows all paths anew
 
-A copy of such a generator in every worker would give the same numbers in every one of them, and in every epoch.
+Without this, every worker would hold a copy of such a generator and draw the same numbers, in every epoch.
 """
 
 from __future__ import annotations

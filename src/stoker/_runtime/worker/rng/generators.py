@@ -1,7 +1,7 @@
-"""Generators that somebody holds: NumPy's, torch's and Python's, told apart, seeded from a key, kept and made.
+"""Recognises, seeds, saves and makes generators of NumPy, torch and Python.
 
-Seeding reuses the object and costs, in µs: torch.Generator 1.4, PCG64 3, RandomState 2, random.Random 4.5. Bit generators without a
-short way of their own take about 15.
+Seeding reuses the generator object. It takes 1.4 µs for torch.Generator, 3 for PCG64, 2 for RandomState and 4.5 for
+random.Random. Other bit generators take about 15 µs.
 """
 
 from __future__ import annotations

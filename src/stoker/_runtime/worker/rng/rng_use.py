@@ -1,4 +1,4 @@
-"""Whether rows draw from the global generators where threads share them: said once, for the numbers then depend on timing."""
+"""Warns once when rows draw from global generators that several threads share: such numbers depend on timing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a maker seeds, and from which key: at the start of a range, before a row, before a batch of a stream."""
+"""Decides when a batch maker seeds, and from which key: before a range, a row, or a batch of a stream."""
 
 from __future__ import annotations
 

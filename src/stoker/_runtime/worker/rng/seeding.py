@@ -1,6 +1,6 @@
-"""Seeds the global generators at the start of a row range. Thread: the one that makes samples.
+"""Seeds the global generators of Python, NumPy, torch and OpenCV. Called on the thread that makes samples.
 
-About 9 µs a range: the generators are seeded directly, without the wrappers that also look for accelerators.
+Seeding takes about 9 µs a range. It calls the generators directly, without wrappers that also look for accelerators.
 """
 
 from __future__ import annotations
