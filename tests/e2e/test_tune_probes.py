@@ -19,7 +19,7 @@ from stoker._tools.sandbox.client import Answer, SandboxClient
 from stoker._tools.sandbox.process_tree import is_tracker
 from stoker._tools.sandbox.target import subject_of
 from stoker._tools.tune.bench import bench
-from stoker._tools.tune.facts.block import Block
+from stoker._tools.tune.model.block import Block
 
 TORCH, INLINE, PAIR, TORCH_PAIR = (
     Setting(0, engine="torch"), Setting(0), Setting(2), Setting(2, engine="torch"),

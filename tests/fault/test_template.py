@@ -156,7 +156,9 @@ def test_an_interrupt_ends_the_wait_for_a_template(tmp_path: Path, monkeypatch: 
 def test_a_template_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with loader(Unpacked(tmp_path)) as loading:
         seen = epoch(loading)
-        monkeypatch.setattr(spawner, "_FORK_S", 0.1)  # from now on: a busy machine takes longer for the first ones
+        monkeypatch.setattr(
+            spawner, "_FORK_S", 0.1
+        )  # from now on: a busy machine takes longer for the first ones
         monkeypatch.setattr(spawner, "_FAREWELL_S", 0.1)
         [template] = set.union(*seen.values())
         os.kill(template, signal.SIGSTOP)

@@ -25,13 +25,12 @@ from stoker._tools.sandbox.outcome import FactUnavailable
 from stoker._tools.sandbox.refusal import TargetRefused, failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import BatchTimeout, limit
-from stoker._tools.tune.instruments import consumer, resource_usage, shipping
+from stoker._tools.tune.instruments import resource_usage, shipping, step
 from stoker._tools.tune.instruments.bench_loader import NoBatch, Order
-from stoker._tools.tune.instruments.consumer import Stand
 from stoker._tools.tune.instruments.lenient import lenient
 from stoker._tools.tune.instruments.own_record import Made, made, made_since
 from stoker._tools.tune.instruments.probe_order import Script
-from stoker._tools.tune.instruments.step import call, step_of
+from stoker._tools.tune.instruments.step import Stand, call, step_of
 from stoker._tools.tune.instruments.worker_run import Stint, work_of
 
 
@@ -127,7 +126,7 @@ def test_a_stand_spends_its_cpu_time_and_sleeps_the_rest(monkeypatch: pytest.Mon
         now[0] += 1000
         return now[0]
 
-    monkeypatch.setattr(consumer, "_clock", clock)
+    monkeypatch.setattr(step, "_clock", clock)
     monkeypatch.setattr("time.sleep", slept.append)
     Stand(Demand(1_000_000, 400_000), late_ns=50_000)(None)
     assert 0.4e-3 < slept[0] < 0.6e-3

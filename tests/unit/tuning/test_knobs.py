@@ -19,7 +19,7 @@ from stoker._tools.doctor.patches.patch import WantedEdit, patched
 from stoker._tools.sandbox.target import subject_of
 from stoker._tools.tune import knobs
 from stoker._tools.tune.edits import call, edits
-from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.facts import Target
 from stoker._tools.tune.forms import data, screen
 from stoker._tools.tune.forms.words import named
 from stoker._tools.tune.instruments.bench_loader import Rig

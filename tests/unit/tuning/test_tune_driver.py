@@ -12,7 +12,7 @@ from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
 from stoker._tools.sandbox.outcome import ProbeFailure
 from stoker._tools.tune.answer import Answers
-from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.facts import Target
 from stoker._tools.tune.model.block import Block
 from stoker._tools.tune.model.race import Entry
 from stoker._tools.tune.search import Search

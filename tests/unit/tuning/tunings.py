@@ -8,7 +8,7 @@ from stoker._runtime.simulation.point import Interval, Point
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
 from stoker._tools.tune.edits import edits
-from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.facts import Target
 from stoker._tools.tune.result import Tuning
 
 NOW = Setting(workers=0, engine="torch")

@@ -16,8 +16,7 @@ from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host
 from stoker._tools.tune import demand as demands
 from stoker._tools.tune.comparison import Comparison, Lane
-from stoker._tools.tune.facts.likeness import Likeness
-from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.facts import Likeness, Target
 from stoker._tools.tune.model.block import Block
 from stoker._tools.tune.model.race import RUNQ
 from stoker._tools.tune.model.standings import Counted, Standing

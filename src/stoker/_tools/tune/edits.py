@@ -5,7 +5,7 @@ from __future__ import annotations
 from stoker._record.finding import Edit
 from stoker._runtime.simulation.setting import Setting
 from stoker._tools.tune import knobs
-from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.facts import Target
 from stoker._tools.tune.knobs.knob import Knob
 from stoker.arguments import ARGUMENTS, AUTO
 

@@ -11,7 +11,7 @@ from stoker._runtime.simulation import limits
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
 from stoker._tools.tune import knobs
-from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.facts import Target
 from stoker._tools.tune.model.candidates import Bounds
 from stoker._tools.tune.model.prior import NEAR, Prior, prior, safe_workers, window_for
 

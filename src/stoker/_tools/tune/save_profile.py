@@ -9,7 +9,7 @@ from stoker._record.dataset_identity import machine_key
 from stoker._runtime.autoscale import profile_files
 from stoker._runtime.autoscale.profile import Profile
 from stoker._runtime.simulation.setting import Setting
-from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.facts import Target
 from stoker._tools.tune.result import Tuning
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Work
-from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.facts import Target
 from stoker._tools.tune.knobs.multiprocessing_context import StartTrial, chosen_start, try_starts
 from stoker._tools.tune.model import candidates, verdict
 from stoker._tools.tune.model.block import Block

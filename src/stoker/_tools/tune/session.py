@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from stoker._host import memory_available
 from stoker._tools.sandbox.target import parts
-from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.facts import Target
 
 if TYPE_CHECKING:
     from stoker._tools.sandbox.client import Answer, SandboxClient

@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 from stoker._tools.doctor.facts.process import ForkUnsafeLibrary, ProcessFacts
+from stoker._tools.probes import accelerator
 from stoker._tools.sandbox.subject import Subject
 
 _MODULES = (
@@ -70,7 +71,7 @@ def probe(subject: Subject) -> ProcessFacts:
         native_threads=_native_threads(),
         hazards=tuple(ForkUnsafeLibrary(each.module, each.pool) for each in live_hazards()),
         modules=modules,
-        accelerator=initialised_accelerator(),
+        accelerator=accelerator.in_use(),
         default_device=str(torch.get_default_device()),
         sharing_strategy=torch.multiprocessing.get_sharing_strategy(),  # type: ignore[no-untyped-call]
         start_method=start_method(),
@@ -100,21 +101,6 @@ def _native_threads() -> int | None:
         return len(os.listdir("/proc/self/task"))
     except OSError:
         return None
-
-
-def initialised_accelerator() -> str | None:
-    """The kind that is initialised. Asking must not initialise it."""
-    import torch
-
-    for kind in ("cuda", "xpu", "mps", "npu"):
-        module: Any = getattr(torch, kind, None)
-        asked = getattr(module, "is_initialized", None)
-        try:
-            if asked is not None and asked():
-                return kind
-        except Exception:
-            continue
-    return None
 
 
 def _threads_by_library() -> dict[str, int]:

@@ -18,7 +18,7 @@ import torch.utils.data
 
 from stoker._tools.doctor.facts.samples import Difference, SampleFacts, SampleFailure
 from stoker._tools.doctor.instruments import structure
-from stoker._tools.doctor.probes.process import initialised_accelerator
+from stoker._tools.probes import accelerator
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.target import text_of, user_stack
 
@@ -36,7 +36,7 @@ _END = object()
 
 def probe(subject: Subject) -> SampleFacts:
     """Make them until there are enough or the time is up, then one batch of the first."""
-    before = initialised_accelerator()
+    before = accelerator.in_use()
     made = _Made()
     if subject.is_stream:
         _stream(subject, made)
@@ -61,7 +61,7 @@ def probe(subject: Subject) -> SampleFacts:
         batch_leaves=batch.leaves,
         batch_storages=batch.storages,
         batch_rows=batch.rows,
-        uses_accelerator=before is None and initialised_accelerator() is not None,
+        uses_accelerator=before is None and accelerator.in_use() is not None,
         unsendable=batch.unsendable,
     )
 

@@ -14,18 +14,17 @@ from typing import Any
 
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand
+from stoker._tools.probes.accelerator import settle
 from stoker._tools.probes.loader_timing import Laps, consume
 from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import limit
-from stoker._tools.tune.facts.block import Block
-from stoker._tools.tune.instruments.accelerator import settle
 from stoker._tools.tune.instruments.bench_loader import Rig, calm_fork
-from stoker._tools.tune.instruments.consumer import Stand, lateness_ns
 from stoker._tools.tune.instruments.memory import batch_bytes, taken_bytes
 from stoker._tools.tune.instruments.own_record import made_since
 from stoker._tools.tune.instruments.resource_usage import Toll, Tolls, between
-from stoker._tools.tune.instruments.step import step_of
+from stoker._tools.tune.instruments.step import Stand, lateness_ns, step_of
+from stoker._tools.tune.model.block import Block
 
 _RIGS, _AVOID = "rigs", "rigs_avoid"
 _FREE = "free"

@@ -14,11 +14,11 @@ from typing import Any
 
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand
+from stoker._tools.probes import accelerator
 from stoker._tools.sandbox.outcome import FactUnavailable
 from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import limit
-from stoker._tools.tune.instruments import accelerator
 from stoker._tools.tune.instruments.bench_loader import Rig, calm_fork
 from stoker._tools.tune.instruments.step import call, step_of
 

@@ -17,8 +17,8 @@ from stoker._host.limits import resource_limit
 from stoker._host.memory_available import room_bytes
 from stoker._runtime.executors.process.start_method import live_hazards
 from stoker._runtime.simulation.work import Host
+from stoker._tools.probes import accelerator
 from stoker._tools.sandbox.subject import Subject
-from stoker._tools.tune.instruments import accelerator
 from stoker._tools.tune.instruments.shipping import shipped
 
 _COPIED_BYTES = 32 << 20

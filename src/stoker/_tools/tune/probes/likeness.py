@@ -15,7 +15,7 @@ from stoker._tools.probes.digest import NotComparable, digest
 from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import BatchTimeout, limit
-from stoker._tools.tune.facts.likeness import Likeness
+from stoker._tools.tune.facts import Likeness
 from stoker._tools.tune.instruments.bench_loader import NoBatch, Order, Rig, calm_fork
 
 _BATCHES = 3

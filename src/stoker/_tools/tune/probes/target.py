@@ -13,7 +13,7 @@ from stoker._runtime.simulation.setting import Setting
 from stoker._tools.probes.target import engine, has_own_collate, site, whole
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.tune import knobs
-from stoker._tools.tune.facts.target import Target
+from stoker._tools.tune.facts import Target
 
 
 def probe(subject: Subject) -> Target:

@@ -37,11 +37,14 @@ def settle() -> None:
 
 
 def in_use() -> str | None:
-    """The kind of the one that this process has initialised; None: it has not."""
+    """The kind of the one that this process has initialised; None: it has not. Asking does not initialise it."""
     import torch
 
-    for name in ("cuda", "xpu"):
-        backend = getattr(torch, name, None)
-        if backend is not None and backend.is_initialized():
-            return name
+    for name in ("cuda", "xpu", "mps", "npu"):
+        asked = getattr(getattr(torch, name, None), "is_initialized", None)
+        try:
+            if asked is not None and asked():
+                return name
+        except Exception:  # a driver that is half there
+            continue
     return None

@@ -1,4 +1,4 @@
-"""What is to be tuned, as it is now: the loader's own setting, and what bounds a choice."""
+"""What probes of the tuner tell: plain values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from stoker._runtime.simulation.setting import Setting
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Of a dataset without a loader: ``setting`` is no workers, ``batch_size`` what was asked for or is assumed."""
+    """What is to be tuned, as it is now: the loader's own setting, and what bounds a choice.
+
+    Of a dataset without a loader: ``setting`` is no workers, ``batch_size`` what was asked for or is assumed.
+    """
 
     name: str
     loader: bool
@@ -42,3 +45,12 @@ class Target:
     dataset_class: str = ""
     written: tuple[tuple[str, str], ...] = ()
     """Arguments of the loader that a setting may change, as one would write what they are now: ("num_workers", "4")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """Whether two engines give the same batches. ``alike`` is None where it cannot be told; ``text`` says why, or what differs."""
+
+    alike: bool | None
+    batches: int
+    text: str

@@ -1,1 +1,0 @@
-"""What probes of the tuner tell: plain values."""
