@@ -33,8 +33,9 @@ format: setup  ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-docs: setup  ## the documentation as a site (site/), warnings are errors; the pages of checks are written from their files first
+docs: setup  ## the documentation as a site (site/), warnings are errors; checks' pages and the table of arguments are written first
 	$(BIN)/python docs/check_pages.py
+	$(BIN)/python docs/argument_table.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 browser:  ## install Chromium for the tests of the report, where it is missing

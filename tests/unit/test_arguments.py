@@ -8,10 +8,12 @@ import dataclasses
 import inspect
 import pickle
 import re
+import runpy
 import subprocess
 import sys
 import typing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from stoker._tools.tune.knobs import KNOBS
 from stoker.arguments import ARGUMENTS, BY_NAME, OWN, LeftOpen, Options, check, parse_bytes, resolve
 
 DOCS = Path(__file__).parents[2] / "docs"
+TABLE = SimpleNamespace(**runpy.run_path(str(DOCS / "argument_table.py")))
 
 GOOD: dict[str, Any] = {
     "executor": None,
@@ -101,9 +104,19 @@ def test_the_docstring_explains_every_argument_in_order() -> None:
     assert explained == [each.name for each in ARGUMENTS]
 
 
-def test_the_docs_table_is_that_of_our_own() -> None:
-    rows = [f"| `{each.name}` | `{each.default!r}` | {each.description} |" for each in OWN]
-    assert "\n".join(rows) + "\n\n" in (DOCS / "moving-from-torch.md").read_text(encoding="utf-8")
+def test_the_docs_table_is_up_to_date() -> None:
+    text = TABLE.PAGE.read_text(encoding="utf-8")
+    assert TABLE.updated(text) == text, "make docs writes it"
+
+
+def test_the_docs_table_replaces_old_rows_and_nothing_else() -> None:
+    header, rule, *rows = TABLE.table().splitlines()
+    old = f"before\n\n{header}\n{rule}\n| `gone` | `1` | Old. |\n\n| another | table |\n"
+    new = TABLE.updated(old)
+    assert new == f"before\n\n{TABLE.table()}\n| another | table |\n"
+    assert [row.split("`")[1] for row in rows] == [each.name for each in OWN]
+    with pytest.raises(ValueError, match="0 times"):
+        TABLE.updated("no table")
 
 
 def test_the_list_of_differences_names_our_own() -> None:
