@@ -24,7 +24,7 @@ from stoker._runtime.simulation.predictions import error_of
 from stoker._runtime.simulation.replay import replay_setting
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Work
-from stoker._tools.tune.instruments.own_record import made
+from stoker._tools.tune.instruments.own_record import made_batches
 
 _ROWS = 16
 _PERIOD = 64
@@ -174,7 +174,7 @@ def _work(kind: str) -> Work:
             next(batches)
             count += 1
         cpu = time.process_time() - cpu
-        seen = made(loader.stats()["record"]["loaders"][0]["steps"])[6:]
+        seen = made_batches(loader.stats()["record"]["loaders"][0]["steps"])[6:]
     return Work(
         _ROWS,
         tuple(each.batch_ns for each in seen),

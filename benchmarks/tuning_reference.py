@@ -19,7 +19,7 @@ from stoker._runtime.simulation.point import Interval
 from stoker._runtime.simulation.setting import Setting
 from stoker._tools.tune.model.block import Block
 from stoker._tools.tune.model.statistics import interval, spread
-from stoker._tools.tune.session import Lost, Visit
+from stoker._tools.tune.session import ProbeLost, TuneSession
 
 BLOCK_S = 0.4
 LEAST = 4
@@ -62,8 +62,8 @@ class Course:
     """A sandbox that has loaded the workload, and the pools of all settings that are still in it. Close it."""
 
     def __init__(self, target: str, *, step_s: float | None, step: str | None, seed: int = 0) -> None:
-        self._visit = Visit(target, batch_size=None, budget_s=_LOADING_S)
-        self.baseline = self._visit.open().setting
+        self._session = TuneSession(target, batch_size=None, budget_s=_LOADING_S)
+        self.baseline = self._session.open().setting
         self._step_ns = int((step_s or 0.0) * 1e9)
         self._step = step
         self._random = random.Random(seed)
@@ -73,7 +73,7 @@ class Course:
 
     def close(self) -> None:
         """End the sandbox. Idempotent."""
-        self._visit.close()
+        self._session.close()
 
     def grid(self, settings: Iterable[Setting], *, rounds: int) -> list[Times]:
         """All settings, best first. Pools of what has left are ended."""
@@ -138,15 +138,17 @@ class Course:
             "step_ns": self._step_ns, "step": self._step or False,
         }  # fmt: skip
         try:
-            found: Block = self._visit.ask("block", limit_s=2 * _LIMIT_S, within_s=3 * _LIMIT_S, trial=trial)
-        except Lost as error:
+            found: Block = self._session.ask(
+                "block", limit_s=2 * _LIMIT_S, within_s=3 * _LIMIT_S, trial=trial
+            )
+        except ProbeLost as error:
             return Block(setting, 0, 0, 0, failure=str(error))
         return found
 
     def _end(self, setting: Setting) -> None:
         try:
-            self._visit.ask("block", limit_s=_LIMIT_S, trial={"setting": setting.as_dict(), "close": True})
-        except Lost:
+            self._session.ask("block", limit_s=_LIMIT_S, trial={"setting": setting.as_dict(), "close": True})
+        except ProbeLost:
             return
 
 

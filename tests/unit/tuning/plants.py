@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from stoker._runtime.simulation.setting import Setting
 from stoker._tools.tune.model.block import Block
-from stoker._tools.tune.model.race import Entry, Race
+from stoker._tools.tune.model.race import Race, RaceEntry
 
 MS = 1_000_000
 
@@ -33,7 +33,7 @@ class Plant:
         self._random = random.Random(self.seed)
         self._mood = 0.0
 
-    def run(self, entry: Entry) -> tuple[Block, float]:
+    def run(self, entry: RaceEntry) -> tuple[Block, float]:
         setting = entry.setting
         number = len(self.blocks)
         self.blocks.append(setting)

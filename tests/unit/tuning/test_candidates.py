@@ -7,7 +7,7 @@ import pytest
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
 from stoker._tools.tune.model import candidates
-from stoker._tools.tune.model.candidates import MOST, Bounds, KnobContext
+from stoker._tools.tune.model.candidates import MOST, KnobContext, SettingBounds
 from stoker._tools.tune.model.prior import prior, safe_workers, window_for
 
 MS = 1_000_000
@@ -29,10 +29,10 @@ def raced(
     demand: Demand = NONE,
     host: Host = HOST,
     baseline: Setting = TORCH,
-    bounds: Bounds | None = None,
+    bounds: SettingBounds | None = None,
 ):
     known = prior(host, of, demand)
-    return candidates.first(baseline, KnobContext(host, of, demand, known, bounds or Bounds()))
+    return candidates.first(baseline, KnobContext(host, of, demand, known, bounds or SettingBounds()))
 
 
 def test_the_baseline_comes_first_and_there_are_at_most_six():
@@ -76,10 +76,10 @@ def test_threads_need_a_reason():
 
 
 def test_bounds_are_kept():
-    stream = raced(work(40, 0.98), bounds=Bounds(threads=False, most=1))
+    stream = raced(work(40, 0.98), bounds=SettingBounds(threads=False, most=1))
     assert {each.workers for each in stream[1:]} <= {0, 1}
     assert all(each.executor == "process" and each.threads == 1 for each in stream)
-    assert raced(work(40), baseline=Setting(0), bounds=Bounds(workers=False)) == (Setting(0),)
+    assert raced(work(40), baseline=Setting(0), bounds=SettingBounds(workers=False)) == (Setting(0),)
 
 
 def test_what_the_loader_has_of_its_own_is_kept():
@@ -123,7 +123,7 @@ class TestAround:
     def found(self, best: Setting, *others: Setting, of: Work | None = None, host: Host = HOST):
         of = of or work(40)
         known = prior(host, of, NONE)
-        return candidates.around(best, {best, *others}, KnobContext(host, of, NONE, known, Bounds()))
+        return candidates.around(best, {best, *others}, KnobContext(host, of, NONE, known, SettingBounds()))
 
     def test_the_best_at_the_edge_is_gone_beyond(self):
         best = Setting(8, prefetch=2)

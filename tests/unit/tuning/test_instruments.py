@@ -25,13 +25,13 @@ from stoker._tools.sandbox.outcome import FactUnavailable
 from stoker._tools.sandbox.refusal import TargetRefused, failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import BatchTimeout, limit
-from stoker._tools.tune.instruments import resource_usage, shipping, step
-from stoker._tools.tune.instruments.bench_loader import NoBatch, Order
-from stoker._tools.tune.instruments.lenient import lenient
-from stoker._tools.tune.instruments.own_record import Made, made, made_since
-from stoker._tools.tune.instruments.probe_order import Script
-from stoker._tools.tune.instruments.step import Stand, call, step_of
-from stoker._tools.tune.instruments.worker_run import Stint, work_of
+from stoker._tools.tune.instruments import pickled_size, resource_usage, step
+from stoker._tools.tune.instruments.bench_loader import EndlessOrder, NoBatch
+from stoker._tools.tune.instruments.lenient_dataset import lenient
+from stoker._tools.tune.instruments.own_record import MadeBatch, made_batches, made_since
+from stoker._tools.tune.instruments.probe_order import ProbeOrder
+from stoker._tools.tune.instruments.step import SimulatedStep, call, step_of
+from stoker._tools.tune.instruments.worker_run import WorkerRun, work_of
 
 
 def subject(length: int = 10, **arguments: Any) -> Subject:
@@ -40,14 +40,14 @@ def subject(length: int = 10, **arguments: Any) -> Subject:
 
 def test_an_order_goes_round_and_all_that_share_it_go_on_where_one_stopped():
     of = subject()
-    assert list(islice(Order(of, shared=False), 5)) == [
+    assert list(islice(EndlessOrder(of, shared=False), 5)) == [
         [0, 1, 2, 3],
         [4, 5, 6, 7],
         [8, 9],
         [0, 1, 2, 3],
         [4, 5, 6, 7],
     ]
-    one, other = iter(Order(of)), iter(Order(of))
+    one, other = iter(EndlessOrder(of)), iter(EndlessOrder(of))
     assert [next(one), next(other), next(one), next(other)] == [
         [0, 1, 2, 3],
         [4, 5, 6, 7],
@@ -55,16 +55,24 @@ def test_an_order_goes_round_and_all_that_share_it_go_on_where_one_stopped():
         [0, 1, 2, 3],
     ]
     without = replace(of, avoid=frozenset({0, 5}))
-    assert next(iter(Order(without))) == [1, 2, 3, 4]
+    assert next(iter(EndlessOrder(without))) == [1, 2, 3, 4]
 
 
 def test_an_order_drops_short_batches_where_the_loader_does_and_says_when_there_are_none():
-    assert list(islice(Order(subject(drop_last=True)), 3)) == [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3]]
-    assert list(islice(Order(subject(2, batch_size=None)), 3)) == [0, 1, 0]
-    assert list(islice(Order(subject(batch_size=None, batch_sampler=[[3], [1, 2]])), 3)) == [[3], [1, 2], [3]]
+    assert list(islice(EndlessOrder(subject(drop_last=True)), 3)) == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [0, 1, 2, 3],
+    ]
+    assert list(islice(EndlessOrder(subject(2, batch_size=None)), 3)) == [0, 1, 0]
+    assert list(islice(EndlessOrder(subject(batch_size=None, batch_sampler=[[3], [1, 2]])), 3)) == [
+        [3],
+        [1, 2],
+        [3],
+    ]
     for empty in (subject(0), subject(3, drop_last=True)):
         with pytest.raises(NoBatch, match="gives no batch"):
-            next(iter(Order(empty)))
+            next(iter(EndlessOrder(empty)))
 
 
 def test_a_sampler_that_raises_is_asked_anew_the_next_time():
@@ -79,12 +87,12 @@ def test_a_sampler_that_raises_is_asked_anew_the_next_time():
 
     of = subject(sampler=Sampler())
     with pytest.raises(RuntimeError, match="not yet"):
-        next(iter(Order(of)))
-    assert next(iter(Order(of))) == [0, 1, 2, 3]
+        next(iter(EndlessOrder(of)))
+    assert next(iter(EndlessOrder(of))) == [0, 1, 2, 3]
 
 
 def test_a_script_begins_with_one_row_settles_on_more_and_gives_the_same_again():
-    script = Script(subject(12), rows=1)
+    script = ProbeOrder(subject(12), rows=1)
     asked = iter(script)
     assert [next(asked), next(asked)] == [[0], [4]]
     script.taken = 1
@@ -97,7 +105,7 @@ def test_a_script_begins_with_one_row_settles_on_more_and_gives_the_same_again()
 
 
 def test_a_script_of_which_nothing_comes_ends():
-    assert len(list(Script(subject(8), rows=None))) == 64
+    assert len(list(ProbeOrder(subject(8), rows=None))) == 64
 
 
 @given(count=st.integers(1, 40), group=st.integers(1, 12))
@@ -128,10 +136,10 @@ def test_a_stand_spends_its_cpu_time_and_sleeps_the_rest(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(step, "_clock", clock)
     monkeypatch.setattr("time.sleep", slept.append)
-    Stand(Demand(1_000_000, 400_000), late_ns=50_000)(None)
+    SimulatedStep(Demand(1_000_000, 400_000), late_ns=50_000)(None)
     assert 0.4e-3 < slept[0] < 0.6e-3
     assert now[0] >= 400_000
-    Stand(Demand(1000, 5000))(None)
+    SimulatedStep(Demand(1000, 5000))(None)
     assert len(slept) == 1
 
 
@@ -152,17 +160,17 @@ TABLE = {
 
 
 def test_batches_that_share_a_reading_have_its_shares_and_the_run_queue_is_left_out():
-    first, second, third, last = made(TABLE)
+    first, second, third, last = made_batches(TABLE)
     assert (first.seq, first.rows) == (0, 4)
     assert first.batch_ns == int(50 * 0.75)
     assert first.collate_ns == int(10 * 0.75)
     assert first.cpu_ns == 25
     assert second.cpu_ns == third.cpu_ns == last.cpu_ns == 25
-    assert made({}) == []
+    assert made_batches({}) == []
     assert first.slow_ns == 0, "rows were not timed"
     assert first.queued_ns == 50 - first.batch_ns
-    assert made(TABLE | {"slow_ns": [7] * len(TABLE["seq"])})[0].slow_ns == 7
-    (alone,) = made({name: column[:1] for name, column in TABLE.items()})
+    assert made_batches(TABLE | {"slow_ns": [7] * len(TABLE["seq"])})[0].slow_ns == 7
+    (alone,) = made_batches({name: column[:1] for name, column in TABLE.items()})
     assert (alone.batch_ns, alone.cpu_ns) == (50, 50)
 
 
@@ -176,23 +184,23 @@ def test_parts_of_a_batch_are_one_and_what_was_begun_before_a_pause_is_left_out(
     assert made_since(TABLE, 1000, 1) == ((), None)
 
 
-def one(seq: int, fetch_ns: int = 80, cpu_ns: int = 50, rows: int = 2) -> Made:
-    return Made(seq, rows, fetch_ns, 20, 5, cpu_ns)
+def one(seq: int, fetch_ns: int = 80, cpu_ns: int = 50, rows: int = 2) -> MadeBatch:
+    return MadeBatch(seq, rows, fetch_ns, 20, 5, cpu_ns)
 
 
 def test_work_leaves_the_first_batch_out_and_scales_what_was_made_smaller():
     batches = [one(0, 1000), one(1), one(2), one(3)]
-    stint = Stint(
+    run = WorkerRun(
         9, batches, [(batches[0], one(4)), (batches[1], one(5, 40))], scale=4.0, parent_ns=7, batch_bytes=10
     )
-    work = work_of(stint)
+    work = work_of(run)
     assert work.rows == 8
     assert work.batch_ns == (400, 400, 400)
     assert work.cpu_ns == (200, 200, 200)
     assert (work.collate_ns, work.handover_ns, work.parent_ns, work.batch_bytes) == (80, 20, 7, 40)
     assert (work.cold_ns, work.warm_ns) == (400, 240)
-    assert work_of(Stint(9, [one(0, 1000)])).batch_ns == (1020,)
-    assert work_of(Stint(9)).batch_ns == ()
+    assert work_of(WorkerRun(9, [one(0, 1000)])).batch_ns == (1020,)
+    assert work_of(WorkerRun(9)).batch_ns == ()
 
 
 def counters(at_ns: int, parent: int, busy: int, pressure: int) -> Counters:
@@ -200,8 +208,10 @@ def counters(at_ns: int, parent: int, busy: int, pressure: int) -> Counters:
 
 
 def test_a_toll_is_what_lies_between_two_readings():
-    before = resource_usage.Reading(counters(0, 0, 0, 0), {1: 100}, {"1/1": 10})
-    after = resource_usage.Reading(counters(1000, 200, 1500, 250), {1: 400, 2: 100}, {"1/1": 110, "2/2": 100})
+    before = resource_usage.UsageReading(counters(0, 0, 0, 0), {1: 100}, {"1/1": 10})
+    after = resource_usage.UsageReading(
+        counters(1000, 200, 1500, 250), {1: 400, 2: 100}, {"1/1": 110, "2/2": 100}
+    )
     found = resource_usage.between(before, after, 2)
     assert (found.wall_ns, found.parent_cpu_ns, found.workers_cpu_ns) == (1000, 200, 400)
     assert found.runq_share == 0.1
@@ -211,10 +221,10 @@ def test_a_toll_is_what_lies_between_two_readings():
 
 def test_a_dataset_is_weighed_without_a_copy_of_what_it_holds():
     held = {"rows": torch.zeros(1000), "more": np.zeros(500), "names": ["a", "b"]}
-    found = shipping.shipped(held, 1e9)
+    found = pickled_size.pickled_size(held, 1e9)
     assert found is not None
     assert 8000 < found.bytes < 9000
-    assert shipping.shipped(lambda: 0, None) is None
+    assert pickled_size.pickled_size(lambda: 0, None) is None
 
 
 def test_failures_are_one_line():

@@ -22,7 +22,7 @@ from stoker._tools.tune.edits import call, edits
 from stoker._tools.tune.facts import Target
 from stoker._tools.tune.forms import data, screen
 from stoker._tools.tune.forms.words import named
-from stoker._tools.tune.instruments.bench_loader import Rig
+from stoker._tools.tune.instruments.bench_loader import BenchLoader
 from stoker._tools.tune.knobs.knob import Knob
 from stoker._tools.tune.model.candidates import KnobContext
 from stoker._tools.tune.model.prior import predict
@@ -142,9 +142,9 @@ class TestAnAddedKnob:
 
     def test_is_what_the_timed_loader_has(self, added: Knob) -> None:
         subject = subject_of(stoker.DataLoader(DATA), name="data.py:it")
-        rig = Rig(subject, Setting(1, extra=UNORDERED))
-        assert rig.loader.in_order is False
-        rig.close()
+        bench = BenchLoader(subject, Setting(1, extra=UNORDERED))
+        assert bench.loader.in_order is False
+        bench.close()
 
 
 class TestTheList:

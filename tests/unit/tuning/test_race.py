@@ -9,8 +9,8 @@ import pytest
 
 from stoker._runtime.simulation.setting import Setting
 from stoker._tools.tune.model.block import Block
-from stoker._tools.tune.model.race import Entry, Race
-from stoker._tools.tune.model.standings import Counted, Standing
+from stoker._tools.tune.model.race import Race, RaceEntry
+from stoker._tools.tune.model.standings import CountedBlock, Standings
 from tests.unit.tuning.plants import Plant, raced, workers
 
 BASE = Setting(0)
@@ -35,7 +35,7 @@ def test_the_fastest_wins_whatever_the_noise(seed):
     assert race.best == Setting(4)
     assert race.stopped == "one left"
     assert spent_s <= 31
-    assert not race.standing.rivals(race.best)
+    assert not race.standings.rivals(race.best)
 
 
 def test_what_is_clearly_worse_is_not_run_again_and_again():
@@ -60,7 +60,7 @@ def test_threads_have_to_be_faster_not_only_cheaper() -> None:
     processes, threads = Setting(4), Setting(4, executor="thread")
     for took, best in ((99, processes), (90, threads)):
         blocks = [
-            Counted(number, Block(setting, 100, wall_ns, 0, job_cpu_ns=cpu_ns, memory_bytes=memory))
+            CountedBlock(number, Block(setting, 100, wall_ns, 0, job_cpu_ns=cpu_ns, memory_bytes=memory))
             for number in range(4)
             for setting, wall_ns, cpu_ns, memory in (
                 (BASE, 900_000, 900, 1),
@@ -68,17 +68,17 @@ def test_threads_have_to_be_faster_not_only_cheaper() -> None:
                 (threads, took * 1000, 300, 2),
             )
         ]
-        assert Standing(blocks, BASE).choice() == best
+        assert Standings(blocks, BASE).choice() == best
 
 
 def test_a_little_that_is_not_certain_is_no_reason_to_change() -> None:
     def chosen(*times: int) -> Setting:
         blocks = [
-            Counted(number, Block(setting, 100, wall_ns, 0, job_cpu_ns=900))
+            CountedBlock(number, Block(setting, 100, wall_ns, 0, job_cpu_ns=900))
             for number, took in enumerate(times)
             for setting, wall_ns in ((BASE, 100_000), (Setting(2), took * 1000))
         ]
-        return Standing(blocks, BASE).choice()
+        return Standings(blocks, BASE).choice()
 
     assert chosen(80, 112, 90, 96, 95) == BASE
     assert chosen(95, 95, 95, 95, 95) == Setting(2)
@@ -116,7 +116,7 @@ def test_settings_that_cannot_be_told_apart_are_rivals():
     race = entered(close)
     raced(race, Plant(close, noise=0.15), budget_s=8.0)
     assert race.stopped == "budget"
-    assert race.standing.rivals(race.best)
+    assert race.standings.rivals(race.best)
 
 
 def test_a_failing_setting_leaves_with_its_reason_and_the_others_go_on():
@@ -158,7 +158,7 @@ def test_disturbed_blocks_are_run_again_and_do_not_count():
     raced(race, plant)
     assert race.best == Setting(4)
     assert race.repeats == 1
-    assert sum(race.standing.disturbed.values()) == 2
+    assert sum(race.standings.disturbed.values()) == 2
 
 
 def test_repeating_ends_where_the_machine_is_like_that():
@@ -219,13 +219,13 @@ def test_slow_batches_make_few_and_not_long_blocks():
 def test_a_replay_does_not_overrule_what_was_measured_surely():
     times = {1: (0.30, 0.52), 2: (0.33, 0.48), 3: (0.29, 0.75), 4: (0.31, 0.41), 5: (0.30, 0.60)}
     blocks = [
-        Counted(number, Block(setting, 100, int(100 * ms * 1e6), 0))
+        CountedBlock(number, Block(setting, 100, int(100 * ms * 1e6), 0))
         for number, pair in times.items()
         for setting, ms in zip((BASE, Setting(2)), pair, strict=True)
     ]
-    standing = Standing(blocks, BASE, {BASE: 276e3, Setting(2): 110e3})
-    assert standing.ratio(Setting(2), BASE).low > 1.0
-    assert standing.choice() == BASE
+    standings = Standings(blocks, BASE, {BASE: 276e3, Setting(2): 110e3})
+    assert standings.ratio(Setting(2), BASE).low > 1.0
+    assert standings.choice() == BASE
 
 
 def test_a_replay_weighs_in_where_blocks_say_little_and_not_where_they_refute_it():
@@ -237,9 +237,9 @@ def test_a_replay_weighs_in_where_blocks_say_little_and_not_where_they_refute_it
         race.expected.update({BASE: 10.0, two: 1.0, four: replayed})
         plant = Plant({BASE: 10.0, two: 5.0, four: 5.0}, noise=noise, mood=0.0)
         for _ in range(3):
-            race.tell([plant.run(Entry(each, 0.2, 4)) for each in (BASE, two, four)])
-        measured = math.log(race.standing.ratio(four, two).middle)
-        return (math.log(race.standing.likely(four, two)) - measured) / (math.log(replayed) - measured)
+            race.tell([plant.run(RaceEntry(each, 0.2, 4)) for each in (BASE, two, four)])
+        measured = math.log(race.standings.ratio(four, two).middle)
+        return (math.log(race.standings.likely(four, two)) - measured) / (math.log(replayed) - measured)
 
     assert 0.2 < pulled(0.3, 0.8) < 1.0
     assert 0.0 <= pulled(0.005, 0.98) < 0.05

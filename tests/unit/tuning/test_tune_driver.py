@@ -11,12 +11,12 @@ import pytest
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
 from stoker._tools.sandbox.outcome import ProbeFailure
-from stoker._tools.tune.answer import Answers
+from stoker._tools.tune.answer import AnswerBuilder
 from stoker._tools.tune.facts import Target
 from stoker._tools.tune.model.block import Block
-from stoker._tools.tune.model.race import Entry
+from stoker._tools.tune.model.race import RaceEntry
 from stoker._tools.tune.search import Search
-from stoker._tools.tune.session import Lost
+from stoker._tools.tune.session import ProbeLost
 from stoker.errors import TargetError
 from tests.unit.tuning.plants import MS, Plant
 
@@ -40,7 +40,7 @@ class Law(dict[Setting, float]):
 
 @dataclass
 class Fake:
-    """A visit whose clock moves with what is asked of it."""
+    """A session whose clock moves with what is asked of it."""
 
     target: Target = LOADER
     budget_s: float = 45.0
@@ -50,7 +50,7 @@ class Fake:
     demand: Demand | BaseException = field(default_factory=lambda: Demand(0))
     loading_s: float = 3.0
     interrupt_at: int | None = None
-    probe_failure: Mapping[Setting, Lost] = field(default_factory=dict)
+    probe_failure: Mapping[Setting, ProbeLost] = field(default_factory=dict)
     now: float = 0.0
     asked: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     out: list[int] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Fake:
         if setting in self.probe_failure:
             self.now += 1.0
             raise self.probe_failure[setting]
-        block, took_s = self.plant.run(Entry(setting, trial["seconds"], trial["least"]))
+        block, took_s = self.plant.run(RaceEntry(setting, trial["seconds"], trial["least"]))
         self.now += took_s
         if trial["step_ns"] and block.batches:
             least_ns = trial["step_ns"] * block.batches
@@ -107,7 +107,7 @@ def tuned(fake: Fake, demand: Demand = Demand(0), **options: Any) -> Any:  # noq
         search.run()
     except KeyboardInterrupt:
         search.stopped = "interrupted"
-    return Answers(search, search.target.name if search.target is not None else "data.py:train").now()
+    return AnswerBuilder(search, search.target.name if search.target is not None else "data.py:train").now()
 
 
 def measured(tuning: Any) -> set[Setting]:
@@ -205,7 +205,7 @@ def test_ctrl_c_before_the_race_gives_what_the_replay_says():
 
 
 def test_samples_that_all_raise_end_in_a_safe_answer():
-    found = tuned(Fake(DATASET, work=[Lost("no batch could be made: sample 0: ValueError: boom")]))
+    found = tuned(Fake(DATASET, work=[ProbeLost("no batch could be made: sample 0: ValueError: boom")]))
     assert found.stopped == "failed"
     assert "boom" in found.failure
     assert "boom" in found.verdict
@@ -213,15 +213,17 @@ def test_samples_that_all_raise_end_in_a_safe_answer():
 
 
 def test_without_measurements_a_loader_keeps_what_the_machine_does_not_speak_against():
-    sane = tuned(Fake(work=[Lost("x")]))
+    sane = tuned(Fake(work=[ProbeLost("x")]))
     assert sane.recommended == TORCH
     assert not sane.changed
     much = Target("data.py:train", True, Setting(40, prefetch=4, engine="torch"), 32, 300, False)
-    assert tuned(Fake(much, work=[Lost("x")])).recommended == Setting(3, prefetch=4, engine="torch")
+    assert tuned(Fake(much, work=[ProbeLost("x")])).recommended == Setting(3, prefetch=4, engine="torch")
 
 
 def test_a_sample_that_ends_the_process_is_left_out():
-    crash = Lost("it crashed at sample 7: killed by SIGSEGV", ProbeFailure("died", 7, "killed by SIGSEGV"))
+    crash = ProbeLost(
+        "it crashed at sample 7: killed by SIGSEGV", ProbeFailure("died", 7, "killed by SIGSEGV")
+    )
     fake = Fake(work=[crash, COMPUTE])
     found = tuned(fake)
     assert fake.out == [7]
@@ -230,14 +232,14 @@ def test_a_sample_that_ends_the_process_is_left_out():
 
 
 def test_a_sample_that_hangs_twice_ends_it():
-    hang = Lost("it hung at sample 3: no answer for 15 s", ProbeFailure("hung", 3, "no answer for 15 s"))
+    hang = ProbeLost("it hung at sample 3: no answer for 15 s", ProbeFailure("hung", 3, "no answer for 15 s"))
     found = tuned(Fake(DATASET, work=[hang, hang, COMPUTE]))
     assert "hung" in found.failure
     assert found.recommended == Setting(3, prefetch=2)
 
 
 def test_a_setting_that_ends_the_process_leaves_and_the_rest_goes_on():
-    dead = {Setting(4, prefetch=2): Lost("it took too much memory: 9 GiB of 8")}
+    dead = {Setting(4, prefetch=2): ProbeLost("it took too much memory: 9 GiB of 8")}
     found = tuned(Fake(probe_failure=dead))
     assert found.recommended.workers in (3, 5, 6)
     assert any("too much memory" in each.failure for each in found.points)
@@ -245,7 +247,9 @@ def test_a_setting_that_ends_the_process_leaves_and_the_rest_goes_on():
 
 
 def test_a_block_that_a_sample_ended_is_run_again_without_it():
-    crash = Lost("it crashed at sample 7: killed by SIGSEGV", ProbeFailure("died", 7, "killed by SIGSEGV"))
+    crash = ProbeLost(
+        "it crashed at sample 7: killed by SIGSEGV", ProbeFailure("died", 7, "killed by SIGSEGV")
+    )
     fake = Fake(probe_failure={Setting(4, prefetch=2): crash})
     found = tuned(fake)
     assert fake.out == [7, 7]
@@ -254,12 +258,12 @@ def test_a_block_that_a_sample_ended_is_run_again_without_it():
 
 
 def test_settings_that_all_end_the_process_one_after_the_other_leave_a_safe_answer():
-    class All(dict[Setting, Lost]):
+    class All(dict[Setting, ProbeLost]):
         def __contains__(self, setting: object) -> bool:
             return True
 
-        def __missing__(self, setting: Setting) -> Lost:
-            return Lost("it crashed: killed by SIGKILL", ProbeFailure("died", None, "killed by SIGKILL"))
+        def __missing__(self, setting: Setting) -> ProbeLost:
+            return ProbeLost("it crashed: killed by SIGKILL", ProbeFailure("died", None, "killed by SIGKILL"))
 
     found = tuned(Fake(DATASET, probe_failure=All()))
     assert "SIGKILL" in found.failure
@@ -291,25 +295,25 @@ def test_a_stream_that_is_not_sharded_gets_one_worker_and_a_warning():
     found = tuned(fake)
     assert {each.workers for each in measured(found) - {TORCH}} <= {0, 1}
     assert any("whole stream" in each for each in found.warnings)
-    assert tuned(Fake(STREAM, work=[Lost("x")])).recommended.workers == 1
+    assert tuned(Fake(STREAM, work=[ProbeLost("x")])).recommended.workers == 1
 
 
 def test_a_step_function_that_is_not_there_is_told_at_once():
-    fake = Fake(demand=Lost("the step function cannot be had: t.py has no 'stp': did you mean step?"))
+    fake = Fake(demand=ProbeLost("the step function cannot be had: t.py has no 'stp': did you mean step?"))
     with pytest.raises(TargetError, match="did you mean step"):
         tuned(fake, step="t.py:stp")
     assert [probe for probe, _ in fake.asked] == ["demand"]
 
 
 def test_a_step_function_that_raises_is_a_warning():
-    found = tuned(Fake(demand=Lost("the step raised: ZeroDivisionError")), has_step=True)
+    found = tuned(Fake(demand=ProbeLost("the step raised: ZeroDivisionError")), has_step=True)
     assert found.recommended.workers == 4
     assert any("ZeroDivisionError" in each for each in found.warnings)
     assert found.demand.step_ns == 0
 
 
 def test_a_machine_that_cannot_be_looked_at_is_looked_at_from_outside():
-    found = tuned(Fake(host=Lost("the probe failed")))
+    found = tuned(Fake(host=ProbeLost("the probe failed")))
     assert found.host.cpus >= 1
     assert any("from outside" in each for each in found.warnings)
 
@@ -323,7 +327,7 @@ def test_without_an_idle_core_it_says_so():
 def test_a_daemonic_process_gets_no_workers():
     target = Target("data.py:train", True, Setting(0), 32, 300, False, daemonic=True)
     assert tuned(Fake(target)).recommended == Setting(0)
-    assert tuned(Fake(target, work=[Lost("x")])).recommended == Setting(0)
+    assert tuned(Fake(target, work=[ProbeLost("x")])).recommended == Setting(0)
 
 
 def test_losers_are_closed_while_the_race_goes_on():
@@ -336,7 +340,7 @@ def test_losers_are_closed_while_the_race_goes_on():
 
 
 def test_every_answer_fits_a_screen():
-    for fake in (Fake(), Fake(DATASET), Fake(STREAM), Fake(work=[Lost("x")])):
+    for fake in (Fake(), Fake(DATASET), Fake(STREAM), Fake(work=[ProbeLost("x")])):
         found = tuned(fake)
         lines = [found.verdict, *found.why, *found.warnings, found.limit]
         assert sum(1 + len(each) // 100 for each in lines) <= 24

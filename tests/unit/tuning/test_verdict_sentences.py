@@ -7,7 +7,7 @@ from dataclasses import replace
 from stoker._runtime.simulation.point import Interval, Point
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
-from stoker._tools.tune.model.verdict import Case, described, gain_of, say
+from stoker._tools.tune.model.verdict import VerdictCase, described, gain_of, say
 
 TORCH = Setting(2, prefetch=2, engine="torch")
 FOUR = Setting(4, prefetch=2)
@@ -22,7 +22,7 @@ def point(
     return Point(setting, times, near, 0.5, cpu_ms * MS, memory, 0 if failure else 5, failure=failure)
 
 
-CASE = Case(
+CASE = VerdictCase(
     TORCH,
     FOUR,
     points=(point(TORCH, 1.0), point(FOUR, 0.6), point(Setting(6, prefetch=2), 0.7)),
@@ -94,7 +94,7 @@ def test_data_that_is_no_problem():
 
 def test_nothing_measured():
     said = say(
-        Case(
+        VerdictCase(
             Setting(0),
             Setting(3, prefetch=2),
             loader=False,
@@ -108,7 +108,7 @@ def test_nothing_measured():
     )
     assert said.gain is None
     assert "By the machine alone: this machine has 4 CPUs" in said.why[0]
-    assert "interrupted" in say(Case(TORCH, TORCH, stopped="interrupted")).verdict
+    assert "interrupted" in say(VerdictCase(TORCH, TORCH, stopped="interrupted")).verdict
 
 
 def test_what_one_worker_showed_is_an_answer_where_nothing_was_compared():

@@ -18,7 +18,7 @@ from stoker._tools.tune.safety import replayed_workers, safe_setting
 from stoker._tools.tune.search import Search
 
 
-class Answers:
+class AnswerBuilder:
     """Of one search."""
 
     def __init__(self, search: Search, name: str) -> None:
@@ -35,11 +35,11 @@ class Answers:
         chosen = baseline if fine else best if best is not None else self._safe()
         rivals: tuple[Setting, ...] = ()
         if race is not None and best is not None and not fine:
-            rivals = (*race.standing.rivals(chosen), *search.untried)
+            rivals = (*race.standings.rivals(chosen), *search.untried)
         points = self._points()
         known = search.prior
         kind = self._regime(points, chosen)
-        case = verdict.Case(
+        case = verdict.VerdictCase(
             baseline=baseline,
             chosen=chosen,
             loader=target is not None and target.loader,

@@ -19,9 +19,9 @@ from stoker._tools.tune.comparison import Comparison, Lane
 from stoker._tools.tune.facts import Likeness, Target
 from stoker._tools.tune.model.block import Block
 from stoker._tools.tune.model.race import RUNQ
-from stoker._tools.tune.model.standings import Counted, Standing
+from stoker._tools.tune.model.standings import CountedBlock, Standings
 from stoker._tools.tune.safety import bounds_of, this_host
-from stoker._tools.tune.session import Lost, Visit, find_step
+from stoker._tools.tune.session import ProbeLost, TuneSession, find_step
 from stoker._tools.tune.tuning import tune
 
 Told = Callable[[str, float], None]
@@ -109,7 +109,7 @@ class _Run:
     ) -> None:
         self._name = target if isinstance(target, str) else type(target).__name__
         self._began = time.monotonic()
-        self._visit = Visit(
+        self._session = TuneSession(
             target, batch_size=batch_size, budget_s=budget_s, step=step if callable(step) else None
         )
         self._step = step
@@ -121,7 +121,7 @@ class _Run:
         self._demand = demand
         self._likeness = Likeness(None, 0, "not looked at")
         self._names: dict[Setting, tuple[str, ...]] = {}
-        self._counted: list[Counted] = []
+        self._counted: list[CountedBlock] = []
         self._failed: dict[Setting, str] = {}
         self._rounds = 0
         self.host: Host = this_host(ranks)
@@ -137,16 +137,16 @@ class _Run:
 
     def close(self) -> None:
         """End what it started."""
-        self._visit.close()
+        self._session.close()
 
     def look(self) -> None:
         """Load the target and look at the machine. Raises TargetError."""
         self.told("loading")
-        self._target = self._visit.open()
+        self._target = self._session.open()
         if isinstance(self._step, str):
-            find_step(self._visit, self._step)
-        with suppress(Lost):
-            self.host = self._visit.ask(
+            find_step(self._session, self._step)
+        with suppress(ProbeLost):
+            self.host = self._session.ask(
                 "host",
                 limit_s=10.0,
                 within_s=10.0,
@@ -192,11 +192,11 @@ class _Run:
         settings = list(self._names)
         counted = calm(self._counted)
         baseline = next((each for each in settings if each not in self._failed), Setting(engine="torch"))
-        standing = Standing(counted, baseline)
+        standings = Standings(counted, baseline)
         lanes = []
         for setting in settings:
-            failure = self._failed.get(setting) or ("" if standing.rounds(setting) else "it was not run")
-            point = standing.point(setting, failure=failure)
+            failure = self._failed.get(setting) or ("" if standings.rounds(setting) else "it was not run")
+            point = standings.point(setting, failure=failure)
             middle_ns = point.interval_ns.middle
             lanes.append(Lane(self._names[setting], point, 1e9 / middle_ns if middle_ns > 0 else 0.0))
         target = self._target
@@ -204,7 +204,7 @@ class _Run:
             target=self._name,
             batch_size=None if target is None else target.batch_size,
             lanes=tuple(lanes),
-            verdict=said(lanes, standing)
+            verdict=said(lanes, standings)
             if not self.failure
             else f"Nothing could be compared: {self.failure}.",
             tuned_by=self.tuned_by,
@@ -245,8 +245,8 @@ class _Run:
         self.told("demand")
         trial = {"step": self._step if isinstance(self._step, str) else None, "burst": self._demand.burst}
         try:
-            self._demand = self._visit.ask("demand", limit_s=_HANG_S, within_s=2 * _HANG_S, trial=trial)
-        except Lost as error:
+            self._demand = self._session.ask("demand", limit_s=_HANG_S, within_s=2 * _HANG_S, trial=trial)
+        except ProbeLost as error:
             self._step = None
             self.warnings += (
                 f"The step function could not be used, so batches are taken as fast as they come: {str(error).rstrip('.')}.",
@@ -257,10 +257,10 @@ class _Run:
         limit_s = max(2.0, _LIKENESS * self._budget_s)
         trial = {"setting": tuned.as_dict(), "limit_s": limit_s}
         try:
-            self._likeness = self._visit.ask(
+            self._likeness = self._session.ask(
                 "likeness", limit_s=limit_s + 5, within_s=limit_s + 5, trial=trial
             )
-        except Lost as error:
+        except ProbeLost as error:
             self._likeness = Likeness(None, 0, str(error))
         if not self._likeness.batches and self._leave_out_bad():
             self._look_alike(tuned)
@@ -269,11 +269,11 @@ class _Run:
         """Where samples raise, go on without them. Whether there are such. Where no sample can be made at all, that is the end."""
         trial = {"seconds": 1.0, "limit_s": max(3.0, min(_HANG_S, self._budget_s) / 2)}
         try:
-            work = self._visit.ask("work", limit_s=_HANG_S, within_s=_HANG_S, trial=trial)
-        except Lost as error:
+            work = self._session.ask("work", limit_s=_HANG_S, within_s=_HANG_S, trial=trial)
+        except ProbeLost as error:
             self.failure = str(error)
             return False
-        if not [each for each in work.bad if self._visit.leave_out(each)]:
+        if not [each for each in work.bad if self._session.leave_out(each)]:
             return False
         count = len(work.bad)
         self.warnings += (
@@ -294,8 +294,8 @@ class _Run:
             "limit_s": max(_HANG_S / 2, 4 * seconds),
         }
         try:
-            block: Block = self._visit.ask("block", limit_s=_HANG_S, within_s=4 * _HANG_S, trial=trial)
-        except Lost as error:
+            block: Block = self._session.ask("block", limit_s=_HANG_S, within_s=4 * _HANG_S, trial=trial)
+        except ProbeLost as error:
             return Block(setting, 0, 0, 0, failure=str(error))
         return block
 
@@ -304,7 +304,7 @@ class _Run:
             self._failed[block.setting] = block.failure or "no batch came"
             self._counted = [each for each in self._counted if each.block.setting != block.setting]
         else:
-            self._counted.append(Counted(self._rounds, block))
+            self._counted.append(CountedBlock(self._rounds, block))
 
     def _alive(self) -> list[Setting]:
         return [each for each in self._names if each not in self._failed]
@@ -323,7 +323,7 @@ def advised(host: Host, most: int | None = None) -> Setting:
     return Setting(max(1, count), pin=host.accelerator is not None, engine="torch")
 
 
-def calm(counted: Sequence[Counted]) -> list[Counted]:
+def calm(counted: Sequence[CountedBlock]) -> list[CountedBlock]:
     """With those marked that others disturbed: workers waited for a CPU much more than in the calmest block of the same setting.
 
     At least two of each count.
@@ -341,7 +341,7 @@ def calm(counted: Sequence[Counted]) -> list[Counted]:
     return found
 
 
-def crowded(counted: Sequence[Counted], host: Host) -> tuple[str, ...]:
+def crowded(counted: Sequence[CountedBlock], host: Host) -> tuple[str, ...]:
     """A warning where other programs left no CPU idle."""
     told = [each.block.foreign_cpus for each in counted if each.block.foreign_cpus is not None]
     if not told or median(told) <= max(0.5, host.machine_cpus - 1):
@@ -351,9 +351,9 @@ def crowded(counted: Sequence[Counted], host: Host) -> tuple[str, ...]:
     )
 
 
-def said(lanes: list[Lane], standing: Standing) -> str:
+def said(lanes: list[Lane], standings: Standings) -> str:
     """The verdict, in a sentence: stoker tuned against the best of the others."""
-    known = set(standing.settings)
+    known = set(standings.settings)
     if not lanes or lanes[-1].setting not in known:
         return "stoker's tuned setting could not be run." if lanes else "Nothing was run."
     ours = lanes[-1]
@@ -361,7 +361,7 @@ def said(lanes: list[Lane], standing: Standing) -> str:
     if not others:
         return "There was nothing to compare with."
     best = min(others, key=lambda each: each.point.interval_ns.middle)
-    ratio = standing.ratio(ours.setting, best.setting)
+    ratio = standings.ratio(ours.setting, best.setting)
     name = best.names[0]
     if ratio.low > 1 + _SAME:
         return f"{name} is faster: stoker tuned takes {ratio.middle:.2f} times as long."

@@ -12,7 +12,7 @@ from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
 from stoker._tools.tune import knobs
 from stoker._tools.tune.facts import Target
-from stoker._tools.tune.model.candidates import Bounds
+from stoker._tools.tune.model.candidates import SettingBounds
 from stoker._tools.tune.model.prior import NEAR, Prior, prior, safe_workers, window_for
 
 
@@ -24,11 +24,11 @@ def this_host(ranks: int | None) -> Host:
     return Host(float(usable), found.reason, found.machine, shared, memory_available.room_bytes())
 
 
-def bounds_of(target: Target | None) -> Bounds:
+def bounds_of(target: Target | None) -> SettingBounds:
     """What may not be chosen for a target."""
     if target is None:
-        return Bounds()
-    return Bounds(
+        return SettingBounds()
+    return SettingBounds(
         threads=not target.stream,
         workers=not target.daemonic,
         most=1 if target.stream and not target.asks_worker else None,

@@ -15,10 +15,10 @@ from stoker._tools.tune.model import candidates, verdict
 from stoker._tools.tune.model.block import Block
 from stoker._tools.tune.model.candidates import KnobContext
 from stoker._tools.tune.model.prior import Prior, predict, prior
-from stoker._tools.tune.model.race import Entry, Race
+from stoker._tools.tune.model.race import Race, RaceEntry
 from stoker._tools.tune.model.verdict import CEILING
 from stoker._tools.tune.safety import bounds_of, this_host
-from stoker._tools.tune.session import Asked, Lost, find_step
+from stoker._tools.tune.session import ProbeLost, Prober, find_step
 
 _LEAST_S = 0.7
 """Without so much time left no block is begun."""
@@ -41,8 +41,8 @@ _CROWDED = 0.15
 """Where other programs leave no CPU idle, a loop may wait for so much of the time and have none either, if the replay says so."""
 
 
-class Visited(Asked, Protocol):
-    """What a search needs of a visit."""
+class SearchSession(Prober, Protocol):
+    """What a search needs of a session."""
 
     @property
     def left_s(self) -> float: ...
@@ -63,7 +63,7 @@ class Search:
 
     def __init__(
         self,
-        visit: Visited,
+        session: SearchSession,
         demand: Demand,
         *,
         step: str | None = None,
@@ -72,7 +72,7 @@ class Search:
         told: Callable[[str], None] = lambda what: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._visit = visit
+        self._session = session
         self._told = told
         self._step = step
         self._has_step = has_step or step is not None
@@ -96,21 +96,21 @@ class Search:
     @property
     def spent_s(self) -> float:
         """Since it began."""
-        return self._visit.spent_s
+        return self._session.spent_s
 
     def run(self) -> None:
         """All of it. Raises TargetError; KeyboardInterrupt passes through, and what is known by then stays."""
         self._told("loading the target")
-        self.target = self._visit.open()
+        self.target = self._session.open()
         if self.target.others:
             self.notes.append(
                 f"The target gave {self.target.others + 1} loaders: this is about the first of them."
             )
         if self._step is not None:
-            find_step(self._visit, self._step)
+            find_step(self._session, self._step)
         self._told("looking at the machine")
         self._look_at_host()
-        if self._visit.left_s < _LEAST_S:
+        if self._session.left_s < _LEAST_S:
             self._give_up("budget", "the budget was spent on loading the target")
             return
         self._told("watching one worker")
@@ -118,7 +118,7 @@ class Search:
             return
         self._told("measuring the step")
         self._measure_demand()
-        if self._visit.left_s < _LEAST_S:
+        if self._session.left_s < _LEAST_S:
             self._give_up("budget", "the budget was spent before two settings could be compared")
             return
         if self._is_worth_it():
@@ -131,39 +131,39 @@ class Search:
     def _look_at_host(self) -> None:
         trial = {} if self._ranks is None else {"ranks": self._ranks}
         try:
-            self.host = self._visit.ask("host", limit_s=10.0, within_s=10.0, trial=trial)
-        except Lost as error:
+            self.host = self._session.ask("host", limit_s=10.0, within_s=10.0, trial=trial)
+        except ProbeLost as error:
             self.notes.append(f"The machine was looked at from outside only: {error}.")
 
     def _watch_one_worker(self) -> bool:
         """False when there is nothing to go by. A sample that ended the process is left out the next time."""
         least_s, most_s = _WORK_S
         while True:
-            left_s = self._visit.left_s
+            left_s = self._session.left_s
             seconds = max(least_s, min(most_s, _WORK_SHARE * left_s))
             patience_s = max(seconds, left_s / 2)
             trial = {"seconds": seconds, "limit_s": patience_s}
             try:
-                self.work = self._visit.ask(
+                self.work = self._session.ask(
                     "work", limit_s=max(_HANG_S, patience_s), within_s=max(left_s, patience_s), trial=trial
                 )
                 break
-            except Lost as error:
-                if self._visit.left_s < left_s / 3 or not self._goes_without(error):
+            except ProbeLost as error:
+                if self._session.left_s < left_s / 3 or not self._goes_without(error):
                     self._give_up("failed", str(error))
                     return False
         bad = self.work.bad
         for index in bad:
-            self._visit.leave_out(index)
+            self._session.leave_out(index)
         if bad:
             some = f"{len(bad)} samples" if len(bad) > 1 else f"sample {bad[0]}"
             self.notes.append(f"Left out: {some} ({self.work.bad_text}).")
         return True
 
-    def _goes_without(self, error: Lost) -> bool:
+    def _goes_without(self, error: ProbeLost) -> bool:
         """Whether a probe that was ended by a sample can be tried again without it."""
         index = getattr(error.probe_failure, "index", None)
-        if index is None or self._visit.left_s < _LEAST_S or not self._visit.leave_out(index):
+        if index is None or self._session.left_s < _LEAST_S or not self._session.leave_out(index):
             return False
         self.notes.append(f"Left out: {error}.")
         return True
@@ -172,12 +172,16 @@ class Search:
         """With the user's step function. One that raises is a warning: then nothing is known of the demand."""
         if not self._has_step:
             return
-        trial = {"step": self._step, "burst": self.demand.burst, "seconds": min(3.0, self._visit.left_s / 6)}
+        trial = {
+            "step": self._step,
+            "burst": self.demand.burst,
+            "seconds": min(3.0, self._session.left_s / 6),
+        }
         try:
-            self.demand = self._visit.ask(
-                "demand", limit_s=_HANG_S, within_s=max(5.0, self._visit.left_s / 3), trial=trial
+            self.demand = self._session.ask(
+                "demand", limit_s=_HANG_S, within_s=max(5.0, self._session.left_s / 3), trial=trial
             )
-        except Lost as error:
+        except ProbeLost as error:
             self._has_step = False
             self._step = None
             self.notes.append(
@@ -193,11 +197,11 @@ class Search:
         self._told("the headspace")
         baseline = self.target.setting
         race = Race(baseline, (), cpus=self.host.cpus)
-        seconds = min(_HEADSPACE_S, self._visit.left_s / 6)
+        seconds = min(_HEADSPACE_S, self._session.left_s / 6)
         blocks = []
         for _ in range(2):
             began = self._clock()
-            block = self._block(Entry(baseline, seconds / 2, 4))
+            block = self._block(RaceEntry(baseline, seconds / 2, 4))
             race.tell([(block, self._clock() - began)])
             if block.failure:
                 return True
@@ -230,18 +234,18 @@ class Search:
             settings = settings[1:]  # what its workers read several times is no more data
         alone, self.race = self.race, Race(settings[0], settings[1:], cpus=self.host.cpus)
         self._expect(settings)
-        whole_s = self._visit.left_s
-        self._heats(until_s=whole_s * (1 - _FIRST_SHARE))
-        while self._visit.left_s > _MORE_SHARE * whole_s:
+        whole_s = self._session.left_s
+        self._run_rounds(until_s=whole_s * (1 - _FIRST_SHARE))
+        while self._session.left_s > _MORE_SHARE * whole_s:
             best = self.race.best
             if best is None:
                 break
             new = candidates.around(best, self.race.tried, context)
             if not self.race.join(new):
-                self._heats(until_s=0.0)
+                self._run_rounds(until_s=0.0)
                 break
             self._expect(new)
-            self._heats(until_s=0.0)
+            self._run_rounds(until_s=0.0)
         self.stopped = self.race.stopped or "budget"
         self._look_beyond()
         if self.race.best is None and alone is not None and not self.race.failed:
@@ -267,13 +271,13 @@ class Search:
         """Ways to start workers, where there is time for it and any are to be started; the one to race with."""
         assert self.target is not None
         assert self.prior is not None
-        if self._visit.left_s < _STARTS_S or self.target.stream or not bounds_of(self.target).workers:
+        if self._session.left_s < _STARTS_S or self.target.stream or not bounds_of(self.target).workers:
             return None
         own, usual = self.target.setting.start_method, self.host.start_method
         self._told("ways to start workers")
 
         def run(setting: Setting) -> Block:
-            block = self._block(Entry(setting, 0.05, 1))
+            block = self._block(RaceEntry(setting, 0.05, 1))
             self._close(setting)
             return block
 
@@ -287,14 +291,14 @@ class Search:
         for each in settings:
             self.race.expected[each] = predict(each, self.host, self.work, self.demand).interval_ns
 
-    def _heats(self, *, until_s: float) -> None:
+    def _run_rounds(self, *, until_s: float) -> None:
         """Rounds until the race stops, or no more than so much time is left."""
         race = self.race
         assert race is not None
-        while (entries := race.ask(self._visit.left_s - until_s)) is not None:
+        while (entries := race.ask(self._session.left_s - until_s)) is not None:
             told: list[tuple[Block, float]] = []
             try:
-                self._heat(entries, told)
+                self._run_round(entries, told)
             finally:  # what was measured before Ctrl-C counts
                 if told:
                     race.tell(told)
@@ -302,20 +306,20 @@ class Search:
                 return
             self._close_losers()
 
-    def _heat(self, entries: Iterable[Entry], told: list[tuple[Block, float]]) -> None:
+    def _run_round(self, entries: Iterable[RaceEntry], told: list[tuple[Block, float]]) -> None:
         for entry in entries:
-            if self._visit.left_s < _LEAST_S:
+            if self._session.left_s < _LEAST_S:
                 return
             self._told(verdict.described(entry.setting))
             began = self._clock()
             block = self._block(entry)
-            if block.failure and self._visit.left_s < _LEAST_S:
+            if block.failure and self._session.left_s < _LEAST_S:
                 return  # the end of the time was its end
             told.append((block, self._clock() - began))
 
-    def _block(self, entry: Entry) -> Block:
+    def _block(self, entry: RaceEntry) -> Block:
         """A block that ended its sandbox is told as a failure: whoever comes next gets a new one."""
-        left_s = max(_LEAST_S, self._visit.left_s)
+        left_s = max(_LEAST_S, self._session.left_s)
         burst = max(1, self.demand.burst)
         trial = {
             "setting": entry.setting.as_dict(),
@@ -329,14 +333,14 @@ class Search:
         }
         while True:
             try:
-                block: Block = self._visit.ask(
+                block: Block = self._session.ask(
                     "block", limit_s=max(_HANG_S, left_s / 2), within_s=left_s, trial=trial
                 )
                 return block
-            except Lost as error:
+            except ProbeLost as error:
                 if not self._goes_without(error):
                     return Block(entry.setting, 0, 0, 0, failure=str(error))
-                left_s = max(_LEAST_S, self._visit.left_s)
+                left_s = max(_LEAST_S, self._session.left_s)
 
     def _close_losers(self) -> None:
         """Who has left needs no workers any more."""
@@ -349,7 +353,7 @@ class Search:
     def _close(self, setting: Setting) -> bool:
         """End the workers of a setting; False when the sandbox was lost over it."""
         try:
-            self._visit.ask("block", limit_s=10.0, trial={"setting": setting.as_dict(), "close": True})
-        except Lost:
+            self._session.ask("block", limit_s=10.0, trial={"setting": setting.as_dict(), "close": True})
+        except ProbeLost:
             return False
         return True

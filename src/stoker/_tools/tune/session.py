@@ -1,4 +1,4 @@
-"""A visit: the sandbox that has loaded the target, asked within the time there is, and replaced when a probe was its end."""
+"""A session: the sandbox that has loaded the target, asked within the time there is, and replaced when a probe was its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPENINGS = 4
 """Sandboxes in all: a target that ends more of them is no good."""
 
 
-class Lost(Exception):
+class ProbeLost(Exception):
     """A probe that came to no fact. Its text says why, in a line; ``probe_failure`` is what ended it from outside, else None."""
 
     def __init__(self, text: str, probe_failure: Any = None) -> None:
@@ -31,7 +31,7 @@ class Lost(Exception):
         self.probe_failure = probe_failure
 
 
-class Visit:
+class TuneSession:
     """Close it. ``left_s`` counts down from the budget; loading takes half of it at most, whatever it really took."""
 
     def __init__(
@@ -88,17 +88,17 @@ class Visit:
         within_s: float | None = None,
         trial: Mapping[str, Any] | None = None,
     ) -> Any:
-        """The fact that a probe tells, within ``limit_s`` of its last sign of life. Raises Lost."""
+        """The fact that a probe tells, within ``limit_s`` of its last sign of life. Raises ProbeLost."""
         sandbox = self._sandbox
         if sandbox is None or not sandbox.alive:
             if self._opened >= _OPENINGS:
-                raise Lost("the target ended too many of the processes that it was tried in")
+                raise ProbeLost("the target ended too many of the processes that it was tried in")
             from stoker.errors import TargetError
 
             try:
                 self._admit()
             except TargetError as error:
-                raise Lost(f"it could not be loaded again: {error}") from error
+                raise ProbeLost(f"it could not be loaded again: {error}") from error
             sandbox = self._sandbox
             assert sandbox is not None
         answer = sandbox.probe(
@@ -110,9 +110,9 @@ class Visit:
             trial=trial,
         )
         if answer.probe_failure is not None:
-            raise Lost(_summary(answer.probe_failure), answer.probe_failure)
+            raise ProbeLost(_summary(answer.probe_failure), answer.probe_failure)
         if answer.fact is None:
-            raise Lost(answer.failure)
+            raise ProbeLost(answer.failure)
         return answer.fact
 
     def leave_out(self, index: int) -> bool:
@@ -159,7 +159,7 @@ class Visit:
         return replace(self._subject, kept=kept)
 
 
-class Asked(Protocol):
+class Prober(Protocol):
     """Whom a probe can be asked of."""
 
     def ask(
@@ -172,13 +172,13 @@ class Asked(Protocol):
     ) -> Any: ...
 
 
-def find_step(visit: Asked, step: str) -> None:
+def find_step(session: Prober, step: str) -> None:
     """Raises TargetError for a step function that is not there: a typing error is told before time is spent on it."""
     from stoker.errors import TargetError
 
     try:
-        visit.ask("demand", limit_s=LOADING_S, within_s=LOADING_S, trial={"step": step, "look": True})
-    except Lost as error:
+        session.ask("demand", limit_s=LOADING_S, within_s=LOADING_S, trial={"step": step, "look": True})
+    except ProbeLost as error:
         raise TargetError(str(error)) from error
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from stoker._runtime.simulation.work import Demand
 from stoker._tools.tune import demand as demands
-from stoker._tools.tune.answer import Answers
+from stoker._tools.tune.answer import AnswerBuilder
 from stoker._tools.tune.result import Tuning
 from stoker._tools.tune.save_profile import kept
 from stoker._tools.tune.search import Search
-from stoker._tools.tune.session import Visit
+from stoker._tools.tune.session import TuneSession
 
 Progress = Callable[[str, float, "Tuning | None"], None]
 """Called with what is done now, the share of the budget that is spent, and the best so far."""
@@ -70,27 +70,29 @@ def tune(
     elif record is not None:
         demand = demands.recorded(record, accumulate=accumulate)
     live = step if callable(step) else None
-    visit = Visit(target, batch_size=batch_size, budget_s=budget_s, step=live)
+    session = TuneSession(target, batch_size=batch_size, budget_s=budget_s, step=live)
 
     def told(what: str) -> None:
         if progress is not None:
-            progress(what, visit.share, answers.now(whole=False) if search.race is not None else None)
+            progress(
+                what, session.share, answer_builder.now(whole=False) if search.race is not None else None
+            )
 
     search = Search(
-        visit,
+        session,
         demand,
         step=step if isinstance(step, str) else None,
         has_step=live is not None,
         ranks=ranks,
         told=told,
     )
-    answers = Answers(search, target if isinstance(target, str) else type(target).__name__)
+    answer_builder = AnswerBuilder(search, target if isinstance(target, str) else type(target).__name__)
     try:
         search.run()
     except KeyboardInterrupt:
         search.stopped = "interrupted"
     finally:
         with suppress(KeyboardInterrupt):
-            visit.close()
-    found = answers.now()
+            session.close()
+    found = answer_builder.now()
     return kept(found, search.target) if save and search.target is not None else found

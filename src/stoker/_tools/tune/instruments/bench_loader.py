@@ -1,4 +1,4 @@
-"""A rig: the target's data behind a loader of one setting, which never ends. Kept from block to block, its workers alive."""
+"""A loader of one setting over the target's data, without an end. The blocks of a race reuse it, with its live workers."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from stoker._tools.probes.loader_timing import end_workers, may_have_children
 from stoker._tools.sandbox.refusal import TargetRefused
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import held
-from stoker._tools.tune.instruments.lenient import lenient
+from stoker._tools.tune.instruments.lenient_dataset import lenient
 from stoker.arguments import OWN
 
 _FRESH = "stoker._tools.sandbox.server"
-"""What runs in a sandbox that is an interpreter of its own."""
+"""The main module of a sandbox that has an interpreter of its own."""
 _COURSE, _AVOID = "order", "order_avoid"
 _KEPT = tuple(each.name for each in OWN if each.benched)
-"""Arguments of stoker's own loader that change what a batch is or how much of it may wait: the target's are kept."""
+"""Arguments of stoker's own loader that change a batch or the memory for batches. The target's values are kept."""
 
 
 class NoBatch(TargetRefused):
-    """The target has none: its sampler or its stream is empty."""
+    """The target gives no batch: its sampler or its stream is empty."""
 
 
-class Order:
-    """The batches of indices that the target's loader would ask for, again and again; single indices where it does not batch.
+class EndlessOrder:
+    """The batches of indices that the target's loader asks for, repeated without end; single indices if it does not batch.
 
-    All that are ``shared`` go on where the last one stopped: what one rig has read from storage is not another one's good luck.
+    Orders that are ``shared`` continue where the last one stopped. So no loader profits from files that another one has read.
     """
 
     def __init__(self, subject: Subject, *, shared: bool = True) -> None:
@@ -51,14 +51,14 @@ class Order:
                 kept[_COURSE], kept[_AVOID] = _endless(self._subject), self._subject.avoid
             try:
                 batch = next(kept[_COURSE])
-            except BaseException:  # of the user's sampler: it is not to be asked again
+            except BaseException:  # the user's sampler raised: do not ask it again
                 del kept[_COURSE]
                 raise
             yield batch
 
 
 def begin_anew(subject: Subject) -> None:
-    """Have orders that share their course begin where the sampler begins."""
+    """Make shared orders begin again at the sampler's beginning."""
     subject.kept.pop(_COURSE, None)
 
 
@@ -78,8 +78,8 @@ def _endless(subject: Subject) -> Iterator[Any]:
             raise NoBatch("its sampler gives no batch")
 
 
-class Rig:
-    """One loader and its iterator. Used on the sandbox's main thread. ``close`` ends its workers at once; idempotent."""
+class BenchLoader:
+    """One loader and its iterator. The sandbox's main thread uses it. ``close`` ends the workers at once and is idempotent."""
 
     def __init__(
         self,
@@ -89,25 +89,25 @@ class Rig:
         order: Iterable[Any] | None = None,
         on_bad_sample: str | None = None,
     ) -> None:
-        """Starts nothing. Raises what the loader's class says of these arguments.
+        """Starts nothing. Raises the loader's own errors about these arguments.
 
-        Where there are indices to avoid, samples that raise are tolerated: others may raise too.
-        ``order`` stands in for the target's own batches of indices, ``on_bad_sample`` for what stoker's loader does with them.
+        If there are indices to avoid, samples that raise are tolerated, because others may raise too.
+        ``order`` replaces the target's batches of indices, and ``on_bad_sample`` the argument of stoker's loader.
         """
         self.setting = setting
         self.batch_bytes = 0
         self.memory_bytes: int | None = None
         self.opened = False
         self.filled = True
-        """Whether batches may be ready that were made while nobody took any."""
+        """Whether workers may have made batches while nobody took any."""
         self.taken = 0
-        """Batches that came."""
+        """Batches taken so far."""
         self._stream = subject.is_stream
         may_have_children()
-        os.environ.pop(ENVIRONMENT, None)  # what is tried here is not the user's run
+        os.environ.pop(ENVIRONMENT, None)  # a trial is not the user's run: do not record it
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.loader = _loader(subject, setting, order or Order(subject), on_bad_sample)
+            self.loader = _loader(subject, setting, order or EndlessOrder(subject), on_bad_sample)
         self._iterator: Any = None
         self._came = False
 
@@ -120,7 +120,7 @@ class Rig:
                 self._iterator = iter(self.loader)
 
     def take(self) -> Any:
-        """The next batch. Raises what the user's code raises, and NoBatch."""
+        """The next batch. Raises NoBatch, and errors of the user's code."""
         try:
             batch = next(self._iterator)
         except StopIteration:
@@ -136,33 +136,33 @@ class Rig:
 
     @property
     def recorder(self) -> Any:
-        """Of stoker's loader, once it was opened; None for torch's."""
+        """The recorder of stoker's loader after ``open``; None for torch's loader."""
         return getattr(self.loader, "_recorder", None)
 
     @property
     def window(self) -> int:
-        """Batches that may have been made while nobody looked."""
+        """Batches that workers may have made ahead."""
         if not self.setting.workers:
             return 0
         ask = getattr(self.recorder, "window", None)
         return max(self.setting.window, (ask() or 0) if ask is not None else 0)
 
     def pids(self) -> list[int]:
-        """Of its worker processes that live."""
+        """The process ids of live workers."""
         workers = getattr(self._pool(), "_workers", None) or ()
         return [pid for pid in (getattr(each, "pid", None) for each in workers) if pid is not None]
 
     def starting(self) -> bool:
-        """Whether some of its workers are still on their way, where the engine tells."""
+        """Whether some workers are still starting. False if the engine does not say."""
         ask = getattr(getattr(self._pool(), "executor", None), "starting", None)
         return bool(ask()) if ask is not None else False
 
     def pause(self) -> None:
-        """Stop its worker processes where they are: filling the window, they would take CPUs from the next rig's block."""
+        """Stop the worker processes. While they fill the window they would take CPUs from the next block."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let them go on, as if nothing had been."""
+        """Continue the worker processes."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -171,7 +171,7 @@ class Rig:
                 os.kill(pid, number)
 
     def close(self) -> None:
-        """Nothing is waited for: a worker may be in the middle of a sample that takes a minute."""
+        """End the workers without waiting: one may be making a sample that takes a minute."""
         self.resume()
         iterator, self._iterator = self._iterator, None
         if self.setting.engine == "torch":
@@ -180,11 +180,11 @@ class Rig:
             self.loader._iterator = None
         else:
             del iterator
-            with suppress(Exception):  # the one that brought us here may have left it torn
+            with suppress(Exception):  # an earlier error may have left it unusable
                 self.loader.close()
 
     def _pool(self) -> Any:
-        """What has the workers: torch's iterator, or the pool of ours."""
+        """The object that has the workers: torch's iterator or stoker's pool."""
         if self.setting.engine == "torch":
             return self._iterator
         pools = self.loader._pools()
@@ -192,7 +192,7 @@ class Rig:
 
 
 def calm_fork() -> None:
-    """In a fork of the user's process native pools get one thread, as in a worker: their others are not there to be waited for."""
+    """Give native thread pools one thread if this is a fork of the user's process: their other threads do not exist here."""
     spec = sys.modules["__main__"].__spec__
     if spec is None or spec.name != _FRESH:
         single_thread()

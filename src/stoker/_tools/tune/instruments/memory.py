@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from stoker._host.process_memory import footprint
-from stoker._tools.tune.instruments.bench_loader import Rig
+from stoker._tools.tune.instruments.bench_loader import BenchLoader
 
 _WEIGHED = 4
 """Workers that are looked at, 10 ms each; the others are taken to be alike."""
 
 
-def taken_bytes(rig: Rig) -> int | None:
+def taken_bytes(bench: BenchLoader) -> int | None:
     """Private memory of worker processes and what undelivered batches take; None where the kernel does not tell."""
-    pids = rig.pids()
+    pids = bench.pids()
     taken = 0
     if pids:
         found = [footprint(pid) for pid in pids[:_WEIGHED]]
@@ -22,13 +22,13 @@ def taken_bytes(rig: Rig) -> int | None:
         if not weights:
             return None
         taken = sum(weights) * len(pids) // len(weights)
-    return taken + _waiting(rig)
+    return taken + _waiting(bench)
 
 
-def _waiting(rig: Rig) -> int:
-    if rig.setting.engine == "torch" or not rig.setting.kind.processes or not rig.setting.workers:
-        return rig.window * rig.batch_bytes
-    return sum(pool.arena.resident_bytes() for pool in rig.loader._pools() if pool.arena is not None)
+def _waiting(bench: BenchLoader) -> int:
+    if bench.setting.engine == "torch" or not bench.setting.kind.processes or not bench.setting.workers:
+        return bench.window * bench.batch_bytes
+    return sum(pool.arena.resident_bytes() for pool in bench.loader._pools() if pool.arena is not None)
 
 
 def batch_bytes(batch: Any) -> int:

@@ -1,4 +1,4 @@
-"""What an engine's own record says of the batches it made."""
+"""What an engine's own record says of the batches it made_batches."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _SAMPLE = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """One batch, or what one worker made of it. Times in nanoseconds, those in the run queue left out."""
+class MadeBatch:
+    """One batch, or what one worker made_batches of it. Times in nanoseconds, those in the run queue left out."""
 
     seq: int
     rows: int
@@ -29,7 +29,7 @@ class Made:
         return self.fetch_ns + self.collate_ns
 
 
-def made(steps: dict[str, list[int]]) -> list[Made]:
+def made_batches(steps: dict[str, list[int]]) -> list[MadeBatch]:
     """From a record's table. Quick batches share a reading of the CPU: each has the part that its time is of theirs all."""
     names = (
         "seq", "rows", "received_ns", "fetched_ns", "collated_ns", "sent_ns", "cpu_ns", "runq_ns", "metered_ns",
@@ -48,7 +48,7 @@ def made(steps: dict[str, list[int]]) -> list[Made]:
         own = 1.0 - runq
         making_ns = int((collated - received) * own)
         found.append(
-            Made(
+            MadeBatch(
                 seq=seq,
                 rows=rows,
                 fetch_ns=making_ns - int((collated - fetched) * own),

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from stoker._tools.sandbox.subject import Subject
-from stoker._tools.tune.instruments.bench_loader import Order
+from stoker._tools.tune.instruments.bench_loader import EndlessOrder
 
 _VAIN = 64
 
 
-class Script:
+class ProbeOrder:
     """A batch sampler that is told what to do next while it is in use. The loader asks two batches ahead."""
 
     def __init__(self, subject: Subject, *, rows: int | None) -> None:
         """``rows`` is how many indices of a batch are asked for; None: all."""
-        self._order = Order(subject)
+        self._order = EndlessOrder(subject)
         self.rows = rows
         self.issued: list[Any] = []
         """What was asked for, in order: by a batch's number."""

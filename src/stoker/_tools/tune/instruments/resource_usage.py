@@ -18,7 +18,7 @@ _SCHED_CLOCK = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class UsageReading:
     """Counters at one moment. ``runq_ns`` is the workers', or where there are none the loop's own."""
 
     counters: Counters
@@ -27,7 +27,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Toll:
+class ResourceUsage:
     """Between two readings. None: the kernel does not tell."""
 
     wall_ns: int
@@ -38,13 +38,13 @@ class Toll:
     pressure: float | None
 
 
-class Tolls:
+class UsageMeter:
     """Takes readings. Made and used on the thread that iterates."""
 
     def __init__(self) -> None:
-        self._dials = CounterReader()
+        self._counters = CounterReader()
 
-    def read(self, pids: Iterable[int], *, threads: bool = False) -> Reading:
+    def read(self, pids: Iterable[int], *, threads: bool = False) -> UsageReading:
         """Now. ``pids`` are the workers'; with ``threads`` the workers are threads of this process."""
         cpu_ns, runq_ns = {}, {}
         for pid in pids:
@@ -54,16 +54,16 @@ class Tolls:
             runq_ns.update(_queued(pid))
         if threads or not cpu_ns:
             runq_ns.update(_queued(os.getpid(), only=None if threads else os.getpid()))
-        return Reading(self._dials.read(), cpu_ns, runq_ns)
+        return UsageReading(self._counters.read(), cpu_ns, runq_ns)
 
 
-def between(before: Reading, after: Reading, workers: int) -> Toll:
+def between(before: UsageReading, after: UsageReading, workers: int) -> ResourceUsage:
     """What it cost. A worker that came in between counts from its beginning, one that went is left out."""
     workers_ns = sum(used - before.workers_cpu_ns.get(pid, 0) for pid, used in after.workers_cpu_ns.items())
     load = after.counters.since(before.counters, workers_ns)
     wall_ns = max(1, load.wall_ns)
     queued = [after.runq_ns[each] - before.runq_ns.get(each, 0) for each in after.runq_ns]
-    return Toll(
+    return ResourceUsage(
         wall_ns=wall_ns,
         parent_cpu_ns=load.parent_cpu_ns or 0,
         workers_cpu_ns=workers_ns,

@@ -49,7 +49,7 @@ def call(step: Callable[[Any], Any], batch: Any) -> None:
         raise FactUnavailable(said.splitlines()[0], user_stack(error)) from error
 
 
-class Stand:
+class SimulatedStep:
     """Spends a step's time: so much of it on the CPU, the rest asleep. ``late_ns`` is how much too late a sleep ends here."""
 
     def __init__(self, demand: Demand, late_ns: int = 0) -> None:

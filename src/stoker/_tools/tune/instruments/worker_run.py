@@ -1,4 +1,4 @@
-"""A stint: one worker that makes batches, watched; and what it comes to."""
+"""A run: one worker that makes batches, watched; and what it comes to."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from stoker._host.process_memory import footprint
 from stoker._runtime.simulation.work import Work
-from stoker._tools.tune.instruments.bench_loader import Rig
+from stoker._tools.tune.instruments.bench_loader import BenchLoader
 from stoker._tools.tune.instruments.memory import batch_bytes
-from stoker._tools.tune.instruments.own_record import Made, made
-from stoker._tools.tune.instruments.probe_order import Script
+from stoker._tools.tune.instruments.own_record import MadeBatch, made_batches
+from stoker._tools.tune.instruments.probe_order import ProbeOrder
 
 _WARM = 0.3
 """Share of the time for the same batches again."""
@@ -20,21 +20,21 @@ _SAMPLES = 64
 _BATCHES = 48
 """Enough of both, when a third of the time is over."""
 _FEW = 4
-"""Batches that have to fit into the time, or they are made smaller."""
+"""Batches that have to fit into the time, or they are made_batches smaller."""
 _MOST_INDICES = 4096
 _TOLD = 1024
 """Batches that are told one by one, at most."""
 
 
 @dataclass(slots=True)
-class Stint:
+class WorkerRun:
     """What was seen. ``scale`` is what its times are to be multiplied by: its batches may have been smaller than the target's."""
 
     first_ns: int
     """From the start to the first batch."""
-    batches: list[Made] = field(default_factory=list)
+    batches: list[MadeBatch] = field(default_factory=list)
     """Asked for the first time."""
-    again: list[tuple[Made, Made]] = field(default_factory=list)
+    again: list[tuple[MadeBatch, MadeBatch]] = field(default_factory=list)
     """The same batch the first time and again."""
     scale: float = 1.0
     parent_ns: int = 0
@@ -42,67 +42,67 @@ class Stint:
     worker_bytes: int | None = None
     read_bytes: int | None = None
     indices: tuple[Any, ...] = ()
-    """Of samples that were made."""
+    """Of samples that were made_batches."""
     start_ns: int | None = None
 
 
-def scripted(rig: Rig, script: Script, seconds: float, rows: int) -> Stint:
+def scripted(bench: BenchLoader, order: ProbeOrder, seconds: float, rows: int) -> WorkerRun:
     """Of a dataset with indices: batches of ``rows``, or fewer where these would take too long; then the same again."""
     began_ns = time.perf_counter_ns()
-    batch, stint = _opened(rig)
-    script.taken = 1
-    if script.rows is not None:
-        batch = _sized(rig, script, batch, seconds, rows, stint)
-    if script.rows is not None and script.rows < rows:
-        stint.scale = rows / script.rows
-    watch = _Watch(rig)
-    while not _enough(script, (time.perf_counter_ns() - began_ns) / 1e9, seconds, rows):
-        batch = rig.take()
-        script.taken += 1
+    batch, run = _opened(bench)
+    order.taken = 1
+    if order.rows is not None:
+        batch = _sized(bench, order, batch, seconds, rows, run)
+    if order.rows is not None and order.rows < rows:
+        run.scale = rows / order.rows
+    watch = _Watch(bench)
+    while not _enough(order, (time.perf_counter_ns() - began_ns) / 1e9, seconds, rows):
+        batch = bench.take()
+        order.taken += 1
         watch.batches += 1
-    watch.told(stint)
-    cold = script.taken
-    script.again()
+    watch.told(run)
+    cold = order.taken
+    order.again()
     warm_ns = time.perf_counter_ns() + int(_WARM * seconds * 1e9)
-    ahead = len(script.issued) - cold
-    for _ in range(cold - script.first_whole + ahead):
+    ahead = len(order.issued) - cold
+    for _ in range(cold - order.first_whole + ahead):
         if time.perf_counter_ns() >= warm_ns:
             break
-        rig.take()
-    found = {each.seq: each for each in made(_steps(rig))}
-    stint.batches = [each for seq, each in found.items() if script.first_whole <= seq < cold]
-    if script.first_again is not None:
-        back = script.first_again - script.first_whole
-        pairs = ((found.get(seq - back), each) for seq, each in found.items() if seq >= script.first_again)
-        stint.again = [(once, again) for once, again in pairs if once is not None]
-    stint.batch_bytes = batch_bytes(batch)
-    asked = script.issued[script.first_whole : cold]
+        bench.take()
+    found = {each.seq: each for each in made_batches(_steps(bench))}
+    run.batches = [each for seq, each in found.items() if order.first_whole <= seq < cold]
+    if order.first_again is not None:
+        back = order.first_again - order.first_whole
+        pairs = ((found.get(seq - back), each) for seq, each in found.items() if seq >= order.first_again)
+        run.again = [(once, again) for once, again in pairs if once is not None]
+    run.batch_bytes = batch_bytes(batch)
+    asked = order.issued[order.first_whole : cold]
     each_index = (index for each in asked for index in (each if isinstance(each, list) else [each]))
-    stint.indices = tuple(index for index, _ in zip(each_index, range(_MOST_INDICES), strict=False))
-    return stint
+    run.indices = tuple(index for index, _ in zip(each_index, range(_MOST_INDICES), strict=False))
+    return run
 
 
-def streamed(rig: Rig, seconds: float) -> Stint:
+def streamed(bench: BenchLoader, seconds: float) -> WorkerRun:
     """Of a stream: its batches, as they come."""
     began_ns = time.perf_counter_ns()
-    batch, stint = _opened(rig)
-    watch = _Watch(rig)
+    batch, run = _opened(bench)
+    watch = _Watch(bench)
     while time.perf_counter_ns() - began_ns < seconds * 1e9:
-        batch = rig.take()
+        batch = bench.take()
         watch.batches += 1
-    watch.told(stint)
-    stint.batches = made(_steps(rig))
-    stint.batch_bytes = batch_bytes(batch)
-    return stint
+    watch.told(run)
+    run.batches = made_batches(_steps(bench))
+    run.batch_bytes = batch_bytes(batch)
+    return run
 
 
-def work_of(stint: Stint) -> Work:
+def work_of(run: WorkerRun) -> Work:
     """Pure. Of the first batch only the start counts, where there are others: lazy things happen in it."""
-    batches, again = stint.batches, stint.again
+    batches, again = run.batches, run.again
     if len(batches) > 2:
         first = batches[0].seq
         batches, again = batches[1:], [pair for pair in again if pair[0].seq != first]
-    scale = stint.scale
+    scale = run.scale
     told = batches[:: -(-len(batches) // _TOLD)] if batches else []
 
     def scaled(values: list[int]) -> int:
@@ -118,13 +118,13 @@ def work_of(stint: Stint) -> Work:
         cpu_ns=tuple(int(scale * each.cpu_ns) for each in told),
         collate_ns=scaled([each.collate_ns for each in batches]),
         handover_ns=scaled([each.handover_ns for each in batches]),
-        parent_ns=stint.parent_ns,
-        batch_bytes=int(scale * stint.batch_bytes),
-        worker_bytes=stint.worker_bytes,
+        parent_ns=run.parent_ns,
+        batch_bytes=int(scale * run.batch_bytes),
+        worker_bytes=run.worker_bytes,
         cold_ns=mean([once.batch_ns for once, _ in again]),
         warm_ns=mean([twice.batch_ns for _, twice in again]),
-        read_bytes=None if stint.read_bytes is None else int(scale * stint.read_bytes),
-        start_ns=stint.start_ns,
+        read_bytes=None if run.read_bytes is None else int(scale * run.read_bytes),
+        start_ns=run.start_ns,
         slow_ns=tuple(each.slow_ns for each in told) if any(each.slow_ns for each in told) else (),
         queued_ns=tuple(int(scale * each.queued_ns) for each in told),
     )
@@ -133,52 +133,54 @@ def work_of(stint: Stint) -> Work:
 class _Watch:
     """The parent's CPU time and what the worker reads, from now on."""
 
-    def __init__(self, rig: Rig) -> None:
-        self._pid = next(iter(rig.pids()), None)
+    def __init__(self, bench: BenchLoader) -> None:
+        self._pid = next(iter(bench.pids()), None)
         self.batches = 0
         self._read_bytes = _read_bytes(self._pid)
         self._cpu_ns = time.process_time_ns()
 
-    def told(self, stint: Stint) -> None:
+    def told(self, run: WorkerRun) -> None:
         cpu_ns, read = time.process_time_ns() - self._cpu_ns, _read_bytes(self._pid)
         if self.batches:
-            stint.parent_ns = cpu_ns // self.batches
+            run.parent_ns = cpu_ns // self.batches
             if read is not None and self._read_bytes is not None:
-                stint.read_bytes = (read - self._read_bytes) // self.batches
+                run.read_bytes = (read - self._read_bytes) // self.batches
         weight = footprint(self._pid) if self._pid is not None else None
-        stint.worker_bytes = None if weight is None else weight.private_bytes
+        run.worker_bytes = None if weight is None else weight.private_bytes
 
 
-def _opened(rig: Rig) -> tuple[Any, Stint]:
-    """The first batch, and the stint that begins with it."""
+def _opened(bench: BenchLoader) -> tuple[Any, WorkerRun]:
+    """The first batch, and the run that begins with it."""
     began_ns = time.perf_counter_ns()
-    rig.open()
-    batch = rig.take()
+    bench.open()
+    batch = bench.take()
     first_ns = time.perf_counter_ns() - began_ns
-    stint = Stint(first_ns)
-    first = next(iter(made(_steps(rig))), None)
-    if first is not None and rig.setting.workers:
-        stint.start_ns = max(0, first_ns - first.batch_ns - first.handover_ns)
-    return batch, stint
+    run = WorkerRun(first_ns)
+    first = next(iter(made_batches(_steps(bench))), None)
+    if first is not None and bench.setting.workers:
+        run.start_ns = max(0, first_ns - first.batch_ns - first.handover_ns)
+    return batch, run
 
 
-def _sized(rig: Rig, script: Script, batch: Any, seconds: float, rows: int, stint: Stint) -> Any:
+def _sized(
+    bench: BenchLoader, order: ProbeOrder, batch: Any, seconds: float, rows: int, run: WorkerRun
+) -> Any:
     """Batches began with one row: now that it is known what one takes, as many as fit. The last batch that was taken."""
-    if stint.first_ns < seconds * 1e9:  # the first may have been slow because it was the first
-        batch = rig.take()
-        script.taken += 1
-    row_ns = min(each.batch_ns for each in made(_steps(rig)))
+    if run.first_ns < seconds * 1e9:  # the first may have been slow because it was the first
+        batch = bench.take()
+        order.taken += 1
+    row_ns = min(each.batch_ns for each in made_batches(_steps(bench)))
     fitting = int((1 - _WARM) * seconds * 1e9 / _FEW / max(1, row_ns))
-    script.settle(None if fitting >= rows else max(1, fitting))
-    while script.taken < script.first_whole:
-        batch = rig.take()
-        script.taken += 1
+    order.settle(None if fitting >= rows else max(1, fitting))
+    while order.taken < order.first_whole:
+        batch = bench.take()
+        order.taken += 1
     return batch
 
 
-def _enough(script: Script, spent_s: float, seconds: float, rows: int) -> bool:
+def _enough(order: ProbeOrder, spent_s: float, seconds: float, rows: int) -> bool:
     """At least one batch of the size that was settled; then until the time is over, or a part of it if there were many."""
-    whole = script.taken - script.first_whole
+    whole = order.taken - order.first_whole
     if whole < 1:
         return False
     if spent_s >= (1 - _WARM) * seconds:
@@ -186,8 +188,8 @@ def _enough(script: Script, spent_s: float, seconds: float, rows: int) -> bool:
     return spent_s >= seconds / 3 and whole >= _BATCHES and whole * rows >= _SAMPLES
 
 
-def _steps(rig: Rig) -> dict[str, list[int]]:
-    steps: dict[str, list[int]] = rig.recorder.record(weigh=False).loaders[0].steps
+def _steps(bench: BenchLoader) -> dict[str, list[int]]:
+    steps: dict[str, list[int]] = bench.recorder.record(weigh=False).loaders[0].steps
     return steps
 
 

@@ -19,7 +19,7 @@ _ENOUGH_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SettingBounds:
     """What may not be chosen for a target."""
 
     threads: bool = True
@@ -34,13 +34,13 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class KnobContext:
-    """The facts that a knob's proposals depend on, and the replay's answers about settings."""
+    """The facts that a knob's proposals depend on, and the replay's answer_builder about settings."""
 
     host: Host
     work: Work
     demand: Demand
     prior: Prior
-    bounds: Bounds
+    bounds: SettingBounds
 
     @property
     def most_workers(self) -> int:

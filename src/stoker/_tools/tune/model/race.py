@@ -1,8 +1,8 @@
 """The race: settings run in turns, in short blocks and shuffled rounds, until it is clear whom to take. Pure: no clock, seeded.
 
     race = Race(baseline, settings, cpus=2)
-    while (heat := race.ask(left_s)) is not None:
-        race.tell([(run(entry), took_s) for entry in heat])
+    while (entries := race.ask(left_s)) is not None:
+        race.tell([(run(entry), took_s) for entry in entries])
 
 A round in which somebody else used the machine is repeated for the settings that it hit. Settings that are surely worse leave, and
 after some rounds the worse half does. Settings can join late: those next to the best one.
@@ -19,7 +19,7 @@ from stoker._runtime.simulation.point import Point
 from stoker._runtime.simulation.setting import Setting
 from stoker._tools.tune.model import statistics
 from stoker._tools.tune.model.block import Block
-from stoker._tools.tune.model.standings import OBVIOUS, RIVAL, TIE, Counted, Standing, order
+from stoker._tools.tune.model.standings import OBVIOUS, RIVAL, TIE, CountedBlock, Standings, order
 
 LEAST_ROUNDS = 3
 """Before anything is concluded from what is not obvious."""
@@ -46,7 +46,7 @@ _MOST_REPEATS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RaceEntry:
     """A block to run: for so long, and with at least so many batches."""
 
     setting: Setting
@@ -70,24 +70,24 @@ class Race:
         self.repeats = 0
         self._cpus = cpus
         self._random = random.Random(seed)
-        self._counted: list[Counted] = []
+        self._counted: list[CountedBlock] = []
         self._costs: dict[Setting, list[float]] = {}
         self._again: list[Setting] = []
         self._tries = 0
-        self._standing: Standing | None = None
+        self._standings: Standings | None = None
 
     @property
-    def standing(self) -> Standing:
+    def standings(self) -> Standings:
         """As of now."""
-        if self._standing is None:
-            self._standing = Standing(self._counted, self.baseline, self.expected, crowded=self.crowded)
-        return self._standing
+        if self._standings is None:
+            self._standings = Standings(self._counted, self.baseline, self.expected, crowded=self.crowded)
+        return self._standings
 
     @property
     def best(self) -> Setting | None:
         """Whom to take as of now; None while nothing was measured."""
-        measured = self.standing.settings
-        return self.standing.choice() if measured else None
+        measured = self.standings.settings
+        return self.standings.choice() if measured else None
 
     @property
     def crowded(self) -> bool:
@@ -109,7 +109,7 @@ class Race:
             self.stopped = ""
         return new
 
-    def ask(self, left_s: float) -> tuple[Entry, ...] | None:
+    def ask(self, left_s: float) -> tuple[RaceEntry, ...] | None:
         """The blocks of the next round, in the order to run them in; None when it is over, or there is no time for one."""
         if self._again:
             again = [each for each in self._again if each in self.alive]
@@ -132,7 +132,7 @@ class Race:
 
     def tell(self, told: Sequence[tuple[Block, float]]) -> None:
         """What came of the blocks, each with the seconds that it took in all; fewer than were asked for, when there was no time."""
-        self._standing = None
+        self._standings = None
         hit = []
         for block, took_s in told:
             setting = block.setting
@@ -144,7 +144,7 @@ class Race:
             if disturbed:
                 hit.append(setting)
             # The block that is set aside by its repetition is the one before it, of the same round.
-            self._counted.append(Counted(self.rounds, block, disturbed))
+            self._counted.append(CountedBlock(self.rounds, block, disturbed))
         may = self._tries < _REPEATS and self.repeats < _MOST_REPEATS and not self.crowded
         if hit and may and len(told) > 0:
             self._again = hit
@@ -156,15 +156,15 @@ class Race:
 
     def points(self) -> tuple[Point, ...]:
         """All settings that were measured or failed, in order."""
-        standing = self.standing
-        settings = sorted({*standing.settings, *self.failed}, key=order)
-        return tuple(standing.point(each, failure=self.failed.get(each, "")) for each in settings)
+        standings = self.standings
+        settings = sorted({*standings.settings, *self.failed}, key=order)
+        return tuple(standings.point(each, failure=self.failed.get(each, "")) for each in settings)
 
-    def _entries(self, settings: Sequence[Setting], left_s: float) -> tuple[Entry, ...]:
+    def _entries(self, settings: Sequence[Setting], left_s: float) -> tuple[RaceEntry, ...]:
         to_come = max(2, ROUNDS - self.rounds)
         seconds = left_s / (to_come * max(1, len(self.alive))) - self._overhead_s()
         seconds = min(_LONGEST_S, max(_SHORTEST_S, seconds))
-        return tuple(Entry(each, seconds, self._least(each)) for each in settings)
+        return tuple(RaceEntry(each, seconds, self._least(each)) for each in settings)
 
     def _least(self, setting: Setting) -> int:
         """Batches come in as many at once as there are workers: a block should see a few such waves, where that takes no age."""
@@ -215,7 +215,7 @@ class Race:
         """Blocks that stay disturbed count all the same: the machine is like that."""
         for setting in settings:
             at = max(i for i, each in enumerate(self._counted) if each.block.setting == setting)
-            self._counted[at] = Counted(self.rounds, self._counted[at].block)
+            self._counted[at] = CountedBlock(self.rounds, self._counted[at].block)
 
     def _close_round(self) -> None:
         settled = {
@@ -224,7 +224,7 @@ class Race:
         self._keep([each for each in self._again if each in self.alive and each not in settled])
         self._again, self._tries = [], 0
         self.rounds += 1
-        self._standing = None
+        self._standings = None
         self._drop()
 
     def _fail(self, setting: Setting, reason: str) -> None:
@@ -237,24 +237,24 @@ class Race:
 
     def _drop(self) -> None:
         """Let settings go that are surely worse than the best, and at the end of a rung the worse half."""
-        standing = self.standing
-        measured = [each for each in self.alive if standing.rounds(each)]
+        standings = self.standings
+        measured = [each for each in self.alive if standings.rounds(each)]
         if len(measured) < 2:
             return
-        best = standing.leader(measured)
+        best = standings.leader(measured)
         for each in measured:
-            ratio = statistics.wider(standing.ratio(each, best), RIVAL)
-            rounds = standing.rounds(each)
+            ratio = statistics.wider(standings.ratio(each, best), RIVAL)
+            rounds = standings.rounds(each)
             obvious = rounds >= 2 and ratio.middle > OBVIOUS and ratio.low > 1 + TIE
             if obvious or (rounds >= LEAST_ROUNDS and statistics.slower(ratio, 1 + TIE)):
                 self._leave(each, f"{ratio.middle - 1:.0%} slower than the best")
         if self.rounds in _RUNGS:
             ranked = sorted(
-                (each for each in self.alive if standing.rounds(each) >= LEAST_ROUNDS),
-                key=lambda each: standing.ratio(each, best).middle,
+                (each for each in self.alive if standings.rounds(each) >= LEAST_ROUNDS),
+                key=lambda each: standings.ratio(each, best).middle,
             )
             for each in ranked[max(2, (len(ranked) + 1) // 2) :]:
-                ratio = standing.ratio(each, best)
+                ratio = standings.ratio(each, best)
                 if ratio.middle > HALF and ratio.low > 1.0:
                     self._leave(each, f"{ratio.middle - 1:.0%} slower than the best, in the worse half")
 
@@ -265,12 +265,12 @@ class Race:
 
     def _squeeze(self, left_s: float) -> None:
         """With little time left, only the best few run on."""
-        standing = self.standing
-        if not standing.settings:
+        standings = self.standings
+        if not standings.settings:
             return
-        best = standing.leader()
+        best = standings.leader()
         ranked = sorted(
-            self.alive, key=lambda each: standing.ratio(each, best).middle if standing.rounds(each) else 9.0
+            self.alive, key=lambda each: standings.ratio(each, best).middle if standings.rounds(each) else 9.0
         )
         while len(ranked) > 2 and self.cost_s(ranked) > left_s:
             ranked.pop()
@@ -280,25 +280,25 @@ class Race:
 
     def _decide(self) -> bool:
         """Whether to go on."""
-        standing = self.standing
+        standings = self.standings
         if not self.alive:
             self.stopped = "failed" if self.failed else "one left"
             return False
-        new = [each for each in self.alive if not standing.rounds(each)]
+        new = [each for each in self.alive if not standings.rounds(each)]
         if new or not self.rounds:
             return True
         if len(self.alive) == 1:
             self.stopped = "one left"
             return False
-        if min(standing.rounds(each) for each in self.alive) >= LEAST_ROUNDS and self._is_settled(standing):
+        if min(standings.rounds(each) for each in self.alive) >= LEAST_ROUNDS and self._is_settled(standings):
             self.stopped = "the rest are within 3 %"
             return False
         return True
 
-    def _is_settled(self, standing: Standing) -> bool:
-        best = standing.leader(self.alive)
-        return all(standing.ratio(each, best).high <= 1 + 1.5 * TIE for each in self.alive) and all(
-            standing.ratio(each, best).middle <= 1 + TIE for each in self.alive
+    def _is_settled(self, standings: Standings) -> bool:
+        best = standings.leader(self.alive)
+        return all(standings.ratio(each, best).high <= 1 + 1.5 * TIE for each in self.alive) and all(
+            standings.ratio(each, best).middle <= 1 + TIE for each in self.alive
         )
 
 

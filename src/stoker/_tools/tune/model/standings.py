@@ -33,7 +33,7 @@ REFUTED = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedBlock:
     """A block, the round that it was run in, and whether it counts."""
 
     round: int
@@ -41,7 +41,7 @@ class Counted:
     disturbed: bool = False
 
 
-class Standing:
+class Standings:
     """Of all settings with at least one block that counts. Made anew after every round.
 
     ``expected`` are intervals by the replay. They weigh in where blocks say little, so that noise alone does not decide; in what
@@ -51,7 +51,7 @@ class Standing:
 
     def __init__(
         self,
-        counted: Iterable[Counted],
+        counted: Iterable[CountedBlock],
         baseline: Setting,
         expected: Mapping[Setting, float] | None = None,
         *,
@@ -165,7 +165,11 @@ class Standing:
 
     def _plainer(self, chosen: Setting) -> Setting:
         """The same workers with less to write, unless that is surely slower: a refinement has to earn its place."""
-        kin = [each for each in self.settings if _kin(each) == _kin(chosen) and effort(each) < effort(chosen)]
+        kin = [
+            each
+            for each in self.settings
+            if _family(each) == _family(chosen) and effort(each) < effort(chosen)
+        ]
         for each in sorted(kin, key=lambda each: (effort(each), order(each))):
             ratio = self.ratio(each, chosen)
             if not statistics.slower(ratio) and ratio.middle <= 1 + 2 * TIE:
@@ -266,7 +270,7 @@ def effort(setting: Setting) -> int:
     return sum(knob.effort(setting) for knob in knobs.KNOBS)
 
 
-def _kin(setting: Setting) -> tuple[int, str, int, str]:
+def _family(setting: Setting) -> tuple[int, str, int, str]:
     return setting.workers, setting.executor, setting.threads, setting.engine
 
 

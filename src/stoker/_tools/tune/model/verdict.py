@@ -20,7 +20,7 @@ _FEW_BATCHES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class VerdictCase:
     """All that the sentences are made of. None: not known."""
 
     baseline: Setting
@@ -82,7 +82,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class VerdictText:
     """As in Tuning."""
 
     verdict: str
@@ -92,17 +92,17 @@ class Said:
     gain: Interval | None = None
 
 
-def say(case: Case) -> Said:
+def say(case: VerdictCase) -> VerdictText:
     """Never more than a screen."""
     gain = gain_of(case)
     why = tuple(_why(case))[:_MOST_WHY]
     limit = ""
     if case.measured and not case.fine and len(case.limits) > 1:
         limit = case.limits[1]
-    return Said(_verdict(case, gain), why, tuple(_warnings(case))[:_MOST_WARNINGS], limit, gain)
+    return VerdictText(_verdict(case, gain), why, tuple(_warnings(case))[:_MOST_WARNINGS], limit, gain)
 
 
-def gain_of(case: Case) -> Interval | None:
+def gain_of(case: VerdictCase) -> Interval | None:
     """Share of the step's time that the chosen setting saves. None: nothing was compared."""
     chosen, base = case.point(case.chosen), case.point(case.baseline)
     if chosen is None or base is None:
@@ -119,7 +119,7 @@ def described(setting: Setting) -> str:
     return f"{who} with {_listed(how)}" if how else who
 
 
-def _verdict(case: Case, gain: Interval | None) -> str:
+def _verdict(case: VerdictCase, gain: Interval | None) -> str:
     chosen, base = described(case.chosen), described(case.baseline)
     if case.fine:
         most = (
@@ -154,7 +154,7 @@ def _verdict(case: Case, gain: Interval | None) -> str:
     return f"Take {chosen}{instead}: {gain.middle:.0%} less time a step{doubt}."
 
 
-def _cheaper(case: Case) -> str:
+def _cheaper(case: VerdictCase) -> str:
     """What is gained where no time is."""
     chosen, base = case.point(case.chosen), case.point(case.baseline)
     assert chosen is not None
@@ -169,7 +169,7 @@ def _cheaper(case: Case) -> str:
     return f"{speed}, and simpler"
 
 
-def rivals_left(case: Case, gain: Interval | None) -> tuple[Setting, ...]:
+def rivals_left(case: VerdictCase, gain: Interval | None) -> tuple[Setting, ...]:
     """Rivals that go by another name, without a baseline that is told to be slower for certain: else two sentences disagree."""
     certain = gain is not None and gain.low >= TIE
     own = described(case.chosen)
@@ -178,7 +178,7 @@ def rivals_left(case: Case, gain: Interval | None) -> tuple[Setting, ...]:
     )
 
 
-def _doubt(case: Case, gain: Interval | None) -> str:
+def _doubt(case: VerdictCase, gain: Interval | None) -> str:
     rivals = rivals_left(case, gain)
     if not rivals:
         return ""
@@ -187,7 +187,7 @@ def _doubt(case: Case, gain: Interval | None) -> str:
     return f"; {named} may be as good (not separated)"
 
 
-def _why(case: Case) -> Iterator[str]:
+def _why(case: VerdictCase) -> Iterator[str]:
     if not case.measured:
         host = case.host
         if case.replayed:
@@ -214,7 +214,7 @@ def _why(case: Case) -> Iterator[str]:
         yield "To debug, set num_workers=0: samples are then made in your own process."
 
 
-def _tie(case: Case) -> Iterator[str]:
+def _tie(case: VerdictCase) -> Iterator[str]:
     """Why this one of those that are as fast."""
     chosen = case.point(case.chosen)
     assert chosen is not None
@@ -236,7 +236,7 @@ def _tie(case: Case) -> Iterator[str]:
         yield f"Within {TIE:.0%} of it: {named}. This one takes less memory, or is the simpler one."
 
 
-def _warnings(case: Case) -> Iterator[str]:
+def _warnings(case: VerdictCase) -> Iterator[str]:
     if case.failure and case.measured:
         yield _sentence(case.failure)
     if case.stream and not case.asks_worker:

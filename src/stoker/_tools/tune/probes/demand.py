@@ -19,7 +19,7 @@ from stoker._tools.sandbox.outcome import FactUnavailable
 from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import limit
-from stoker._tools.tune.instruments.bench_loader import Rig, calm_fork
+from stoker._tools.tune.instruments.bench_loader import BenchLoader, calm_fork
 from stoker._tools.tune.instruments.step import call, step_of
 
 _SECONDS = 2.0
@@ -53,13 +53,13 @@ def _batches(subject: Subject, seconds: float, limit_s: float) -> list[Any]:
     """Some, made here: at least one."""
     found: list[Any] = []
     try:
-        rig = Rig(subject, Setting(0, engine="torch"))
+        bench = BenchLoader(subject, Setting(0, engine="torch"))
         with limit(limit_s):
-            rig.open()
+            bench.open()
             until = time.monotonic() + seconds
             while len(found) < _BATCHES and (not found or time.monotonic() < until):
-                found.append(rig.take())
-        rig.close()
+                found.append(bench.take())
+        bench.close()
     except Exception as error:
         if not found:
             raise FactUnavailable(f"there is no batch for the step function: {failure_of(error)}") from None

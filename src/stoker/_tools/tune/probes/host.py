@@ -19,7 +19,7 @@ from stoker._runtime.executors.process.start_method import live_hazards
 from stoker._runtime.simulation.work import Host
 from stoker._tools.probes import accelerator
 from stoker._tools.sandbox.subject import Subject
-from stoker._tools.tune.instruments.shipping import shipped
+from stoker._tools.tune.instruments.pickled_size import pickled_size
 
 _COPIED_BYTES = 32 << 20
 _COPIES = 3
@@ -32,7 +32,7 @@ def probe(subject: Subject) -> Host:
     found = cpus(environ=environ)
     room = room_bytes()
     speed = _copy_bytes_per_s()
-    shipment = shipped(subject.dataset, speed)
+    shipment = pickled_size(subject.dataset, speed)
     return Host(
         cpus=_share(found),
         reason=found.reason,

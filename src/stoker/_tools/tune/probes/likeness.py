@@ -16,7 +16,7 @@ from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import BatchTimeout, limit
 from stoker._tools.tune.facts import Likeness
-from stoker._tools.tune.instruments.bench_loader import NoBatch, Order, Rig, calm_fork
+from stoker._tools.tune.instruments.bench_loader import BenchLoader, EndlessOrder, NoBatch, calm_fork
 
 _BATCHES = 3
 _LIMIT_S = 20.0
@@ -32,7 +32,7 @@ def probe(subject: Subject) -> Likeness:
     count = max(1, int(subject.trial.get("batches", _BATCHES)))
     try:
         with limit(float(subject.trial.get("limit_s", _LIMIT_S))):
-            order = None if subject.is_stream else list(islice(Order(subject, shared=False), count))
+            order = None if subject.is_stream else list(islice(EndlessOrder(subject, shared=False), count))
             first, again = (_taken(subject, plain, order, count, seed) for seed in (1, 2))
             if first != again:
                 return Likeness(
@@ -57,15 +57,15 @@ def _taken(
     import torch
 
     torch.manual_seed(seed)
-    rig = Rig(subject, setting, order=order)
+    bench = BenchLoader(subject, setting, order=order)
     found: list[int] = []
     try:
-        rig.open()
+        bench.open()
         while len(found) < count:
-            found.append(digest(rig.take(), strict=True))
+            found.append(digest(bench.take(), strict=True))
     except NoBatch:  # a short one
         if not found:
             raise
     finally:
-        rig.close()
+        bench.close()
     return found

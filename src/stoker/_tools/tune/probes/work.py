@@ -15,10 +15,10 @@ from stoker._tools.sandbox.outcome import FactUnavailable
 from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import BatchTimeout, limit
-from stoker._tools.tune.instruments.bench_loader import Rig, begin_anew, calm_fork
-from stoker._tools.tune.instruments.probe_order import Script
+from stoker._tools.tune.instruments.bench_loader import BenchLoader, begin_anew, calm_fork
+from stoker._tools.tune.instruments.probe_order import ProbeOrder
 from stoker._tools.tune.instruments.threading_gain import threads_gain
-from stoker._tools.tune.instruments.worker_run import Stint, scripted, streamed, work_of
+from stoker._tools.tune.instruments.worker_run import WorkerRun, scripted, streamed, work_of
 
 _SECONDS = 3.0
 _LIMIT_S = 60.0
@@ -37,12 +37,12 @@ def probe(subject: Subject) -> Work:
     trial = subject.trial
     seconds, limit_s = float(trial.get("seconds", _SECONDS)), float(trial.get("limit_s", _LIMIT_S))
     bad: dict[Any, str] = {}
-    stint = _seen(subject, _MAKING * seconds, limit_s, bad)
-    work = work_of(stint)
+    run = _seen(subject, _MAKING * seconds, limit_s, bad)
+    work = work_of(run)
     sample_s = (work.typical_ns - work.collate_ns) / 1e9 / work.rows
     return replace(
         work,
-        threads_gain=threads_gain(subject, stint.indices, sample_s, _THREADS * seconds),
+        threads_gain=threads_gain(subject, run.indices, sample_s, _THREADS * seconds),
         bad=tuple(index for index in bad if isinstance(index, int))[:_MOST_BAD],
         bad_text=next(iter(bad.values()), ""),
     )
@@ -59,7 +59,7 @@ def rows_per_batch(subject: Subject) -> int:
     return max(1, len(first)) if isinstance(first, list | tuple) else 1
 
 
-def _seen(subject: Subject, seconds: float, limit_s: float, bad: dict[Any, str]) -> Stint:
+def _seen(subject: Subject, seconds: float, limit_s: float, bad: dict[Any, str]) -> WorkerRun:
     """With the target as it is. Where that fails: with whole batches only, with bad samples left out, without a worker."""
     first: Exception | None = None
     for workers, small, skip in _WAYS:
@@ -80,54 +80,54 @@ def _seen(subject: Subject, seconds: float, limit_s: float, bad: dict[Any, str])
 
 def _tried(
     subject: Subject, seconds: float, limit_s: float, *, workers: int, small: bool, skip: bool, bad: dict[Any, str]
-) -> Stint:  # fmt: skip
+) -> WorkerRun:  # fmt: skip
     if subject.is_stream:
         return _tried_stream(subject, seconds, limit_s, workers=workers, small=small, skip=skip, bad=bad)
     rows = rows_per_batch(subject)
-    script = Script(subject, rows=1 if small and rows > 1 else None)
-    rig = _rig(subject, workers, skip, script)
+    order = ProbeOrder(subject, rows=1 if small and rows > 1 else None)
+    bench = _bench(subject, workers, skip, order)
     try:
         with limit(limit_s, "no sample was made"):
-            return scripted(rig, script, seconds, rows)
+            return scripted(bench, order, seconds, rows)
     finally:
-        _end(rig, skip, bad)
+        _end(bench, skip, bad)
 
 
 def _tried_stream(
     subject: Subject, seconds: float, limit_s: float, *, workers: int, small: bool, skip: bool, bad: dict[Any, str]
-) -> Stint:  # fmt: skip
+) -> WorkerRun:  # fmt: skip
     """Batches as they are, if one comes soon; else single samples."""
     rows = rows_per_batch(subject)
     patience_s = max(_STREAM_S, 2 * seconds)
     if rows > 1 and patience_s < limit_s:
-        rig = _rig(subject, workers, skip)
+        bench = _bench(subject, workers, skip)
         try:
             with limit(patience_s):
-                return streamed(rig, seconds)
+                return streamed(bench, seconds)
         except BatchTimeout:
             pass
         finally:
-            _end(rig, skip, bad)
+            _end(bench, skip, bad)
     if rows > 1:
         subject = replace(subject, arguments={**subject.arguments, "batch_size": 1, "drop_last": False})
-    rig = _rig(subject, workers, skip)
+    bench = _bench(subject, workers, skip)
     try:
         with limit(limit_s, "no sample was made"):
-            stint = streamed(rig, seconds)
+            run = streamed(bench, seconds)
     finally:
-        _end(rig, skip, bad)
-    return replace(stint, scale=float(rows))
+        _end(bench, skip, bad)
+    return replace(run, scale=float(rows))
 
 
-def _rig(subject: Subject, workers: int, skip: bool, order: Script | None = None) -> Rig:
+def _bench(subject: Subject, workers: int, skip: bool, order: ProbeOrder | None = None) -> BenchLoader:
     context = subject.arguments.get("multiprocessing_context")
     method = context if context is None or isinstance(context, str) else context.get_start_method()
     setting = Setting(workers, prefetch=2, split=False, start_method=method)
-    return Rig(subject, setting, order=order, on_bad_sample="skip" if skip else None)
+    return BenchLoader(subject, setting, order=order, on_bad_sample="skip" if skip else None)
 
 
-def _end(rig: Rig, skip: bool, bad: dict[Any, str]) -> None:
+def _end(bench: BenchLoader, skip: bool, bad: dict[Any, str]) -> None:
     if skip:
-        found = rig.loader.stats()["bad_samples"]["indices"]
+        found = bench.loader.stats()["bad_samples"]["indices"]
         bad.update((index, str(each["reason"])) for index, each in found.items())
-    rig.close()
+    bench.close()

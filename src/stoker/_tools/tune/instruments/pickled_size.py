@@ -10,7 +10,7 @@ _MOST_BYTES = 256 << 20
 _MOST_S = 1.0
 
 
-class Shipped(NamedTuple):
+class PickledSize(NamedTuple):
     """A lower bound of both where counting was given up."""
 
     bytes: int
@@ -21,7 +21,7 @@ class _Enough(Exception):
     pass
 
 
-class _Scales:
+class _ByteCounter:
     """A file that keeps nothing."""
 
     def __init__(self, until: float) -> None:
@@ -49,9 +49,9 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def shipped(dataset: Any, copy_bytes_per_s: float | None) -> Shipped | None:
+def pickled_size(dataset: Any, copy_bytes_per_s: float | None) -> PickledSize | None:
     """None when it cannot be pickled. About a second at most, plus what the user's own ``__getstate__`` takes."""
-    scales = _Scales(time.monotonic() + _MOST_S)
+    counter = _ByteCounter(time.monotonic() + _MOST_S)
     buffers_bytes = 0
 
     def count(buffer: pickle.PickleBuffer) -> None:
@@ -60,7 +60,7 @@ def shipped(dataset: Any, copy_bytes_per_s: float | None) -> Shipped | None:
             buffers_bytes += view.nbytes
 
     began_ns = time.perf_counter_ns()
-    pickler = _Pickler(scales, protocol=5, buffer_callback=count)
+    pickler = _Pickler(counter, protocol=5, buffer_callback=count)
     try:
         pickler.dump(dataset)
     except _Enough:
@@ -69,4 +69,4 @@ def shipped(dataset: Any, copy_bytes_per_s: float | None) -> Shipped | None:
         return None
     held_bytes = pickler.held_bytes + buffers_bytes
     copied_ns = int(held_bytes / copy_bytes_per_s * 1e9) if copy_bytes_per_s else 0
-    return Shipped(scales.bytes + held_bytes, time.perf_counter_ns() - began_ns + copied_ns)
+    return PickledSize(counter.bytes + held_bytes, time.perf_counter_ns() - began_ns + copied_ns)

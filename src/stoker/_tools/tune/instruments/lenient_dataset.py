@@ -7,7 +7,7 @@ from typing import Any
 _NEIGHBOURS = 16
 
 
-class Lenient:
+class LenientDataset:
     """Around a dataset with indices. Other attributes are the dataset's own."""
 
     def __init__(self, dataset: Any) -> None:
@@ -36,7 +36,7 @@ class Lenient:
         return getattr(self._dataset, name)
 
 
-class LenientTogether(Lenient):
+class LenientBatchDataset(LenientDataset):
     """Around one that makes all samples of a batch at once, as long as none raises."""
 
     def __getitems__(self, indices: list[Any]) -> list[Any]:
@@ -47,6 +47,6 @@ class LenientTogether(Lenient):
         return found
 
 
-def lenient(dataset: Any) -> Lenient:
+def lenient(dataset: Any) -> LenientDataset:
     """The dataset, wrapped."""
-    return (LenientTogether if hasattr(dataset, "__getitems__") else Lenient)(dataset)
+    return (LenientBatchDataset if hasattr(dataset, "__getitems__") else LenientDataset)(dataset)
