@@ -20,7 +20,7 @@ from stoker._tools.demo.gains import (
     used,
 )
 from stoker._tools.render.section import Chart, Part, Prose, Section, SideBySide, Table
-from stoker._tools.render.theme import colour
+from stoker._tools.report.page import vega
 
 IDEAL = "ideal"
 _COMPUTE = ("jpeg", "python")
@@ -61,24 +61,14 @@ def _chart(flavour: dict[str, Any], cpus: int) -> Chart:
         {"workers": str(each["workers"]), "loader": IDEAL, "gain": max(1, each["workers"])}
         for each in flavour["points"]
     ]
-    x = {"field": "workers", "type": "ordinal", "sort": counts, "title": "workers", "axis": {"labelAngle": 0}}
-    series = {
-        "field": "loader",
-        "type": "nominal",
-        "title": None,
-        "scale": {
-            "domain": [TORCH, STOKER, IDEAL],
-            "range": [colour(TORCH), colour(STOKER), colour("quiet")],
-        },
-    }
-    y = {"field": "gain", "type": "quantitative", "title": "gain over no workers", "scale": {"zero": True}}
-    told = [
-        {"field": "loader", "title": "loader"},
-        {"field": "workers", "title": "workers"},
-        {"field": "gain", "title": "gain", "format": ".2f"},
-        {"field": "rate", "title": "rows a second", "format": ",.0f"},
-        {"field": "first_ms", "title": "first batch, ms", "format": ",.0f"},
-    ]
+    x = _workers(counts)
+    series = vega.painted("loader", {TORCH: TORCH, STOKER: STOKER, IDEAL: "quiet"})
+    title = "gain over no workers"
+    y = vega.measured("gain", title, scale={"zero": True})
+    told = vega.tips(
+        ("loader", "loader"), ("workers", "workers"), ("gain", "gain", ".2f"), ("rate", "rows a second", ",.0f"),
+        ("first_ms", "first batch, ms", ",.0f"),
+    )  # fmt: skip
     layers: list[dict[str, Any]] = [
         {
             "data": {"values": ideal},
@@ -87,12 +77,7 @@ def _chart(flavour: dict[str, Any], cpus: int) -> Chart:
         },
         {
             "mark": {"type": "rule", "strokeWidth": 2},
-            "encoding": {
-                "x": x,
-                "y": {"field": "low", "type": "quantitative"},
-                "y2": {"field": "high"},
-                "color": series,
-            },
+            "encoding": {"x": x, "y": vega.measured("low", title), "y2": {"field": "high"}, "color": series},
         },
         {
             "mark": {"type": "line", "point": {"size": 60}, "strokeWidth": 2.5},
@@ -116,8 +101,20 @@ def _chart(flavour: dict[str, Any], cpus: int) -> Chart:
         f" {gain(flavour, last, TORCH):.1f}×, stoker {gain(flavour, last, STOKER):.1f}×."
     )
     spec = {"data": {"values": values}, "layer": layers}
-    title = f"{flavour['row_ms']:.1f} ms a row"
-    return Chart(f"scaling-{flavour['name']}", title, summary, spec, _table(flavour))
+    return Chart(
+        f"scaling-{flavour['name']}", f"{flavour['row_ms']:.1f} ms a row", summary, spec, _table(flavour)
+    )
+
+
+def _workers(sort: list[str] | None) -> vega.Spec:
+    """The axis of how many workers there are."""
+    return {
+        "field": "workers",
+        "type": "ordinal",
+        "sort": sort,
+        "title": "workers",
+        "axis": {"labelAngle": 0},
+    }
 
 
 def _value(flavour: dict[str, Any], point: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -200,30 +197,16 @@ def _costs(flavour: dict[str, Any], points: Sequence[dict[str, Any]]) -> Chart:
         "data": {"values": values},
         "mark": "bar",
         "encoding": {
-            "x": {
-                "field": "workers",
-                "type": "ordinal",
-                "sort": None,
-                "title": "workers",
-                "axis": {"labelAngle": 0},
-            },
+            "x": _workers(None),
             "xOffset": {"field": "loader", "sort": list(LOADERS)},
-            "y": {"field": "cpu_ms", "type": "quantitative", "title": "ms of CPU time a row"},
-            "color": {
-                "field": "loader",
-                "type": "nominal",
-                "title": None,
-                "scale": {"domain": list(LOADERS), "range": [colour(each) for each in LOADERS]},
-            },
-            "tooltip": [
-                {"field": "loader", "title": "loader"},
-                {"field": "workers", "title": "workers"},
-                {"field": "cpu_ms", "title": "CPU a row, ms", "format": ".2f"},
-                {"field": "switches", "title": "taken off a CPU, per 1000 rows", "format": ",.0f"},
-                {"field": "first_ms", "title": "first batch, ms", "format": ",.0f"},
-            ],
+            "y": vega.measured("cpu_ms", "ms of CPU time a row"),
+            "color": vega.painted("loader", {each: each for each in LOADERS}),
+            "tooltip": vega.tips(
+                ("loader", "loader"), ("workers", "workers"), ("cpu_ms", "CPU a row, ms", ".2f"),
+                ("switches", "taken off a CPU, per 1000 rows", ",.0f"), ("first_ms", "first batch, ms", ",.0f"),
+            ),
         },
-    }
+    }  # fmt: skip
     columns = ("workers", "loader", "gain", "CPU a row", "taken off a CPU, per 1000 rows", "first batch")
     rows = tuple(
         (

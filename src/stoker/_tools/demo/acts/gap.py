@@ -12,7 +12,7 @@ from typing import Any
 
 from stoker._tools.demo.act import ActContext
 from stoker._tools.render.section import Chart, Code, Prose, Section, Table
-from stoker._tools.render.theme import colour
+from stoker._tools.report.page import vega
 
 TITLE = "Epoch gap"
 SECONDS = (2.0, 8.0)
@@ -85,38 +85,22 @@ def sections(result: dict[str, Any]) -> list[Section]:
         }
         for name, each in found.items()
     ]
-    y = {"field": "way", "type": "nominal", "sort": order, "title": None, "axis": {"labelLimit": 220}}
-    series = {
-        "field": "loader",
-        "type": "nominal",
-        "title": None,
-        "legend": None,
-        "scale": {"domain": ["torch", "stoker"], "range": [colour("torch"), colour("stoker")]},
+    y = vega.named("way", sort=order, axis={"labelLimit": 220})
+    title = "ms between two epochs"
+    told = vega.tips(
+        ("way", "way"), ("ms", "median, ms", ",.1f"), ("low", "shortest, ms", ",.1f"), ("high", "longest, ms", ",.1f"),
+        ("gaps", "gaps measured"),
+    )  # fmt: skip
+    bars = {
+        "y": y,
+        "x": vega.measured("ms", title),
+        "color": vega.painted("loader", {"torch": "torch", "stoker": "stoker"}, legend=None),
+        "tooltip": told,
     }
-    told = [
-        {"field": "way", "title": "way"},
-        {"field": "ms", "title": "median, ms", "format": ",.1f"},
-        {"field": "low", "title": "shortest, ms", "format": ",.1f"},
-        {"field": "high", "title": "longest, ms", "format": ",.1f"},
-        {"field": "gaps", "title": "gaps measured"},
-    ]
+    reach = {"y": y, "x": vega.measured("low", title), "x2": {"field": "high"}}
     spec = {
         "data": {"values": values},
-        "layer": [
-            {
-                "mark": "bar",
-                "encoding": {
-                    "y": y,
-                    "x": {"field": "ms", "type": "quantitative", "title": "ms between two epochs"},
-                    "color": series,
-                    "tooltip": told,
-                },
-            },
-            {
-                "mark": {"type": "rule"},
-                "encoding": {"y": y, "x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}},
-            },
-        ],
+        "layer": [{"mark": "bar", "encoding": bars}, {"mark": {"type": "rule"}, "encoding": reach}],
     }
     table = Table(
         "Milliseconds between two epochs",

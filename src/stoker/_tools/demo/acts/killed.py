@@ -14,7 +14,7 @@ from stoker._record.finding import duration
 from stoker._tools.demo import child
 from stoker._tools.demo.act import ActContext, Tell
 from stoker._tools.render.section import Chart, Code, Part, Prose, Section, Table
-from stoker._tools.render.theme import colour
+from stoker._tools.report.page import vega
 
 TITLE = "A worker killed on purpose"
 SECONDS = (2.0, 4.0)
@@ -169,12 +169,8 @@ def _chart(result: dict[str, Any]) -> Chart:
         for name in engines
         for number, moment in enumerate(result[name]["arrivals_s"], start=1)
     ]
-    by_loader = {
-        "field": "loader",
-        "type": "nominal",
-        "title": None,
-        "scale": {"domain": list(engines), "range": [colour(each) for each in engines]},
-    }
+    by_loader = vega.painted("loader", {each: each for each in engines})
+    x = vega.measured("s", "seconds since iter()")
     kills = [{"loader": name, "s": result[name]["killed_s"], "what": "worker killed"} for name in engines]
     spec = {
         "layer": [
@@ -182,27 +178,25 @@ def _chart(result: dict[str, Any]) -> Chart:
                 "data": {"values": values},
                 "mark": {"type": "line", "interpolate": "step-after", "point": {"size": 24}},
                 "encoding": {
-                    "x": {"field": "s", "type": "quantitative", "title": "seconds since iter()"},
-                    "y": {"field": "batches", "type": "quantitative", "title": "batches delivered"},
+                    "x": x,
+                    "y": vega.measured("batches", "batches delivered"),
                     "color": by_loader,
-                    "tooltip": [
-                        {"field": "loader", "title": "loader"},
-                        {"field": "batches", "title": "batches delivered"},
-                        {"field": "s", "title": "seconds since iter()", "format": ".3f"},
-                    ],
+                    "tooltip": vega.tips(
+                        ("loader", "loader"),
+                        ("batches", "batches delivered"),
+                        ("s", "seconds since iter()", ".3f"),
+                    ),
                 },
             },
             {
                 "data": {"values": kills},
                 "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 2},
                 "encoding": {
-                    "x": {"field": "s", "type": "quantitative"},
+                    "x": x,
                     "color": by_loader,
-                    "tooltip": [
-                        {"field": "loader", "title": "loader"},
-                        {"field": "what", "title": "what"},
-                        {"field": "s", "title": "seconds since iter()", "format": ".3f"},
-                    ],
+                    "tooltip": vega.tips(
+                        ("loader", "loader"), ("what", "what"), ("s", "seconds since iter()", ".3f")
+                    ),
                 },
             },
         ]

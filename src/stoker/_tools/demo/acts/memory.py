@@ -14,7 +14,7 @@ from stoker._record.finding import size
 from stoker._tools.demo import child
 from stoker._tools.demo.act import ActContext, Tell
 from stoker._tools.render.section import Chart, Code, Part, Prose, Section, Table
-from stoker._tools.render.theme import colour
+from stoker._tools.report.page import vega
 
 TITLE = "Memory that workers copy"
 SECONDS = (4.0, 11.0)
@@ -174,28 +174,12 @@ def _chart(result: dict[str, Any], grown: dict[str, int]) -> Chart:
         "data": {"values": values},
         "mark": {"type": "line", "point": True},
         "encoding": {
-            "x": {
-                "field": "share",
-                "type": "quantitative",
-                "title": "of the epoch",
-                "axis": {"format": ".0%"},
-                "scale": {"domain": [0, 1]},
-            },
-            "y": {"field": "mib", "type": "quantitative", "title": "MiB copied, per worker"},
-            "color": {
-                "field": "kind",
-                "type": "nominal",
-                "title": None,
-                "scale": {
-                    "domain": list(KINDS),
-                    "range": [colour(each) for each in ("torch", "stoker", "series-3")],
-                },
-            },
-            "tooltip": [
-                {"field": "kind", "title": "loader"},
-                {"field": "share", "title": "of the epoch", "format": ".0%"},
-                {"field": "mib", "title": "MiB copied, per worker", "format": ".1f"},
-            ],
+            "x": vega.measured("share", "of the epoch", axis={"format": ".0%"}, scale={"domain": [0, 1]}),
+            "y": vega.measured("mib", "MiB copied, per worker"),
+            "color": vega.painted("kind", dict(zip(KINDS, ("torch", "stoker", "series-3"), strict=True))),
+            "tooltip": vega.tips(
+                ("kind", "loader"), ("share", "of the epoch", ".0%"), ("mib", "MiB copied, per worker", ".1f")
+            ),
         },
     }
     rows = [

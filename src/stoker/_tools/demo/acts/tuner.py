@@ -11,6 +11,7 @@ from stoker._record.finding import counted, duration
 from stoker._tools.demo.act import ActContext
 from stoker._tools.render.section import Chart, Code, Part, Prose, Section, Table
 from stoker._tools.render.theme import colour
+from stoker._tools.report.page import vega
 from stoker._tools.report.page.material import Material
 from stoker._tools.report.page.sections import curve
 from stoker._tools.report.page.terms import edited
@@ -151,45 +152,23 @@ def _chart(tuning: Tuning) -> Chart:
             )
         )
     step_ms = tuning.demand.step_ns / 1e6
-    axis = {"field": "setting", "type": "nominal", "title": None, "sort": None}
-    tooltip = [
-        {"field": "setting", "title": "setting"},
-        {"field": "kind", "title": "which is"},
-        {"field": "ms", "title": "ms from batch to batch", "format": ".1f"},
-        {"field": "stall", "title": "of it waiting for data", "format": ".0%"},
-    ]
-    layers: list[dict[str, Any]] = [
-        {
-            "data": {"values": values},
-            "mark": "bar",
-            "encoding": {
-                "y": axis,
-                "x": {"field": "ms", "type": "quantitative", "title": "ms from batch to batch"},
-                "color": {
-                    "field": "kind",
-                    "type": "nominal",
-                    "title": None,
-                    "scale": {
-                        "domain": list(kinds),
-                        "range": [colour(each) for each in ("torch", "stoker", "quiet")],
-                    },
-                },
-                "tooltip": tooltip,
-            },
-        },
-    ]
+    x = vega.measured("ms", "ms from batch to batch")
+    bars = {
+        "y": vega.named("setting", sort=None),
+        "x": x,
+        "color": vega.painted("kind", dict(zip(kinds, ("torch", "stoker", "quiet"), strict=True))),
+        "tooltip": vega.tips(
+            ("setting", "setting"), ("kind", "which is"), ("ms", "ms from batch to batch", ".1f"),
+            ("stall", "of it waiting for data", ".0%"),
+        ),
+    }  # fmt: skip
+    layers: list[vega.Spec] = [{"data": {"values": values}, "mark": "bar", "encoding": bars}]
     if step_ms:
         layers.append(
             {
                 "data": {"values": [{"ms": step_ms, "what": "the step alone"}]},
                 "mark": {"type": "rule", "color": colour("limit"), "strokeDash": [4, 3], "strokeWidth": 2},
-                "encoding": {
-                    "x": {"field": "ms", "type": "quantitative"},
-                    "tooltip": [
-                        {"field": "what", "title": "what"},
-                        {"field": "ms", "title": "ms", "format": ".1f"},
-                    ],
-                },
+                "encoding": {"x": x, "tooltip": vega.tips(("what", "what"), ("ms", "ms", ".1f"))},
             }
         )
     table = Table(

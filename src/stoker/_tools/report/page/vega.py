@@ -25,6 +25,11 @@ def coloured(field: str, values: Iterable[Mapping[str, Any]], colours: Mapping[s
     return named(field, scale=scale([str(each[field]) for each in values], colours))
 
 
+def painted(field: str, colours: Mapping[str, str], **more: Any) -> Spec:
+    """The colour of what ``field`` names: the theme's colour for each name, in this order."""
+    return named(field, scale=scale(colours, colours), **more)
+
+
 def tips(*fields: tuple[str, str] | tuple[str, str, str]) -> list[Spec]:
     """What is shown at the pointer: field, title, and for numbers their format."""
     return [
