@@ -58,7 +58,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'stoker' has no attribute {name!r}")
     if sys.platform == "win32":
-        raise ImportError("stoker needs Linux; it has not been made to work on Windows")
+        raise ImportError("stoker needs Linux; Windows is not supported")
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -71,11 +71,19 @@ def leave_in_order() -> None:
 
 WAYS: dict[Callable[[], None], tuple[str, str, bool]] = {
     be_killed: (KILLED + r"Killed \(SIGKILL\)\.", "somebody sent it SIGKILL", False),
-    read_address_zero: (KILLED + r"Segmentation fault \(SIGSEGV\)\.", "native code touched memory", True),
-    be_sent_a_segfault: (KILLED + r"Segmentation fault \(SIGSEGV\)\.", "native code touched memory", True),
+    read_address_zero: (
+        KILLED + r"Segmentation fault \(SIGSEGV\)\.",
+        "native code (a decoder or an extension module) used memory",
+        True,
+    ),
+    be_sent_a_segfault: (
+        KILLED + r"Segmentation fault \(SIGSEGV\)\.",
+        "native code (a decoder or an extension module) used memory",
+        True,
+    ),
     read_a_shortened_file: (KILLED + r"Bus error \(SIGBUS\)\.", "a memory-mapped file was shortened", True),
-    abort: (KILLED + r"Aborted \(SIGABRT\)\.", "native code gave up", True),
-    abort_in_a_native_thread: (KILLED + r"Aborted \(SIGABRT\)\.", "native code gave up", True),
+    abort: (KILLED + r"Aborted \(SIGABRT\)\.", "native code aborted", True),
+    abort_in_a_native_thread: (KILLED + r"Aborted \(SIGABRT\)\.", "native code aborted", True),
     leave_at_once: (EXITED + "3", "code of the dataset (or a library it uses) ended the process", False),
     leave_in_order: (EXITED + "3", "code of the dataset (or a library it uses) ended the process", True),
 }
@@ -400,7 +408,7 @@ def test_a_breakpoint_in_a_worker_says_how_to_debug(method: str, tmp_path: Path)
     # Two processes write to one stream: the worker's debugger may begin on the trainer's line.
     assert re.findall(r"\[\d+(?:, \d+)*\]", done.stdout) == ["[0, 1, 2, 3]", "[8, 9, 10, 11]"]
     assert "BdbQuit" in lines
-    assert any("use num_workers=0 to debug" in line for line in lines)
+    assert any("set num_workers=0 to debug" in line for line in lines)
     assert any("dataset index 5" in line for line in lines)
 
 

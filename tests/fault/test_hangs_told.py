@@ -134,7 +134,7 @@ def test_a_stopped_worker_is_told_as_stopped(monkeypatch: pytest.MonkeyPatch) ->
         rows += rest_of(iterator)
     assert rows == list(range(100))
     assert "dataset index 53" in said[0]
-    assert f"(no stack: it is stopped (kill -CONT {worker} lets it go on))" in said[0]
+    assert f"(no stack: it is stopped (kill -CONT {worker} lets it continue))" in said[0]
 
 
 def test_a_worker_stopped_while_it_had_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,5 +302,5 @@ def test_who_never_lets_go_of_its_caches_is_named_and_replaced(monkeypatch: pyte
     finally:
         os.close(ours)
         os.close(theirs)
-    assert f"worker 0 (pid {worker.pid}) has been on the order to let go of its caches" in said[0]
+    assert f"worker 0 (pid {worker.pid}) has been on a request to free its caches" in said[0]
     assert "__stoker_trim__" in said[0]

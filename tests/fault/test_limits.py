@@ -274,7 +274,7 @@ def test_no_place_for_the_fork_server_is_named(
     """Row 31."""
     temp_config["tempdir"] = None
     monkeypatch.setattr(tempfile, "mkdtemp", refuse(errno.EROFS))
-    with pytest.raises(StartRefused, match="set TMPDIR to such a directory") as caught:
+    with pytest.raises(StartRefused, match="Set TMPDIR to such a directory") as caught:
         launcher._find_place()
     assert "/var/tmp" in str(caught.value)
     assert temp_config["tempdir"] is None

@@ -327,7 +327,7 @@ def test_an_iterator_torn_by_a_signal_says_so_and_does_not_wait(monkeypatch: pyt
             patch.setattr(iterator._pool, "route", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 next(iterator)
-        with pytest.raises(stoker.errors.Interrupted, match=r"call iter\(\)"):
+        with pytest.raises(stoker.errors.Interrupted, match=r"call iter\(loader\)"):
             next(iterator)
         del iterator
         assert values(loader) == list(range(8))

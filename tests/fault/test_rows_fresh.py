@@ -194,7 +194,7 @@ def test_what_is_too_large_to_be_copied_takes_new_workers(caplog: pytest.LogCapt
         assert set(rows(loader)["pid"]) == set(after["pid"])
     assert set(after["handle"]) == {1}
     assert set(before["pid"]).isdisjoint(after["pid"])
-    assert ["start anew" in message for message in caplog.messages] == [True]
+    assert ["the workers restart" in message for message in caplog.messages] == [True]
 
 
 def test_fresh_state_where_nothing_is_inherited(caplog: pytest.LogCaptureFixture) -> None:

@@ -107,8 +107,8 @@ def test_a_template_ends_with_its_pool_whoever_was_forked_meanwhile(tmp_path: Pa
     [
         ("thread", "unpacking it started threads (reader)"),
         ("file", "unpacking it opened "),
-        ("die once", "ended, exit code 3"),
-        ("hang once", "gave no answer for "),
+        ("die once", "ended with exit code 3"),
+        ("hang once", "did not answer within "),
     ],
 )
 def test_where_a_template_will_not_do_workers_unpack_for_themselves(

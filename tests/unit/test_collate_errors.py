@@ -45,7 +45,7 @@ def complaint(samples: Sequence[Any], indices: Sequence[Any] | None = (70, 71, 7
         ),
         (
             [1, None, 2],
-            "sample: is None (on_bad_sample='skip' or 'replace' would do without such samples)",
+            "sample: is None (set on_bad_sample='skip' or 'replace' to leave out such samples)",
             ["dataset index 71: NoneType None"],
         ),
         ([(1, 2), (3, None)], "sample[1]: is None", ["dataset index 71: NoneType None"]),
@@ -106,7 +106,7 @@ def test_further_args_stay() -> None:
 def test_an_error_without_words_gets_some() -> None:
     error = RuntimeError()
     explain_collation(error, [1, None], [5, 6])
-    assert str(error).startswith("sample: is None (on_bad_sample=")
+    assert str(error).startswith("sample: is None (set on_bad_sample=")
     assert str(error).endswith("\n  dataset index 6: NoneType None")
 
 

@@ -122,7 +122,7 @@ def test_an_exit_code_in_torchs_words(code: int) -> None:
 
 def test_an_exit_status_that_somebody_else_collected() -> None:
     assert "exited unexpectedly" in exit_text(ended(None))
-    assert "collected by other code" in cause_of(ended(None), OomDetector(), 0, 0)
+    assert "collected its exit status" in cause_of(ended(None), OomDetector(), 0, 0)
 
 
 def test_the_lines_below_the_exit_text() -> None:
@@ -203,7 +203,9 @@ def test_a_stopped_worker_answers_nothing_and_is_reported_as_stopped(
         os.kill(worker.pid, signal.SIGSTOP)
         os.waitpid(worker.pid, os.WUNTRACED)
         assert crash_report.stack_of(worker.pidfd, page.fd, 0) == []
-        assert crash_report.state_of(worker.pid) == f"it is stopped (kill -CONT {worker.pid} lets it go on)"
+        assert (
+            crash_report.state_of(worker.pid) == f"it is stopped (kill -CONT {worker.pid} lets it continue)"
+        )
 
 
 def test_a_worker_that_hears_nothing_leaves_nothing(

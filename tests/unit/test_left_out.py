@@ -77,5 +77,5 @@ def test_the_user_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
         loader.state_dict()
     (record,) = caplog.records
     assert record.getMessage().startswith(
-        "sampler.rng is a random generator that states of this loader leave out"
+        "sampler.rng is a random generator that state_dict() of this loader does not save"
     )

@@ -164,7 +164,7 @@ def test_a_worker_of_an_older_epoch_is_not_taken_for_one_on_the_awaited_batch(cl
     assert watch.workers.asked == [1]
     assert (
         said.splitlines()[-1]
-        == "  worker 0 (pid 9000) has been on a batch nobody waits for any more for 500.0 s"
+        == "  worker 0 (pid 9000) has been on a batch of an earlier epoch, which is no longer needed, for 500.0 s"
     )
 
 
@@ -173,7 +173,7 @@ def test_collation_threads_and_forgotten_tickets(clock: Clock) -> None:
     watch.workers.seen = [on(0, 3, collating=True), on(1, 100)._replace(pid=0)]
     _, [said] = watch.after(31)
     assert "worker 0 (pid 9000) has been on the collation of batch 3 of dataset indices [30, 31] for" in said
-    assert "worker thread 1 has been on a batch nobody waits for any more for" in said
+    assert "worker thread 1 has been on a batch of an earlier epoch, which is no longer needed, for" in said
 
 
 def test_of_many_busy_workers_a_few_are_named(clock: Clock) -> None:
@@ -193,7 +193,7 @@ def test_workers_that_have_not_started(clock: Clock) -> None:
 
 def test_nobody_at_work(clock: Clock) -> None:
     _, [said] = Watch(clock).after(31)
-    assert said.endswith("; no worker is at work")
+    assert said.endswith("; no worker is working on a batch")
 
 
 def test_idle_workers_are_named_only_when_something_keeps_them_from_working(

@@ -409,5 +409,5 @@ def _columns(columns: dict[str, list[int]], names: tuple[str, ...], what: str) -
         raise ValueError(f"columns of {what} differ in length")
     for name, column in columns.items():
         if set(map(type, column)) - {int} or (column and max(max(column), -min(column)) > _LARGEST):
-            raise ValueError(f"{name} of its {what} has something else than whole numbers")
+            raise ValueError(f"{name} of its {what} holds something other than whole numbers")
     return columns

@@ -238,8 +238,7 @@ def _tell_left_out(loader: Any) -> None:
     found = rng_snapshot.left_out(loader)
     if found is not None:
         logging.getLogger("stoker").warning(
-            "%s is a random generator that states of this loader leave out: loaded in another process they may go on in another "
-            "order. A torch.Generator in an attribute called generator is part of them, and so is what a sampler's state_dict() "
-            "says",
+            "%s is a random generator that state_dict() of this loader does not save, so a run that resumes in another process may "
+            "see another order. It saves a torch.Generator in an attribute called generator, and the sampler's own state_dict()",
             found,
         )

@@ -173,8 +173,8 @@ class IndexSource:
         except Exception as error:
             self._mute = True
             logging.getLogger("stoker").warning(
-                "the sampler's state_dict() cannot be kept (%r): when the loader's state is loaded, the sampler is opened anew and "
-                "what was handed over is passed over",
+                "the sampler's state_dict() cannot be pickled (%r): on resume, the loader starts the sampler again and skips the "
+                "batches that were delivered",
                 error,
             )
             return None

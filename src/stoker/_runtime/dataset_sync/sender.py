@@ -72,7 +72,7 @@ class RevisionSender:
         except UnfitInPlace as error:
             # As text: a handler may keep the record, and through the error's traceback all that was to be sent.
             _log.info(
-                "%s: workers start anew, because what changed on the dataset %s", stats.name, str(error)
+                "%s: the workers restart, because the changed part of the dataset %s", stats.name, str(error)
             )
             return False
         self.snapshot.mark_sent(sent, unsent)

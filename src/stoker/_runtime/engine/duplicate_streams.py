@@ -60,10 +60,10 @@ class DuplicateStreams:
         ):
             return
         self._stats.warn(
-            f"every worker reads the whole stream: the first {_BATCHES} batches of all {self._workers} are the same, byte for "
-            f"byte as far as was compared, so that each sample is among these {self._batches} batches {self._workers} times. "
-            "Share it out in __iter__: torch.utils.data.get_worker_info() has id and num_workers, and "
-            "itertools.islice(items, id, None, num_workers) is one worker's part (STK502: stoker explain STK502)"
+            f"every worker reads the whole stream: the first {_BATCHES} batches of all {self._workers} workers are the same "
+            f"in every byte compared, so each sample appears {self._workers} times in these {self._batches} batches. Split the "
+            "stream in __iter__: info = torch.utils.data.get_worker_info(), then "
+            "itertools.islice(items, info.id, None, info.num_workers) (STK502: stoker explain STK502)"
         )
 
 

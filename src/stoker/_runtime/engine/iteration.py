@@ -153,7 +153,8 @@ class Iteration:
             empty += 1
             if empty >= EMPTY_LIMIT:  # the sampler may be endless
                 raise NoGoodSample(
-                    f"every sample of {empty} batches in a row was bad; loader.stats() has the reasons"
+                    f"every sample of {empty} batches in a row was bad, so no batch is left to return. "
+                    "Read the reasons in loader.stats(), or set on_bad_sample='raise' to see the first one's traceback"
                 )
         self._stats.note_batch()
         return batch
@@ -268,14 +269,16 @@ class Iteration:
             raise StopIteration
         if os.getpid() != self._pool.owner_pid:
             raise LoaderClosed(
-                f"this iterator's workers belong to process {self._pool.owner_pid}, which forked this one: "
-                "call iter() on the loader again in the child"
+                f"this iterator's workers belong to process {self._pool.owner_pid}, which forked this process "
+                f"({os.getpid()}): call iter(loader) again in the child"
             )
         if self._pool.closed:
-            raise LoaderClosed("the loader was closed while this iterator was in use")
+            raise LoaderClosed(
+                "the loader was closed while this iterator was in use: call iter(loader) again, which starts new workers"
+            )
         raise Interrupted(
-            "an exception (of a signal handler or a sampler) came while this iterator handed out work; it would wait for "
-            "what was lost then: call iter() on the loader again"
+            "an earlier exception (Ctrl-C, a signal handler or a sampler) lost a batch that was in progress, so this "
+            "iterator cannot continue: call iter(loader) again"
         )
 
     def _advance(self) -> None:

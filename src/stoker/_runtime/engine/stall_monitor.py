@@ -33,7 +33,7 @@ class StallMonitor:
         """The last warning, in one line."""
 
     def left_s(self) -> float | None:
-        """How long to wait before asking ``check`` again. Who makes batches himself has to keep the timeout himself."""
+        """How long to wait before the next ``check``. An executor that makes batches on this thread enforces the timeout itself."""
         deadline = self._timeout_s if self._timeout_s > 0 else None
         if not self._executor.eager:
             return deadline
@@ -46,7 +46,7 @@ class StallMonitor:
         """Raise WorkerTimeout when it is time for that; warn, and return True, when the wait has become odd."""
         waited_s = monotonic() - self._began
         if self._timeout_s > 0 and waited_s >= self._timeout_s:
-            where = self._whereabouts() or "; no worker is at work"
+            where = self._whereabouts() or "; no worker is working on a batch"
             raise WorkerTimeout(f"DataLoader timed out after {self._timeout_s} seconds{where}")
         if not self._executor.eager or waited_s < self._patience_s:
             return False
@@ -58,7 +58,7 @@ class StallMonitor:
             return False
         usual = f"recent ones took {usual_ns / 1e9:.2g} s" if usual_ns else "none has arrived yet"
         self._patience_s *= 2
-        whereabouts = self._whereabouts() or "; no worker is at work"
+        whereabouts = self._whereabouts() or "; no worker is working on a batch"
         # Whoever hangs in an epoch that is over keeps nobody waiting: it is replaced.
         self._executor.dismiss(self._epoch)
         which = f"batch {self._scheduler.head} ({usual}) [stoker explain {WorkerStalled.code}]"
@@ -92,9 +92,9 @@ class StallMonitor:
     def _described(self, seen: WorkerActivity, *, stack: bool) -> str:
         ticket = self._scheduler.ticket(seen.seq) if seen.epoch == self._epoch else None
         where = (
-            "a batch nobody waits for any more"
+            "a batch of an earlier epoch, which is no longer needed,"
             if seen.epoch != NO_EPOCH
-            else "the order to let go of its caches"
+            else "a request to free its caches"
         )
         if ticket is not None:
             where = place(ticket, seen.row, collating=seen.collating)

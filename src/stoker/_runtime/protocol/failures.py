@@ -36,11 +36,12 @@ def pack(error: BaseException, worker: int) -> PackedError:
     except Exception:
         text = "<no text>"
     if type(error).__name__ == "BdbQuit":  # by name: the module is loaded only where there was a breakpoint
-        error.add_note("stoker: breakpoint() has no terminal in a worker; use num_workers=0 to debug")
+        error.add_note("stoker: breakpoint() has no terminal in a worker process; set num_workers=0 to debug")
         coded(error, "STK808")
     if "in forked subprocess" in text:
         error.add_note(
-            "stoker: the dataset uses the accelerator inside a worker: return CPU tensors and move the batch in the training loop"
+            "stoker: the dataset uses the accelerator inside a forked worker, which cannot work. Return CPU tensors from it, and "
+            "move the batch in the training loop"
         )
         coded(error, "STK304")
     try:

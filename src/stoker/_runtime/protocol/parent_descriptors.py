@@ -69,7 +69,7 @@ def census() -> str:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return (
         f"This process has {_in_use(soft)} of {soft} descriptors in use (hard limit {hard}); a worker takes 2 of them under fork, "
-        "4 under spawn and forkserver, and up to 10 more while it starts. Ways out: fewer workers, executor='thread', "
+        "4 under spawn and forkserver, and up to 10 more while it starts. Use fewer workers or executor='thread', "
         "or a higher limit (ulimit -n)"
     )
 

@@ -204,8 +204,8 @@ def good_samples(
         except StopIteration:
             if failed:
                 _log.warning(
-                    "the stream ended right after its sample %d raised: if it reads from a generator, that one ended with "
-                    "the error, and the rest of it is not read",
+                    "the stream ended right after its sample %d raised: a generator ends when it raises, so if the stream "
+                    "reads from one, the rest of it is not read",
                     number - 1,
                 )
             break

@@ -52,7 +52,7 @@ def _odd_one(values: Sequence[Any], path: Path) -> Odd | None:
     first = values[0]
     for row, value in enumerate(values):
         if value is None:
-            whole = " (on_bad_sample='skip' or 'replace' would do without such samples)" if not path else ""
+            whole = " (set on_bad_sample='skip' or 'replace' to leave out such samples)" if not path else ""
             return path, f"is None{whole}", [row]
     kinds = [row for row, value in enumerate(values) if _kind(value) != _kind(first)]
     if kinds:

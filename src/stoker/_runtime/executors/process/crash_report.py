@@ -22,14 +22,14 @@ _ANSWER_S = 1.0
 _SETTLED_S = 0.02
 
 _CAUSES = {
-    "SIGSEGV": "native code touched memory that is not its own: a decoder or an extension module, one that was "
-    "built for another version, say, or that does not survive fork (try multiprocessing_context='forkserver')",
+    "SIGSEGV": "native code (a decoder or an extension module) used memory that does not belong to it. It may be built for "
+    "another version, or it may not survive fork: try multiprocessing_context='forkserver'",
     "SIGBUS": "a memory-mapped file was shortened while in use, or the file system behind it is full",
-    "SIGABRT": "native code gave up on itself (a failed assertion, a damaged heap, an uncaught C++ exception); what it had to "
-    "say is on stderr",
+    "SIGABRT": "native code aborted (a failed assertion, a damaged heap, an uncaught C++ exception); its own message is on "
+    "stderr",
     "SIGFPE": "native code divided by zero",
-    "SIGILL": "native code used an instruction that this processor does not have: a library built for another one",
-    "SIGTERM": "somebody asked it to end: a job scheduler, a time limit, or code that cleans up processes",
+    "SIGILL": "native code used an instruction that this processor lacks: a library is built for another processor",
+    "SIGTERM": "another process asked it to end: a job scheduler, a time limit, or code that cleans up processes",
     "SIGXCPU": "the limit on processor time (RLIMIT_CPU) was reached",
     "SIGSYS": "a sandbox (seccomp) forbids a system call that the dataset makes",
     "SIGXFSZ": "the limit on the size of files (RLIMIT_FSIZE) was reached",
@@ -63,8 +63,7 @@ class OomDetector:
         strangers = " in this cgroup, though elsewhere on this machine" if elsewhere > 0 else ""
         return (
             f"somebody sent it SIGKILL (a job scheduler, another program, a person): the kernel counts no OOM kill{strangers}"
-            f"{size}. If memory was short, a supervisor in user space (systemd-oomd, earlyoom, the container's host) may have "
-            "done it"
+            f"{size}. If memory was short, a memory supervisor (systemd-oomd, earlyoom, the container's host) may have sent it"
         )
 
 
@@ -88,9 +87,9 @@ def cause_of(process: Any, oom_detector: OomDetector, last_bytes: int, peak_byte
     """The likely cause of a process's end, for people."""
     code = process.exitcode
     if code is None:
-        return "its exit status was collected by other code of this program"
+        return "unknown: other code in this program collected its exit status (os.wait, or a SIGCHLD handler)"
     if _status_lost(process):
-        return "its exit status is lost: the process that started it (fork server or template) is gone"
+        return "unknown: its exit status is lost, because the process that started it (fork server or template) ended first"
     if code >= 0:
         return "code of the dataset (or a library it uses) ended the process: sys.exit, os._exit, or an error in C code"
     name = _signal_name(-code)
@@ -175,7 +174,7 @@ def state_of(pid: int) -> str:
     except psutil.Error:
         return ""
     if state in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
-        return f"it is stopped (kill -CONT {pid} lets it go on)"
+        return f"it is stopped (kill -CONT {pid} lets it continue)"
     if state == psutil.STATUS_DISK_SLEEP:
         return "it waits in the kernel for a disk or a network file system"
     return ""

@@ -61,7 +61,7 @@ class ProcessExecutor:
     ) -> None:
         if not hasattr(select, "epoll"):
             raise RuntimeError(
-                f"worker processes of stoker need Linux, and this is {sys.platform}: use executor='thread' or num_workers=0"
+                f"stoker's worker processes need Linux, and this system is {sys.platform}: use executor='thread' or num_workers=0"
             )
         self._oom_detector = crash_report.OomDetector()
         self._spec = spec

@@ -199,8 +199,8 @@ def _find_place() -> None:
         return
     raise StartRefused(
         errno.ENOENT,
-        f"the fork server needs a directory for its socket, writable and with a short path ({_SOCKET_PATH_BYTES} bytes for "
-        f"all of it); none of these will do: {', '.join(tried)}. Ways out: set TMPDIR to such a directory, or use "
+        f"the fork server needs a directory for its socket: writable, and short enough that the socket's whole path has at "
+        f"most {_SOCKET_PATH_BYTES} bytes. None of these fits: {', '.join(tried)}. Set TMPDIR to such a directory, or use "
         "multiprocessing_context='spawn' or executor='thread'",
     )
 
@@ -241,8 +241,8 @@ def _refusals(method: str) -> Iterator[None]:
         if isinstance(error, StartRefused) or not (server or number in _REFUSALS):
             raise
         if server:
-            number, why = number or errno.EPIPE, "the fork server ended while it was asked for a worker"
-            found = f"{_memory()}. {_processes()}. Ways out: fewer workers, executor='thread'"
+            number, why = number or errno.EPIPE, "the fork server ended before it started the worker"
+            found = f"{_memory()}. {_processes()}. Use fewer workers or executor='thread'"
         else:
             why = os.strerror(number or 0)
             found = _circumstances(number, method)
@@ -252,10 +252,10 @@ def _refusals(method: str) -> Iterator[None]:
 
 def _circumstances(number: int | None, method: str) -> str:
     if number == errno.ENOMEM:
-        other = ", multiprocessing_context='forkserver' or 'spawn' (they do not copy this process)"
-        return f"{_memory()}. Ways out: fewer workers, executor='thread'{other if method == 'fork' else ''}"
+        other = ", or multiprocessing_context='forkserver' or 'spawn', which do not copy this process"
+        return f"{_memory()}. Use fewer workers or executor='thread'{other if method == 'fork' else ''}"
     if number == errno.EAGAIN:
-        return f"{_processes()}. Ways out: fewer workers, executor='thread', or a higher limit (ulimit -u)"
+        return f"{_processes()}. Use fewer workers or executor='thread', or raise the limit (ulimit -u)"
     return parent_descriptors.census()
 
 

@@ -121,7 +121,11 @@ class Spawner:
         assert self._template is not None
         self._template.close()
         self._template = None
-        _log.log(level, "each worker unpickles the dataset for itself, not one process for all: %s", why)
+        _log.log(
+            level,
+            "each worker unpickles the dataset for itself, because the template process is not used: %s",
+            why,
+        )
 
     def _packed(self) -> SpecPickle:
         if self._packed_spec is None:
@@ -200,7 +204,7 @@ class _TemplateHandle:
         message = os.read(self._control_fd, 1 << 16)
         if not message:
             self._process.join(_FAREWELL_S)
-            raise _TemplateGone(f"the process that did so ended, exit code {self._process.exitcode}")
+            raise _TemplateGone(f"the template process ended with exit code {self._process.exitcode}")
         return "" if message == template.READY else message.decode(errors="replace")
 
     def start(self, boot: main.WorkerBoot) -> Any:
@@ -230,7 +234,7 @@ class _TemplateHandle:
             os.close(status_fd)
             os.close(data_fd)
             if isinstance(error, EOFError | ConnectionError):
-                raise _TemplateGone("the process that did so has ended") from error
+                raise _TemplateGone("the template process has ended") from error
             raise
         return pid, status_fd, data_fd
 
@@ -251,7 +255,7 @@ class _TemplateHandle:
         ready = select.poll()
         ready.register(fd, select.POLLIN)
         if not ready.poll(patience_s * 1000):
-            raise _TemplateGone(f"the process that should do so gave no answer for {patience_s:.0f} s")
+            raise _TemplateGone(f"the template process did not answer within {patience_s:.0f} s")
 
 
 class _TemplatePopen(popen_forkserver.Popen):

@@ -89,8 +89,8 @@ def warn_once(found: Sequence[GeneratorPath], loader: Any) -> None:
         loader._stored_warned = True
         *holder, (_, name) = found[0].path
         _log.warning(
-            "%s is a random generator that worker threads share: what they draw from it depends on their timing. "
-            "stoker.generator() gives numbers that belong to the sample",
+            "%s is a random generator that worker threads share, so its numbers depend on their timing. "
+            "Use stoker.generator() instead: it is seeded for each sample",
             spell(tuple(holder), str(name)),
         )
 

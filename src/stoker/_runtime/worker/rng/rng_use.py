@@ -24,8 +24,8 @@ class RngUse:
         names = [name for name, before in self._before.items() if now[name] != before]
         if names:
             _log.warning(
-                "%s is a random generator that the threads of a worker share (threads_per_worker): what they draw from it "
-                "depends on their timing. stoker.generator() gives numbers that belong to the sample",
+                "%s is a random generator that the threads of a worker share (threads_per_worker), so its numbers depend "
+                "on their timing. Use stoker.generator() instead: it is seeded for each sample",
                 " and ".join(names),
             )
 

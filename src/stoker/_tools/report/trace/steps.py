@@ -82,7 +82,7 @@ def batches(loader: LoaderRecord) -> Iterator[Batch]:
     for name, column in columns.items():
         if not all(type(value) is int for value in column):
             raise RecordError(
-                f"this run record is damaged: {name} of its steps has something else than whole numbers"
+                f"this run record is damaged: {name} of its steps holds something other than whole numbers"
             )
     count = len(next(iter(columns.values()), ()))
     nothing = [0] * count

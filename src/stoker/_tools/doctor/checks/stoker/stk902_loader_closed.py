@@ -18,7 +18,7 @@ next(iterator)            # LoaderClosed
 
 Fix
 ---
-Call `iter(loader)` again: a closed loader starts new workers. In a forked child do so there.
+Call `iter(loader)` again: a closed loader starts new workers. In a forked child, call it in the child.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""An exception came while work was handed out.
+"""An exception interrupted the iterator, and the script called it again.
 
 What it finds
 -------------
-Ctrl-C, a signal handler or a sampler raised in the middle of an iterator's accounts, was caught, and `next()` was called
-again.
+Ctrl-C, a signal handler or a sampler raised an exception inside `next()`. The script caught it and called `next()` on the
+same iterator again.
 
 Why it hurts
 ------------
-What was lost in that moment would be waited for without end, so the iterator refuses to go on.
+The exception may have lost a batch that was in progress. The iterator would wait for it forever, so it raises instead.
 
 Example
 -------
@@ -20,7 +20,7 @@ except KeyboardInterrupt:
 
 Fix
 ---
-Call `iter(loader)` again; the loader and its workers are fine. To go on within the epoch, load the loader's `state_dict()`
+Call `iter(loader)` again; the loader and its workers are fine. To continue in mid-epoch, load the loader's `state_dict()`
 first.
 """
 
@@ -34,7 +34,8 @@ CHECK = Check(
     severity="low",
     marks=(
         Mark(
-            r"stoker\.errors\.Interrupted|^Interrupted: an exception|came while this iterator handed out work",
+            r"stoker\.errors\.Interrupted|^Interrupted: an exception|came while this iterator handed out work|"
+            r"lost a batch that was in progress, so this iterator cannot continue",
             weight=30,
         ),
     ),

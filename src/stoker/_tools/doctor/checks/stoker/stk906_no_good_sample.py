@@ -2,12 +2,12 @@
 
 What it finds
 -------------
-`on_bad_sample` was to skip or replace bad samples, and every one that could stand in was bad too.
+`on_bad_sample` asks the loader to skip or replace bad samples, and every candidate was bad too.
 
 Why it hurts
 ------------
-When all samples fail, it is not the samples: a path is wrong, a mount is gone, a library is missing. Going on would give
-empty batches without end.
+When all samples fail, the cause is usually outside the samples: a wrong path, a lost mount, a missing library. Without this
+error the loader would produce empty batches forever.
 
 Example
 -------
@@ -18,7 +18,7 @@ stoker.errors.NoGoodSample: on_bad_sample='replace' found no good sample to put 
 
 Fix
 ---
-Read the reasons in the message or in `loader.stats()`: they are usually all the same. Then mend that;
+Read the reasons in the message or in `loader.stats()`: they are usually all the same. Then fix that cause;
 `on_bad_sample="raise"` shows the first with its traceback.
 """
 
