@@ -58,7 +58,7 @@ def test_the_training_loop(here: Path) -> None:
             seen.append(batch.tolist())
             torch.rand(1)  # dropout, say
 
-        source = example("The same batches").replace("num_workers=8", "num_workers=2")
+        source = example("Resume in mid-epoch").replace("num_workers=8", "num_workers=2")
         given = {
             "dataset": range(1000),
             "epochs": 3,
