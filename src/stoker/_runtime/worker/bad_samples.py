@@ -27,17 +27,19 @@ from stoker.errors import NoGoodSample, coded
 _log = logging.getLogger("stoker")
 _BAD = object()
 TOGETHER = -2
-"""In the place of a row: all of them at once. Excluded: they are fetched one by one, which shows who kills."""
+"""Stands for a row number: all rows are fetched at once. When it is excluded, rows are fetched one by one, to find the one that
+kills.
+"""
 
 _FIRST_SPARE = -3
-"""In the place of a row: the first of the spares. Those after it count down. Excluded: it does not stand in for others."""
+"""Stands for a row number: the first spare. Later spares count down from it. An excluded spare replaces no sample."""
 
 _IN_A_ROW = 1000
-"""Bad samples of a stream without a good one between them after which its error is raised: it is not the samples then."""
+"""After this many bad samples of a stream in a row, the error is raised: the stream is broken, not its samples."""
 
 
 class BadSample(NamedTuple):
-    """A sample that could not be used: "error", "none" or "killed". ``index`` is a StreamPlace for a sample of a stream."""
+    """A sample that could not be used. ``kind`` is "error", "none" or "killed"; ``index`` is a StreamPlace for streams."""
 
     index: Any  # hides tuple.index, which nobody needs here
     row: int
@@ -46,23 +48,23 @@ class BadSample(NamedTuple):
 
 
 class StreamPlace(str):
-    """Stands for the index of a sample of a stream, which has none."""
+    """Describes the place of a sample of a stream, which has no index."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchError:
-    """In the place of a sample: what its row raised."""
+    """The error that a row raised, in the place of its sample."""
 
     error: BaseException
 
 
 class EmptyBatch(Exception):
-    """Every sample of the batch was bad and skipped: there is no batch."""
+    """Raised when every sample of a batch was bad and skipped, so there is no batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A batch, and what the parent has to know of how it was made. Only batches with something to tell travel in one."""
+    """A batch with facts for the parent: bad samples, emptiness, the state of a stream. Other batches travel without one."""
 
     contents: Any
     bad: tuple[BadSample, ...] = ()
@@ -71,11 +73,11 @@ class Envelope:
 
 
 class BadSampleFilter:
-    """Fetches rows and sorts out the bad ones. Owner: a maker; called on its thread.
+    """Fetches rows without the bad ones. Owner: a batch maker; called on its thread.
 
-    ``before(order, row, at, index)`` is called before row ``row`` is fetched; ``at`` and ``index`` are what the status page shows.
-    ``reseed`` puts the generators back to where the range began. ``bind`` is that of the Fetcher. ``getitems`` fetches
-    whole batches; None when rows are fetched one by one.
+    ``before(order, row, at, index)`` is called before row ``row`` is fetched; the status page then shows ``at`` and ``index``.
+    ``reseed`` sets the generators back to the start of the range. ``bind`` is that of the Fetcher. ``getitems`` fetches whole
+    batches; None when rows are fetched one by one.
     """
 
     def __init__(
@@ -97,10 +99,10 @@ class BadSampleFilter:
     def rows(
         self, order: BatchOrder, indices: Sequence[Any], first: int, fetched: Sequence[Any] | None = None
     ) -> Any:
-        """The usable samples of one range, which begins at row ``first``. In mode "replace" there are as many as indices.
+        """Return the usable samples of one range that begins at row ``first``. In mode "replace" there is one per index.
 
-        ``fetched`` is what came of its rows where they were fetched already.
-        A list, unless the dataset's ``__getitems__`` makes batches of its own kind: those are left as they are.
+        ``fetched`` holds samples or errors of rows that were fetched already. The result is a list, unless the dataset's
+        ``__getitems__`` returns a batch of its own type; that is returned as it is.
         """
         if self._getitems is None:
             self._fetch = self._bind()
@@ -147,7 +149,7 @@ class BadSampleFilter:
         return sample
 
     def _together(self, order: BatchOrder, indices: Sequence[Any], first: int) -> Any:
-        """With ``__getitems__``: all at once, and one by one only when that fails."""
+        """Call ``__getitems__`` once for all rows; fetch one by one only when that fails."""
         assert self._getitems is not None
         found: Any = []
         if all(name < TOGETHER for name in order.excluded):  # no row, that is
@@ -169,7 +171,7 @@ class BadSampleFilter:
     def _replacement(
         self, order: BatchOrder, indices: Sequence[Any], first: int, place: int, good: Sequence[int]
     ) -> Any:
-        """A sample for the row at ``place``: those after it come first, then those before, then the spares."""
+        """Return a sample for the row at ``place``: from a good row after it, then before it, then from the spares."""
         inside = sorted(good, key=lambda other: (other < place, other))
         candidates = [(indices[other], NO_ROW) for other in inside]
         candidates += [(index, _FIRST_SPARE - number) for number, index in enumerate(order.spares)]
@@ -189,10 +191,10 @@ class BadSampleFilter:
 def good_samples(
     stream: Iterator[Any], wanted: int, bad: list[BadSample], seen: Callable[[], int]
 ) -> list[Any]:
-    """Up to ``wanted`` usable samples of a stream. ``seen`` counts a sample and tells its number.
+    """Return up to ``wanted`` usable samples of a stream. ``seen`` counts a sample and returns its number.
 
-    A generator does not go on after it raised: its error is raised, with a note that says so. So is an error, or NoGoodSample,
-    when nothing good comes any more.
+    A generator cannot go on after it raised, so its error is raised, with a note. After too many bad samples in a row, the last
+    error or NoGoodSample is raised.
     """
     samples: list[Any] = []
     in_a_row = 0
@@ -243,12 +245,12 @@ def good_samples(
 
 
 def killer(index: Any, row: int) -> BadSample:
-    """A row that is excluded because it kills."""
+    """Describe a row that is excluded because it killed its workers."""
     return BadSample(index, row, "killed", "killed every worker that fetched it")
 
 
 def key_of(index: Any) -> Any:
-    """What a dataset index is remembered by: integers of all kinds alike, and by its text what has no value to compare."""
+    """Return the key of an index for sets and dicts. Equal integers share one; unhashable indices use their text."""
     try:
         return operator.index(index)
     except TypeError:

@@ -43,10 +43,10 @@ from stoker.errors import SampleStopIteration
 
 @dataclass(slots=True)
 class StatusView:
-    """Where a maker says which row it is on, and learns that nobody waits any more. Words of a status page, or plain lists.
+    """The words through which a batch maker shows its row and learns that its epoch is over. A status page, or plain lists.
 
-    ``here[ROW]`` is written before every row and ``here[PHASE]`` before collation; when ``there[EPOCH]`` is no longer the order's
-    epoch the maker gives up. Without ``there`` somebody always waits.
+    ``here[ROW]`` is written before every row, and ``here[PHASE]`` before collation. When ``there[EPOCH]`` differs from the
+    order's epoch, the maker gives up. Without ``there``, it never does.
     """
 
     here: Any
@@ -54,17 +54,17 @@ class StatusView:
 
 
 _SLOW_ROW_NS = 20_000
-"""For rows that take less it is looked up once a range whether anybody waits: each time would cost a fifth of a small batch."""
+"""Rows faster than this look for the end of the epoch once a range. A look per row would cost a fifth of a small batch."""
 
 _clock = time.monotonic_ns
 
 
 class BatchMaker:
-    """Turns orders into batches for one worker.
+    """Makes the batches of one worker from its orders. Used by one thread.
 
-    Used by one thread. ``shared`` tells that others draw from the generators as well (threads); ``inline`` asks that they be left
-    as found. ``keeps_state`` asks that the state of a stateful iterable dataset travel with every batch, and ``resume`` is one that
-    a lost predecessor left. Every sample of a map-style dataset comes from ``fetcher``, which is plain unless one is given.
+    ``shared`` says that other threads draw from the same generators. ``inline`` asks to restore the generators after each
+    batch. ``keeps_state`` asks to send the state of a stateful iterable dataset with every batch. ``resume`` is the state that
+    a lost worker left. Samples of a map-style dataset come from ``fetcher``; the default is a plain Fetcher.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class BatchMaker:
         self._slow_row = -1
         self._slow_ns = 0
         self._row_began = (NO_ROW, 0)
-        """Of rows that are sifted: the one in the making, and since when."""
+        """With a bad-sample filter: the row that is being fetched, and its start time."""
         self.fetch_threads: FetchThreads | None = None
-        """The threads that fetch rows, where there are any."""
+        """The threads that fetch rows; None where this thread fetches them."""
         batched = spec.auto_collation and not spec.iterable and self._getitems is None
         if spec.threads > 1 and batched and not (shared or inline):
             self.fetch_threads = FetchThreads(spec, worker, self.seeder, self._watch)
@@ -117,7 +117,7 @@ class BatchMaker:
 
     @property
     def watch(self) -> StatusView:
-        """Where this maker is watched; a page that nobody reads unless its executor has given it another."""
+        """The status view of this maker; a private one until its executor sets another."""
         return self._watch
 
     @watch.setter
@@ -128,23 +128,28 @@ class BatchMaker:
             self.fetch_threads.watch = watch
 
     def close(self) -> None:
-        """End the threads that fetch rows. Those of a worker process end with it. Idempotent."""
+        """End the fetch threads. A worker process need not call it: its threads end with it. Idempotent."""
         if self.fetch_threads is not None:
             self.fetch_threads.close()
 
     def resume_at(self, resume: Resume) -> None:
-        """The stream of an iterable dataset begins the epoch that ``resume`` names where it says."""
+        """Start the stream of an iterable dataset at this state, in the epoch that the state names."""
         if self._stream is not None:
             self._stream.resume_at(resume)
 
     def measured(self, began_ns: int) -> tuple[int, int, int]:
-        """Of the task begun then: when its rows were there, which of them took longest, and how long. (0, -1, 0): not measured."""
+        """Return (when the rows were fetched, slowest row, its duration) of the task that began at ``began_ns``.
+
+        (0, -1, 0) means that it was not measured.
+        """
         if self._fetched_ns < began_ns:  # it failed before, and these are of another
             return 0, -1, 0
         return self._fetched_ns, self._slow_row, self._slow_ns
 
     def make(self, order: BatchOrder, slot: SlotMemory | None) -> Any:
-        """The batch of a whole ticket, in an envelope if there is something to tell. Tensors are stacked in ``slot`` if given."""
+        """Return the batch of a whole ticket, in an Envelope if there are facts for the parent. Tensors are stacked in ``slot`` if
+        given.
+        """
         if not self._tells:
             return self._make(order, slot)
         self._bad.clear()
@@ -175,7 +180,7 @@ class BatchMaker:
                 current.slot, current.sample_rng = outer
 
     def make_part(self, order: BatchOrder, slot: Any, agreed: int) -> PartRows:
-        """The rows ``start`` to ``stop`` of a ticket, in the shared slot if their layout is the agreed one."""
+        """Make the rows ``start`` to ``stop`` of a ticket, in the shared slot if their layout is the agreed one."""
         indices = _listed(order.indices)
         self._bad.clear()
         outer, current.sample_rng = current.sample_rng, self._sample_rng
@@ -194,7 +199,7 @@ class BatchMaker:
     # Map-style datasets
 
     def _rows(self, order: BatchOrder, indices: Sequence[Any], start: int, stop: int) -> list[Any]:
-        """Fetch rows of the batch. ``indices`` holds those of ``start`` to ``stop`` only."""
+        """Fetch rows of the batch. ``indices`` holds only those from ``start`` to ``stop``."""
         rows = order.rows or len(indices)
         self._slow_row, self._slow_ns = -1, 0
         if self._bad_filter is not None:
@@ -244,7 +249,7 @@ class BatchMaker:
         *,
         collect_errors: bool = False,
     ) -> list[Any] | None:
-        """Fetch rows on several threads; None if there are none. ``collect_errors``: the errors of rows are among the outcomes."""
+        """Fetch rows on several threads; None if no thread could start. With ``collect_errors``, errors are among the outcomes."""
         ranges = row_ranges(order.rows or len(indices))
         self.seeder.rows(order, start, next(n for n, (_, last) in enumerate(ranges) if last > start))
         rng_use = RngUse() if self._checks_rng_use else None
@@ -269,7 +274,7 @@ class BatchMaker:
         return job.outcomes
 
     def _fetch_quickly(self, order: BatchOrder, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
-        """Rows of a few microseconds: the status page names each, whether anybody waits is looked up once."""
+        """Fetch rows that take a few microseconds each: every row is shown, the epoch is checked once."""
         self._at_row(order, row)
         fetch, here = self._fetcher.bind(), self._watch.here
         for index in chunk:
@@ -278,7 +283,7 @@ class BatchMaker:
             row += 1
 
     def _fetch_singly(self, order: BatchOrder, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
-        """Slow rows: work for nobody ends after one of them."""
+        """Fetch slow rows: the epoch is checked before each, so useless work ends after one row."""
         fetch, here, metered = self._fetcher.bind(), self._watch.here, self._metered
         before_ns = _clock() if metered else 0
         for index in chunk:
@@ -297,7 +302,7 @@ class BatchMaker:
     def _filtered_rows(
         self, order: BatchOrder, bad_filter: BadSampleFilter, indices: Sequence[Any], start: int, stop: int
     ) -> list[Any]:
-        """Fetch rows one at a time without the bad ones. What is left of a batch is returned; nothing left raises EmptyBatch."""
+        """Fetch rows one at a time without the bad ones. Raises EmptyBatch when none is left."""
         self._row_began = NO_ROW, 0
         if self._getitems is not None:
             self.seeder.range(order, 0)
@@ -331,7 +336,7 @@ class BatchMaker:
             self.seeder.row(order, row)
 
     def _time_row(self, row: int) -> None:
-        """A row that is sifted begins, and the one before it is over. NO_ROW: what comes now is no row of the ticket's own."""
+        """Time a row of the bad-sample filter: ``row`` begins and the row before it ends. NO_ROW: no row of the ticket begins."""
         (before, began_ns), now_ns = self._row_began, _clock()
         self._row_began = row, now_ns
         if before != NO_ROW and now_ns - began_ns > max(self._slow_ns, _SLOW_ROW_NS):
@@ -390,7 +395,7 @@ class BatchMaker:
 
 
 def _can_share(order: BatchOrder, indices: Sequence[Any]) -> bool:
-    """Whether several threads may fetch these rows. Not after a worker died over them: one at a time shows which of them kills."""
+    """Whether several threads may fetch these rows. Not after a worker died: one row at a time shows which one kills."""
     return len(indices) > 1 and not order.attempt and not order.excluded
 
 
@@ -401,7 +406,7 @@ def _ends(outcome: Any, collect_errors: bool) -> bool:
 def collate_samples(
     collate_fn: Callable[[Any], Any], samples: Any, indices: Sequence[Any] | None, *, own: bool
 ) -> Any:
-    """Collate; an error says which batch it belongs to and, when the collation is torch's ``own``, what is wrong with it."""
+    """Collate samples. An error gets a note with the batch and, with torch's ``own`` collation, an explanation."""
     try:
         return collate_fn(samples)
     except StopIteration as error:
@@ -415,7 +420,7 @@ def collate_samples(
 
 
 def _listed(indices: Any) -> Sequence[Any]:
-    """A batch's indices as something that can be cut; batch samplers may yield any iterable."""
+    """Return indices that can be sliced; batch samplers may yield any iterable."""
     if isinstance(indices, list | tuple):
         return indices
     if isinstance(indices, torch.Tensor):
@@ -424,7 +429,7 @@ def _listed(indices: Any) -> Sequence[Any]:
 
 
 def _without_bad(indices: Sequence[Any], samples: Sequence[Any], bad: Sequence[BadSample]) -> Sequence[Any]:
-    """The indices of the samples that are left, for messages about them."""
+    """Return the indices of the samples that are left, for error messages."""
     if len(samples) == len(indices):
         return indices
     rows = {each.row for each in bad}
@@ -443,7 +448,7 @@ def _note_index(error: BaseException, index: Any) -> None:
 
 
 def note_indices(error: BaseException, indices: Any) -> None:
-    """Say which batch an error belongs to when no single row is to blame."""
+    """Note on an error which batch it belongs to, when no single row is to blame."""
     listed = list(indices)[:9] if hasattr(indices, "__iter__") else [indices]
     shown = ", ".join(_short(index) for index in listed[:8])
     more = f", … ({len(indices)} in all)" if len(listed) > 8 else ""

@@ -16,7 +16,7 @@ Odd = tuple[Path, str, list[int]]
 
 
 def explain_collation(error: BaseException, samples: Sequence[Any], indices: Sequence[Any] | None) -> None:
-    """Append what is wrong with these samples to the error's own text. Changes the error in place, never raises."""
+    """Append the difference between these samples to the text of the error. Changes the error in place; never raises."""
     try:
         found = _odd_one(samples, ())
         text = _described(found, samples, indices) if found else ""
@@ -30,7 +30,7 @@ def explain_collation(error: BaseException, samples: Sequence[Any], indices: Seq
 
 
 def _code(what: str) -> str:
-    """Of the page about what is wrong with samples."""
+    """Return the code of the docs page about this difference."""
     if what.startswith("is None"):
         return "STK402"
     return "STK401" if "shapes" in what or "lengths" in what else "STK403"
@@ -48,7 +48,7 @@ def _described(found: Odd, samples: Sequence[Any], indices: Sequence[Any] | None
 
 
 def _odd_one(values: Sequence[Any], path: Path) -> Odd | None:
-    """The first place where samples do not go together: (path, what is wrong, rows to show)."""
+    """Return the first difference between samples: (path, description, rows to show). None if there is none."""
     first = values[0]
     for row, value in enumerate(values):
         if value is None:
@@ -87,7 +87,7 @@ def _kind(value: Any) -> str:
 
 
 def _follow(sample: Any, path: Path) -> Any:
-    """The value at a path; as far as it can be followed."""
+    """Return the value at a path, or the last value that could be reached."""
     value = sample
     for key in path:
         try:

@@ -22,11 +22,11 @@ _stock: Callable[..., torch.Tensor] = torch_collate.collate_tensor_fn
 
 
 _SMALL_BYTES = 16 * 1024
-"""Up to this size a batch is stacked on the heap and copied: checking every row for the direct way would cost more."""
+"""Smaller batches are stacked on the heap and copied: checking every row would cost more than the copy."""
 
 
 def collate_tensor(batch: Any, *, collate_fn_map: Any = None) -> torch.Tensor:
-    """Stack tensors of equal shape; into the slot when they are plain and of one dtype."""
+    """Stack tensors of equal shape; in the slot when they are plain and of one dtype."""
     elem = batch[0]
     slot = current.slot
     if elem.is_nested or elem.layout is not torch.strided:
@@ -52,21 +52,21 @@ def collate_tensor(batch: Any, *, collate_fn_map: Any = None) -> torch.Tensor:
 
 
 def install() -> None:
-    """Put our entry for tensors into torch's collate map, unless the user has put one there."""
+    """Put our entry for tensors into torch's collate map, unless the user changed that entry."""
     table = torch_collate.default_collate_fn_map
     if table.get(torch.Tensor) is _stock:
         table[torch.Tensor] = collate_tensor
 
 
 def uninstall() -> None:
-    """The other way round. For a fork that judges torch's own loader, of a process in which ours had threads."""
+    """Restore torch's own entry. For a fork that measures torch's loader in a process that used worker threads."""
     table = torch_collate.default_collate_fn_map
     if table.get(torch.Tensor) is collate_tensor:
         table[torch.Tensor] = _stock
 
 
 def additions() -> dict[Any, Any] | None:
-    """What the user changed in torch's collate map, to be carried to workers that do not inherit it."""
+    """Return the user's changes to torch's collate map, for workers that do not inherit it."""
     table = torch_collate.default_collate_fn_map
     changed = {
         key: function
@@ -77,7 +77,7 @@ def additions() -> dict[Any, Any] | None:
 
 
 def is_default(collate_fn: Any) -> bool:
-    """Whether batches are collated by torch's ``default_collate`` alone, with nothing of the user's in its map."""
+    """Whether ``collate_fn`` is torch's ``default_collate``."""
     return collate_fn is torch_collate.default_collate
 
 

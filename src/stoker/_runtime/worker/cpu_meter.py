@@ -19,7 +19,7 @@ _NEVER = 1 << 62
 
 
 class CpuReading(NamedTuple):
-    """Since the reading before: on a CPU, in the run queue, and how long the worker was at work meanwhile. Zeros: not read."""
+    """Time since the last reading: on a CPU, in the run queue, and busy with tasks. Zeros: not read."""
 
     cpu_ns: int = 0
     runq_ns: int = 0
@@ -30,10 +30,10 @@ NO_READING = CpuReading()
 
 
 class CpuMeter:
-    """Of the thread that makes it, and used on that thread only. ``row`` is its worker's on the status page, for sums.
+    """Measures the thread that makes it; used on that thread only. Sums go to ``row``, the worker's row of the status page.
 
-    ``always``: every task has a reading of its own; for a thread that does other things between them. ``helpers`` tells the CPU
-    and run-queue time that other threads had for its tasks so far.
+    With ``always``, every task gets a reading of its own, for a thread that does other work between tasks. ``helpers`` returns
+    the CPU and run-queue time that other threads spent on its tasks so far.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class CpuMeter:
         self.busy_ns = 0
         self.tasks = 0
         self.slow = self._fd >= 0
-        """Whether the last task was so slow that the next one's account is begun anew."""
+        """Whether the last task was slow, so that the next one starts a new account."""
 
     def began(self, now_ns: int) -> None:
-        """A task begins after a slow one: what lies between the two is nobody's."""
+        """Start a new account: a task begins after a slow one, and the time between them belongs to neither."""
         self._cpu_ns, self._runq_ns = self._account()
         self.busy_ns = 0
         if self._fd >= 0:
             self.due_ns = now_ns + self._gap_ns
 
     def ended(self, began_ns: int, now_ns: int) -> CpuReading:
-        """A task ended; the reading, if it is time for one."""
+        """Count a finished task; return a reading if one is due."""
         self.busy_ns += now_ns - began_ns
         self.tasks += 1
         if now_ns < self.due_ns:
@@ -68,7 +68,7 @@ class CpuMeter:
         return self.read(began_ns, now_ns)
 
     def read(self, began_ns: int, now_ns: int) -> CpuReading:
-        """Of all tasks since the last reading; the last of them began then and ends now."""
+        """Return the reading of all tasks since the last one. The last task began at ``began_ns`` and ends at ``now_ns``."""
         self.slow = now_ns - began_ns >= self._gap_ns
         cpu_ns, runq_ns = self._account()
         if self._fd < 0:
@@ -85,7 +85,7 @@ class CpuMeter:
         return reading
 
     def close(self) -> None:
-        """Give the descriptor back. Worker processes do not: it goes with them."""
+        """Close the descriptor. A worker process need not: it ends with the process."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -107,7 +107,7 @@ class CpuMeter:
 
 
 def _within(cpu_ns: int, runq_ns: int, busy_ns: int) -> CpuReading:
-    """A reading of quick tasks has the pauses between them too, when a worker wakes up: no more than the tasks took is theirs."""
+    """Limit a reading to the busy time. A reading of quick tasks includes the pauses between them."""
     spent_ns = cpu_ns + runq_ns
     if spent_ns > busy_ns:
         cpu_ns = cpu_ns * busy_ns // spent_ns
@@ -116,7 +116,7 @@ def _within(cpu_ns: int, runq_ns: int, busy_ns: int) -> CpuReading:
 
 
 def read_account(fd: int) -> tuple[int, int]:
-    """What the account has so far: time on a CPU, and in the run queue. Zeros where it cannot be read."""
+    """Return (CPU time, run-queue time) of an account so far. Zeros where it cannot be read."""
     try:
         cpu, runq, _ = os.pread(fd, 96, 0).split()
         return int(cpu), int(runq)
@@ -125,7 +125,7 @@ def read_account(fd: int) -> tuple[int, int]:
 
 
 def open_account() -> int:
-    """A descriptor of the kernel's account of this thread; -1 where there is none."""
+    """Open the kernel's account of this thread; -1 where there is none."""
     try:
         return os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -48,9 +48,9 @@ class Fetcher:
 
 
 def batch_getter(dataset: Any) -> Callable[[Any], Any] | None:
-    """The dataset's ``__getitems__``, which fetches a batch at once; None where rows are fetched one by one.
+    """Return the dataset's ``__getitems__``, which fetches a whole batch; None where rows are fetched one by one.
 
-    That of torch's Subset does no more than to fetch them one by one, unless the dataset inside has one of its own.
+    torch's Subset has one that fetches rows one by one. It counts only if the dataset inside has one of its own.
     """
     found = getattr(dataset, "__getitems__", None)
     while found is not None and _is_plain(dataset):

@@ -30,9 +30,9 @@ _clock = time.monotonic_ns
 
 @dataclass(slots=True)
 class FetchJob:
-    """Rows of one order. Shared by the hands; all but the first five fields under their lock.
+    """The rows of one order. Shared by the fetch threads; all but the first five fields are guarded by their lock.
 
-    ``rows`` are of the batch, ``places`` count from 0 in ``indices``. With ``collect_errors``, a failing row does not end the job.
+    ``rows`` count within the batch, ``places`` within ``indices``. With ``collect_errors``, a failing row does not end the job.
     """
 
     order: BatchOrder
@@ -45,15 +45,15 @@ class FetchJob:
     stopped: bool = False
     abandoned: bool = False
     flying: dict[int, None] = field(default_factory=dict)
-    """Places in the making, the oldest first."""
+    """Places that are being fetched, oldest first."""
     slow_row: int = -1
     slow_ns: int = 0
 
 
 class FetchThreads:
-    """Owner: a maker, which calls ``fetch`` and ``close`` on its own thread. Threads are started with the first rows to fetch.
+    """The fetch threads of one batch maker, which calls ``fetch`` and ``close`` on its own thread. They start with the first job.
 
-    ``watch`` is where the oldest row in the making, its index and the number of such rows are shown.
+    ``watch`` shows the oldest row that is being fetched, its index, and how many rows are.
     """
 
     def __init__(self, spec: WorkerSpec, worker: int, seeder: Seeder, watch: Any) -> None:
@@ -76,9 +76,9 @@ class FetchThreads:
         *,
         collect_errors: bool,
     ) -> FetchJob | None:
-        """Fetch these rows, of which ``first`` is the first; all of them unless one raised or nobody waits any more.
+        """Fetch these rows, beginning at row ``first``. All of them are fetched, unless one raised.
 
-        None: there are no threads to be had.
+        Returns None if no thread could start. Raises Abandoned when the epoch is over.
         """
         wanted = min(self._spec.threads, len(indices))
         while len(self._threads) < wanted:
@@ -98,12 +98,12 @@ class FetchThreads:
         return job
 
     def spent(self) -> tuple[int, int]:
-        """CPU and run-queue time of all hands so far; of the latter what one of them had, on average."""
+        """Return the CPU time of all threads so far, and their average run-queue time."""
         cpu_ns, runq_ns = self._spent
         return cpu_ns, runq_ns // max(1, len(self._threads))
 
     def close(self) -> None:
-        """End the threads; each of them is between two jobs. A worker process that ends does not have to. Idempotent."""
+        """End the threads, each between two jobs. A worker process that ends need not. Idempotent."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -164,7 +164,7 @@ class FetchThreads:
         outcome = None  # an error holds this frame
 
     def _take(self, job: FetchJob) -> int:
-        """The next row to fetch, by its place; -1 when there is none."""
+        """Return the place of the next row to fetch; -1 when there is none."""
         there = self.watch.there
         with self._lock:
             if there is not None and there[EPOCH] != job.order.epoch and job.taken < len(job.indices):

@@ -37,14 +37,14 @@ from stoker.errors import UnsendableError, coded
 
 _clock = time.monotonic_ns
 _IDLE_SPELL_NS = 100_000
-"""A worker that waited longer than this for its task was out of work: the consumer is likely to wait for the result."""
+"""A worker that waited longer for a task was out of work, so the consumer likely waits for its result."""
 
 _NO_SPANS = tuple(Spans())
 
 
 @dataclass(slots=True)
 class WorkerBoot:
-    """All that a worker process starts with. Inherited as it is under fork; otherwise its descriptors travel beside it."""
+    """Everything a worker process starts with. Inherited under fork; otherwise its descriptors travel beside it."""
 
     worker: int
     task_fd: int
@@ -60,11 +60,11 @@ class WorkerBoot:
     spec: WorkerSpec | None
     resume: Resume | None = None
     spec_fds: SpecFds | None = None
-    """The spec as it was shipped. Without it and without ``spec`` this process was forked from a template that has it."""
+    """The descriptors of the packed spec. None under fork, and for a process forked from a template."""
     revision: int = 0
-    """The announcement (``revision.word_of``) that the dataset includes as it comes; 0 for one from the packed spec."""
+    """The announcement (``receiver.word_of``) that the dataset already includes; 0 for one from the packed spec."""
     restore: Callable[[], None] | None = None
-    """Makes an inherited dataset what it was when the iteration began."""
+    """Restores an inherited dataset to its state at the start of the iteration."""
 
     def __reduce__(self) -> Any:
         """For spawn and forkserver: duplicate every descriptor for the child. Called while the process is spawned."""
@@ -84,7 +84,7 @@ def _arrive(worker: int, passed: list[Any], rest: tuple[Any, ...]) -> WorkerBoot
 
 
 inherited: WorkerSpec | None = None
-"""What the template has unpacked that this process was forked from."""
+"""The spec that the template unpacked before it forked this process."""
 
 
 def run(boot: WorkerBoot) -> None:
@@ -123,7 +123,7 @@ def run(boot: WorkerBoot) -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End now. The regular way would wait for threads and processes that the dataset has started, perhaps without end."""
+    """End this process now. A regular exit would wait for threads and processes that the dataset started."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
@@ -131,7 +131,7 @@ def _leave(code: int) -> NoReturn:
 
 
 class _WorkerLoop:
-    """State of the worker's one thread."""
+    """The state of a worker's main thread."""
 
     def __init__(self, boot: WorkerBoot, page: status_page.StatusPage, channel: socket.socket) -> None:
         self._boot = boot
@@ -148,7 +148,7 @@ class _WorkerLoop:
         self._trimmed = 0
 
     def prepare(self) -> None:
-        """Load the dataset, seed, run ``worker_init_fn``. An error is kept and raised by the first task, as in torch."""
+        """Load the dataset, seed, and run ``worker_init_fn``. The first task raises its error, as in torch."""
         boot = self._boot
         try:
             spec = boot.spec
@@ -187,7 +187,7 @@ class _WorkerLoop:
         self._send(wire.ResultKind.UP, None)
 
     def serve(self) -> None:
-        """Work until the channel closes or a LEAVE arrives."""
+        """Work until the channel closes or a LEAVE message arrives."""
         memory_probe = self._memory_probe
         recv: Callable[[int], bytes] = memory_probe.recv
         idle_since_ns = _clock()
@@ -307,7 +307,7 @@ class _WorkerLoop:
         )  # fmt: skip
 
     def _trim_if_asked(self) -> None:
-        """Let go of caches, once for every number that the parent writes."""
+        """Release caches, once for each number that the parent writes."""
         number = self._control[status_page.TRIM]
         if number in (0, self._trimmed):
             return
@@ -327,7 +327,7 @@ class _WorkerLoop:
             row[status_page.PHASE] = status_page.IDLE
 
     def _report_released_slots(self) -> None:
-        """Tell the parent of slots whose last reference in this worker is gone."""
+        """Report slots that nothing in this worker refers to any more."""
         still = []
         for index, slot in self._held:
             if slot.held():

@@ -12,7 +12,7 @@ from stoker._host.process_memory import footprint
 from stoker._runtime.protocol.status_page import PRIVATE_BYTES, PROCESS_CPU_NS, RESIDENT_BYTES, THREADS
 
 _RECORD_EVERY_NS = 200_000_000
-"""How often a worker writes its size to the status page, between two tasks."""
+"""The least time between two writes of the worker's size to the status page."""
 
 _IDLE_MS = 100
 """A worker without a task for this long has time to measure itself."""
@@ -24,7 +24,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class MemoryProbe:
-    """Owner: the worker's loop; one thread. ``row`` is the worker's own on the status page."""
+    """Owner: the worker's loop, on its one thread. ``row`` is the worker's row of the status page."""
 
     def __init__(self, row: Any, channel: socket.socket) -> None:
         self._row = row
@@ -36,7 +36,7 @@ class MemoryProbe:
         self._idle_cpu_ns = 0
 
     def record(self, now_ns: int) -> None:
-        """Write the resident size down, unless that was done a moment ago. Before every task."""
+        """Write the resident size to the status page, unless it was written a moment ago. Called before every task."""
         if now_ns - self._recorded_ns > _RECORD_EVERY_NS and self._statm_fd >= 0:
             # What the process used before its first task is its start, and not its work.
             self._idle_cpu_ns = self._idle_cpu_ns or time.process_time_ns()
@@ -68,19 +68,19 @@ class MemoryProbe:
         return bool(waiting.poll(patience_ms))
 
     def close(self) -> None:
-        """Give the descriptor back. Workers do not: it goes with them."""
+        """Close the descriptor. Workers need not: it ends with the process."""
         if self._statm_fd >= 0:
             os.close(self._statm_fd)
             self._statm_fd = -1
 
     @property
     def settled(self) -> bool:
-        """Whether that is done, and ``recv`` has no use any more."""
+        """Whether private memory was measured, so that ``recv`` is not needed any more."""
         return bool(self._row[PRIVATE_BYTES])
 
 
 def threads() -> int:
-    """How many threads this process has, native ones too. Links of a folder of /proc count its folders."""
+    """Return how many threads this process has, native ones too. The link count of a folder in /proc counts its folders."""
     try:
         return os.stat("/proc/self/task").st_nlink - 2
     except OSError:

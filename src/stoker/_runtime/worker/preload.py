@@ -26,7 +26,7 @@ def _tidy_up(path: str) -> None:
 
 
 def _listener() -> str:
-    """Where the server listens; empty when that is not in a directory of ours."""
+    """Return the path of the server's socket; empty when it is not in a directory of ours."""
     with suppress(OSError):
         for name in os.listdir("/proc/self/fd"):
             with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as found:

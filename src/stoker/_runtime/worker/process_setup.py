@@ -15,7 +15,7 @@ from threadpoolctl import ThreadpoolController
 
 
 def reset_signals() -> None:
-    """Undo the handlers inherited from the training script. Ctrl-C is the parent's to handle: one traceback, not one per worker."""
+    """Undo signal handlers of the training script. The parent handles Ctrl-C: one traceback, not one per worker."""
     for number in signal.valid_signals():
         try:
             if callable(signal.getsignal(number)):
@@ -30,10 +30,10 @@ def reset_signals() -> None:
 
 
 def hold_lifeline(fd: int) -> None:
-    """Die with the parent. The kernel kills this process as soon as the other end of the socket is closed.
+    """End this process with the parent: the kernel kills it as soon as the other end of the socket is closed.
 
-    PR_SET_PDEATHSIG would fire when the *thread* that forked ends, and means nothing under a fork server. Where the
-    kernel has no F_SETSIG (macOS), the worker notices at its next task instead: the task channel reads as closed.
+    PR_SET_PDEATHSIG would fire when the *thread* that forked ends, and means nothing under a fork server. Where the kernel has
+    no F_SETSIG (macOS), the worker notices at its next task: the task channel reads as closed.
     """
     set_signal = getattr(fcntl, "F_SETSIG", None)
     if set_signal is None:
@@ -50,7 +50,7 @@ def hold_lifeline(fd: int) -> None:
 
 
 def single_thread() -> None:
-    """One thread per native pool: the workers are the parallelism."""
+    """Set every native pool to one thread: the workers are the parallelism."""
     torch.set_num_threads(1)
     cv2: Any = sys.modules.get("cv2")
     if cv2 is not None and hasattr(cv2, "setNumThreads"):
@@ -89,7 +89,7 @@ def native_pools(modules: int) -> Any:
 
 
 def forget_default_device() -> None:
-    """Samples are made on the CPU, whatever the training script set as torch's default device."""
+    """Make samples on the CPU, whatever default device the training script set."""
     if not torch._C._len_torch_function_stack():
         return
     if torch.get_default_device().type != "cpu":
@@ -99,7 +99,7 @@ def forget_default_device() -> None:
 
 
 def name_process(name: str) -> None:
-    """Show up in process lists as what we are."""
+    """Set the name of this process in process lists."""
     try:
         torch.multiprocessing._set_thread_name(f"stoker-{name}")
     except (AttributeError, RuntimeError):

@@ -38,7 +38,7 @@ TensorAt = Callable[[int, Sequence[int], torch.dtype], torch.Tensor]
 class Column:
     """One leaf of the sample over all rows of a part: rows in the slot, or the strings themselves.
 
-    ``kind`` is the Python type the samples had. ``values`` is a list or a tuple, whichever collation gives back.
+    ``kind`` is the Python type of the samples. ``values`` is a list or a tuple, as collation returns it.
     """
 
     kind: type
@@ -50,9 +50,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class PartRows:
-    """What a worker reports of a part: the layout of its samples (0 for none), and columns in the slot or the samples.
+    """What a worker reports about a part: the layout of its samples (0 for none), and columns in the slot or the samples.
 
-    ``bad`` tells of samples that could not be used; those that were skipped are missing from ``raw``.
+    ``bad`` lists samples that could not be used; skipped ones are missing from ``raw``.
     """
 
     start: int
@@ -71,15 +71,15 @@ class PartRows:
 
 
 class _Irregular(Exception):
-    """These rows are not for splitting."""
+    """Raised when rows cannot be placed."""
 
 
 def collate_part(
     samples: Sequence[Any], slot: PlacedMemory, *, start: int, rows: int, agreed: int
 ) -> PartRows:
-    """Write these samples as rows ``start``… of a batch of ``rows`` if their layout is the agreed one.
+    """Write samples to the rows from ``start`` on of a batch of ``rows``, if their layout is the agreed one.
 
-    Called by a worker, on its own thread. ``agreed`` is what the parent has announced, 0 as long as it has not.
+    Called by a worker, on its own thread. ``agreed`` is the layout that the parent announced, or 0.
     """
     stop = start + len(samples)
     layout = 0
@@ -99,7 +99,7 @@ def collate_part(
 
 
 def join_placed(parts: Sequence[PartRows], tensor: TensorAt) -> Any:
-    """The batch whose rows all lie in their places. Called in the parent."""
+    """Return the batch whose rows all lie in their places. Called in the parent."""
     first = parts[0]
     rows = parts[-1].stop
     leaves: list[Any] = []
@@ -113,7 +113,7 @@ def join_placed(parts: Sequence[PartRows], tensor: TensorAt) -> Any:
 
 
 def samples_of(parts: Sequence[PartRows], tensor: TensorAt) -> list[Any]:
-    """The samples that these parts were made of, in row order. Called in the parent."""
+    """Return the samples of these parts, in row order. Called in the parent."""
     samples: list[Any] = []
     for part in parts:
         samples += part.raw if part.raw is not None else _take_apart(part, tensor)
@@ -142,7 +142,7 @@ def _take_apart(part: PartRows, tensor: TensorAt) -> list[Any]:
 def _lay_out(
     leaves: Sequence[Sequence[Any]], stacked: Sequence[Any], rows: int
 ) -> tuple[tuple[Column, ...], int]:
-    """A place for every column of a batch with this many rows, and where they end."""
+    """Return a place for every column of a batch with this many rows, and the end of the last one."""
     columns: list[Column] = []
     cursor = 0
     for leaf, tensors in zip(leaves, stacked, strict=True):
@@ -158,7 +158,7 @@ def _lay_out(
 
 
 def _fingerprint(skeleton: Any, columns: Sequence[Column]) -> int:
-    """A number that parts share exactly when their rows go together; never 0."""
+    """Return a number that parts share exactly when their rows fit together; never 0."""
     text = repr((skeleton, [(column.kind, column.shape, column.dtype) for column in columns]))
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1 or 1
 
@@ -181,7 +181,7 @@ class _ColumnNumber:
 
 @dataclass(frozen=True, slots=True)
 class _ContainerShape:
-    """A container of the sample: its type, its keys if it has any, and what is inside."""
+    """A container in a sample: its type, its keys if it has any, and its contents."""
 
     type: type
     keys: tuple[Any, ...] | None
@@ -189,7 +189,7 @@ class _ContainerShape:
 
 
 def _skeleton(values: Sequence[Any], leaves: list[Sequence[Any]]) -> _ContainerShape | _ColumnNumber:
-    """The structure all samples share; their leaves are collected column by column."""
+    """Return the structure that all samples share; collect their leaves column by column."""
     first = values[0]
     kind = type(first)
     if any(type(value) is not kind for value in values):
@@ -225,7 +225,7 @@ def _fill(node: Any, leaves: Sequence[Any], *, tuples: bool = False) -> Any:
 
 
 def _stack(leaf: Sequence[Any]) -> torch.Tensor | Sequence[torch.Tensor] | None:
-    """A column as one tensor, or as equal tensors to be stacked in place, or None for strings, which stay a list."""
+    """Return a column as one tensor, or as equal tensors to stack in place, or None for strings."""
     first = leaf[0]
     kind = type(first)
     if kind is torch.Tensor or kind is np.ndarray:

@@ -22,19 +22,20 @@ from stoker._runtime.worker.bad_samples import BadSample, StreamPlace, good_samp
 
 
 class StreamEnded(Exception):
-    """An iterable dataset has no further batch. ``final_state`` is the state of its dataset, if it has one."""
+    """Raised when an iterable dataset has no further batch. ``final_state`` is the state of a stateful dataset."""
 
     final_state: Resume | None = None
 
 
 class Abandoned(Exception):
-    """Nobody waits for this batch any more; noticed between two samples."""
+    """Raised between two samples when the epoch of this batch is over."""
 
 
 class SampleStream:
-    """Owner: a maker; called on its thread. ``before(order, pulled)`` seeds, and gives up on orders nobody waits for.
+    """Reads the stream of one worker. Owner: a batch maker; called on its thread.
 
-    ``bad`` is where bad samples are noted, None to raise instead. ``keeps_state`` asks for ``state`` after every batch.
+    ``before(order, pulled)`` seeds, and raises Abandoned when the epoch is over. ``bad`` collects bad samples; None raises
+    their errors. ``keeps_state`` asks for ``state`` after every batch.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class SampleStream:
         self._sampled = 0
 
     def batch(self, order: BatchOrder) -> Any:
-        """The samples of this order's batch (one sample without automatic batching). Raises StreamEnded after the last."""
+        """Return the samples of this order (one sample without automatic batching). Raises StreamEnded after the last."""
         if self._iterator is None or self._epoch != order.epoch:
             self._open(order)
         while self._pulled < order.pull and not self._ended:
@@ -72,11 +73,11 @@ class SampleStream:
         return self._pull(order)
 
     def resume_at(self, resume: Resume) -> None:
-        """Begin the epoch it names where it says."""
+        """Start at this state, in the epoch that it names."""
         self._resume = resume
 
     def state(self) -> Resume | None:
-        """Where the stream stands now, as its dataset tells. One that cannot tell is fast-forwarded like any other."""
+        """Return where the stream stands, if the dataset is stateful and a snapshot is due."""
         return self._resume_point() if self._ended or self._pulled % self._spec.snapshot_every == 0 else None
 
     def _end(self) -> StreamEnded:
@@ -100,7 +101,7 @@ class SampleStream:
             return None
 
     def _open(self, order: BatchOrder) -> None:
-        """A new stream for this epoch; where a lost predecessor's dataset said it stood, if it did."""
+        """Open the stream for this epoch, at the state that a lost worker left, if there is one."""
         self._before(order, 0)
         self._seed_pipe(order)
         self._epoch = order.epoch
@@ -134,14 +135,14 @@ class SampleStream:
             self._pulled = resume.pulled
 
     def _seed_pipe(self, order: BatchOrder) -> None:
-        """DataPipes carry generators of their own, seeded alike in all workers so that shards of one shuffle fit together."""
+        """Seed the generators of DataPipes, equally in all workers, so that shards of one shuffle fit together."""
         if isinstance(self._dataset, IterDataPipe):
             generator = torch.Generator()
             generator.manual_seed(order.pipe_seed)
             self._dataset = apply_random_seed(self._dataset, generator)
 
     def _pass_over(self, order: BatchOrder) -> None:
-        """Pull a batch that a predecessor has delivered, and its error if it was one."""
+        """Pull a batch that a lost worker delivered; ignore its error."""
         try:
             self._pull(order)
         except (StreamEnded, Abandoned):

@@ -29,12 +29,12 @@ from stoker._runtime.worker import collation, main, process_setup
 READY = b"ready"
 _MAX_REASON_BYTES = 2000
 _THREADS_END_S = 0.1
-"""How long threads that were joined while the dataset was unpacked may take to leave the kernel's list."""
+"""How long joined threads may take to leave the kernel's list."""
 
 
 @dataclass(slots=True)
 class TemplateBoot:
-    """All that a template starts with. ``control_fd`` brings requests; the parent's end of the lifeline kills, when closed."""
+    """Everything a template starts with. Requests come through ``control_fd``; closing the lifeline ends it."""
 
     control_fd: int
     lifeline_fd: int
@@ -82,7 +82,7 @@ def run(boot: TemplateBoot) -> None:
 
 
 def _unpack(spec_fds: SpecFds) -> str:
-    """Unpack the dataset for all workers to come. Why no worker may be forked from the result; empty when it may."""
+    """Unpack the dataset for all workers. Return why no worker may be forked from this process, or an empty text."""
     try:
         os.close(os.pidfd_open(os.getpid()))
         before = _BeforeUnpacking(_descriptors(), _threads())
@@ -93,14 +93,14 @@ def _unpack(spec_fds: SpecFds) -> str:
 
 
 class _BeforeUnpacking(NamedTuple):
-    """What was there before the dataset. Threads among it are those of BLAS libraries, which see to forks themselves."""
+    """Descriptors and threads before unpacking. The threads belong to BLAS libraries, which handle forks themselves."""
 
     descriptors: dict[int, os.stat_result]
     threads: set[str]
 
 
 def _unfit(before: _BeforeUnpacking) -> str:
-    """What unpacking left behind that processes must not share, in words."""
+    """Describe what unpacking left that processes must not share; empty if nothing."""
     deadline = time.monotonic() + _THREADS_END_S
     while (more := _threads() - before.threads) and time.monotonic() < deadline:
         time.sleep(0.001)  # the end of a native thread cannot be waited for
@@ -121,7 +121,7 @@ def _unfit(before: _BeforeUnpacking) -> str:
 
 
 _MEMORY = ("/memfd:", "/dev/shm/")
-"""Descriptors of memory have no position that processes could disturb each other by."""
+"""Descriptors of memory have no file position that processes could disturb."""
 
 
 def _threads() -> set[str]:
@@ -152,7 +152,7 @@ class _TemplateServer:
         self._poll.register(control, select.POLLIN)
 
     def serve(self) -> None:
-        """Work until the parent hangs up. Its workers end by lifelines of their own."""
+        """Work until the parent closes the channel. The workers end by their own lifelines."""
         while True:
             for fd, _ in self._poll.poll():
                 if fd != self._control.fileno():
@@ -164,7 +164,7 @@ class _TemplateServer:
                 self._fork(*fds)
 
     def _fork(self, data_fd: int, status_fd: int, *fds: int) -> None:
-        """A worker that reads its process object from ``data_fd``. Its pid goes to ``status_fd``, or a negative error number."""
+        """Fork a worker that reads its process object from ``data_fd``. Write its pid, or a negative errno, to ``status_fd``."""
         kept = False
         try:
             pid = os.fork()
@@ -187,7 +187,7 @@ class _TemplateServer:
                 os.close(fd)
 
     def _become_worker(self, data_fd: int, status_fd: int, fds: tuple[int, ...]) -> None:
-        """In the forked child: from here on as multiprocessing's fork server has it. Does not return."""
+        """Continue in the forked child as multiprocessing's fork server does. Does not return."""
         code = 1
         try:
             unused = [status_fd, *self._private_fds, *self._workers]

@@ -20,13 +20,13 @@ from torch.utils.data import Dataset
 
 HOOK = "__stoker_trim__"
 _MOST = 10_000
-"""Datasets that are looked at. Whoever has more of them nests without end."""
+"""How many datasets are visited at most. More than this means endless nesting."""
 
 
 def release_caches(dataset: object) -> None:
-    """Call the hooks, collect garbage, and give the C library's free memory back. Never raises an Exception.
+    """Call the hooks, collect garbage, and return free memory of the C library. Never raises an Exception.
 
-    Called on the worker's thread; of executors without processes on the thread that asked, while no worker is busy.
+    Called on the worker's thread. Executors without processes call it on the asking thread, while no worker is busy.
     """
     for each in nested(dataset):
         hook = getattr(type(each), HOOK, None)
@@ -40,7 +40,7 @@ def release_caches(dataset: object) -> None:
 
 
 def nested(dataset: object) -> Iterator[object]:
-    """A dataset and those it holds in its attributes, or in a list, tuple or dict there. Each once."""
+    """Yield a dataset and the datasets in its attributes, or in a list, tuple or dict there. Each once."""
     seen = {id(dataset)}
     waiting = [dataset]
     while waiting and len(seen) < _MOST:
@@ -64,7 +64,7 @@ def _datasets_in(value: Any) -> list[Any]:
 
 
 def _give_heap_back() -> None:
-    """glibc keeps what was freed, for later; others have no such call."""
+    """Return freed memory to the system. glibc keeps it otherwise; other C libraries have no such call."""
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)

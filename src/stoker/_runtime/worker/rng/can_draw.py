@@ -45,7 +45,7 @@ def _only_reads(dataset: Any, deep: int) -> bool:
         parts = dataset.datasets
         return len(parts) <= _PARTS and all(_only_reads(each, deep - 1) for each in parts)
     if kind is list or kind is tuple:  # samples of one dataset are alike, or they could not be collated
-        return bool(dataset) and _is_value(dataset[0], deep)
+        return bool(dataset) and _is_value(next(iter(dataset)), deep)
     return False
 
 

@@ -30,22 +30,22 @@ from stoker._runtime.worker.rng import generators
 _log = logging.getLogger("stoker")
 
 _DEEP = 10
-"""Steps from the dataset to what is still looked at: a transform of a transform of a subset of a subset takes nine."""
+"""How many steps from the dataset are followed. A transform of a transform of a subset of a subset takes nine."""
 
 _ITEMS = 64
 """Longer lists, tuples and dicts hold data, not transforms."""
 
 _DATASETS = 1024
-"""The same for containers that begin with a dataset."""
+"""The limit for containers whose first item is a dataset."""
 
 _OBJECTS = 1000
-"""So many objects are looked into, the nearest first."""
+"""How many objects are searched, nearest first."""
 
 _VALUES = 10_000
-"""So many things that they hold are looked at. It takes ten milliseconds at most."""
+"""How many values in them are looked at. That takes ten milliseconds at most."""
 
 _ATTRIBUTES = 1000
-"""An instance with more is a table."""
+"""An instance with more attributes is a table and is not searched."""
 
 _OPAQUE = (
     bool, int, float, complex, str, bytes, bytearray, type(None), type, ModuleType, FunctionType, MethodType,
@@ -54,13 +54,13 @@ _OPAQUE = (
 _PLAIN = frozenset(_OPAQUE)
 
 AS_GLOBAL = 0
-"""The number of one that is a global generator in the parent. A copy of it is seeded like the original."""
+"""The number of a generator that is global in the parent. Its copy is seeded like the original."""
 
 
 def find(dataset: object, apart: object = None) -> tuple[GeneratorPath, ...]:
-    """All generators within reach of a dataset, nearest first. One that is held in two places is there twice.
+    """Return all generators that a dataset leads to, nearest first. One that is held in two places is returned twice.
 
-    What is only within reach of ``apart`` is not among them.
+    Generators that only ``apart`` leads to are left out.
     """
     found: list[GeneratorPath] = []
     seen = {id(dataset), id(apart)}
@@ -84,7 +84,7 @@ def find(dataset: object, apart: object = None) -> tuple[GeneratorPath, ...]:
 
 
 def warn_once(found: Sequence[GeneratorPath], loader: Any) -> None:
-    """Log that worker threads leave these alone, once per loader: all of them draw from the same ones, in no fixed order."""
+    """Warn, once per loader, that worker threads share these generators and draw in no fixed order."""
     if found and not getattr(loader, "_stored_warned", False):
         loader._stored_warned = True
         *holder, (_, name) = found[0].path
@@ -96,9 +96,9 @@ def warn_once(found: Sequence[GeneratorPath], loader: Any) -> None:
 
 
 class DatasetGenerators:
-    """The generators of one process's dataset. Owner: a maker; used on its thread.
+    """The generators of one process's dataset. Owner: a batch maker; used on its thread.
 
-    A path that leads nowhere here is passed over: ``__getstate__`` may have left the generator behind.
+    A path that leads nowhere is skipped: ``__getstate__`` may have dropped the generator.
     """
 
     def __init__(self, dataset: object, paths: Sequence[GeneratorPath]) -> None:
@@ -110,13 +110,13 @@ class DatasetGenerators:
         self._resolve()
 
     def reseed(self, key: int) -> None:
-        """Seed all of them from the key of a range or row, each with a stream of its own."""
+        """Seed all generators from the key of a range or row, each with its own stream."""
         self._look_again()
         for number, seed in self._seeders:
             seed(mix(key ^ number) if number else key)  # both are well spread, so one round will do
 
     def keep(self) -> Callable[[], None]:
-        """Remember the states of all of them; what is returned puts them back."""
+        """Save the states of all generators; return a function that restores them."""
         self._look_again()  # one that was put there since belongs to the trainer as well
         kept = [generators.keep(obj) for obj in self._objects]
 
@@ -136,7 +136,7 @@ class DatasetGenerators:
             self._resolve()
 
     def _resolve(self) -> None:
-        """Follow the paths, and note every step on the way with what it leads to."""
+        """Follow the paths, and note each step with the object it leads to."""
         steps: dict[tuple[int, Any], tuple[Callable[[Any], Any], Any, object]] = {}
         sources: dict[int, object] = {}
         self._seeders, self._objects = [], []
@@ -164,7 +164,7 @@ class DatasetGenerators:
 
 
 def _held(obj: object, slots: dict[type, dict[str, Any]]) -> Iterator[tuple[Step, Any]]:
-    """What an object holds, as it is stored: the items of a small container, the attributes of anything else."""
+    """Yield what an object stores: the items of a small container, the attributes of any other object."""
     container: Any
     for container in (dict, list, tuple):
         if issubclass(type(obj), container):
@@ -192,7 +192,7 @@ def _items(obj: Any, container: Any) -> list[tuple[Any, Any]]:
 
 
 def _reader(obj: Any, step: Step) -> Callable[[Any], Any] | None:
-    """How to look up one step, without code of the user's. It may raise IndexError."""
+    """Return a function that looks up one step without running user code. It may raise IndexError."""
     kind, name = step
     if kind == "item":
         for container in (dict, list, tuple):
@@ -207,5 +207,5 @@ def _reader(obj: Any, step: Step) -> Callable[[Any], Any] | None:
 
 
 def _number(path: Path) -> int:
-    """Depends on the path alone: a generator more or less on the dataset does not change the others' numbers."""
+    """Return a number that depends on the path alone, so adding a generator does not change the others."""
     return int.from_bytes(blake2b(repr(path).encode(), digest_size=8).digest(), "little") or 1

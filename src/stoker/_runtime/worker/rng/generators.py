@@ -19,25 +19,25 @@ Seed = Callable[[int], Any]
 """Seeds one generator from a 64-bit key."""
 
 PutBack = Callable[[], Any]
-"""Gives one generator the state back that it had."""
+"""Restores the saved state of one generator."""
 
 _KINDS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
 NAMES = ("numpy", "torch", "python")
-"""What ``make`` knows them by."""
+"""The kinds that ``make`` accepts."""
 
 _MASK63 = (1 << 63) - 1
 _MASK128 = (1 << 128) - 1
 _INCREMENT = 0x5851F42D4C957F2D14057B7EF767814F
-"""Of the sequence that all our PCG64 streams are stretches of; any odd number will do."""
+"""The increment of the sequence that all our PCG64 streams belong to; any odd number works."""
 
 _SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
-"""An odd number that takes 64 well-mixed bits to 128."""
+"""An odd number that spreads 64 well-mixed bits to 128."""
 
 _seed_python = _random.Random.seed
 
 
 def is_generator(obj: object) -> bool:
-    """Whether it is one of the kinds that are seeded: not the system's entropy, and nothing that lives on an accelerator."""
+    """Whether it is a generator that can be seeded: no system entropy, nothing on an accelerator."""
     kind = type(obj)
     if not issubclass(kind, _KINDS) or issubclass(kind, random.SystemRandom):
         return False
@@ -45,19 +45,19 @@ def is_generator(obj: object) -> bool:
 
 
 def is_global(obj: object) -> bool:
-    """Whether it is one that module-level functions draw from."""
+    """Whether module-level functions draw from it."""
     return obj is random._inst or obj is np.random.mtrand._rand or obj is torch.default_generator
 
 
 def source(obj: Any) -> object:
-    """What the numbers come from: two of NumPy's generators may share it."""
+    """Return the object that the numbers come from; two generators of NumPy may share it."""
     if isinstance(obj, np.random.Generator):
         return obj.bit_generator
     return obj._bit_generator if isinstance(obj, np.random.RandomState) else obj
 
 
 def seeder(obj: Any) -> Seed:
-    """How to seed this generator, so that all it gives from then on depends on the key alone."""
+    """Return a function that seeds this generator, so that all later numbers depend on the key alone."""
     if isinstance(obj, np.random.Generator):
         return _bit_seeder(obj.bit_generator)
     if isinstance(obj, np.random.RandomState):
@@ -75,7 +75,7 @@ def seeder(obj: Any) -> Seed:
 
 
 def keep(obj: Any) -> PutBack:
-    """Remember the state; what is returned puts it back."""
+    """Save the state; return a function that restores it."""
     if isinstance(obj, np.random.Generator):
         bits: Any = obj.bit_generator
         found = bits.state
@@ -94,9 +94,9 @@ def keep(obj: Any) -> PutBack:
 
 
 def make(kind: str, key: int) -> Any:
-    """A new generator, one of ``NAMES``, seeded from a 64-bit key.
+    """Make a generator, one of ``NAMES``, seeded from a 64-bit key.
 
-    NumPy's is what ``default_rng`` gives: it draws faster than Philox, which is made no faster, and it can be spawned from.
+    NumPy's is the one of ``default_rng``. It draws faster than Philox, is made as fast, and can be spawned from.
     """
     if kind == "numpy":
         return np.random.Generator(np.random.PCG64(key))
@@ -106,16 +106,17 @@ def make(kind: str, key: int) -> Any:
 
 
 class KeyedSeedSequence(ISpawnableSeedSequence):
-    """What ``Generator.spawn`` takes its children's seeds from: a SeedSequence of the latest key, made when somebody asks.
+    """Gives ``Generator.spawn`` the seeds of its children: a SeedSequence of the latest key, made on request.
 
-    One that a generator was made with counts its children, and so would tell the worker that spawned more of them.
+    The SeedSequence that a generator was made with counts its children. Their seeds would depend on how many a worker spawned
+    before.
     """
 
     key = 0
     _made: SeedSequence | None = None
 
     def begin(self, key: int) -> None:
-        """Another key: children are counted anew."""
+        """Use another key and count children from 0."""
         self.key, self._made = key, None
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
@@ -131,7 +132,7 @@ class KeyedSeedSequence(ISpawnableSeedSequence):
 
 
 _TELLS_SEQUENCE = type(np.random.PCG64(0).__reduce__()[-1]) is tuple
-"""Whether this NumPy lets the seed sequence of a bit generator be set, as unpickling does."""
+"""Whether this NumPy lets unpickling set the seed sequence of a bit generator."""
 
 
 def _bit_seeder(bits: Any) -> Seed:
@@ -150,7 +151,7 @@ def _bit_seeder(bits: Any) -> Seed:
 
 
 def _states_of(bits: Any) -> Callable[[int], Any]:
-    """From a key to what is to be put into ``bits.state``. A subclass is filled like the class of NumPy's that it is made of."""
+    """Return a function from a key to a value for ``bits.state``. A subclass uses the state of its NumPy base class."""
     kind = type(bits)
     if isinstance(bits, np.random.PCG64 | np.random.PCG64DXSM):
         state = {"state": 0, "inc": _INCREMENT}

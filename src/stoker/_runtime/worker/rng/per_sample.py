@@ -30,10 +30,10 @@ _OF_STREAM = 0xA4
 
 
 class SampleRng:
-    """What a maker is at work on, for whoever asks on its thread. Owner: the maker, which writes the attributes.
+    """Knows what a batch maker is making, and gives generators for it on the same thread. The maker sets the attributes.
 
-    ``here`` is the page that the maker writes its row to. ``row`` is set where that page shows something else, as for a sample in
-    the place of a bad one. ``pulled`` counts the batches of a stream.
+    ``here`` is the page that the maker writes its row to. ``row`` is set where that page shows something else, as for a
+    replacement of a bad sample. ``pulled`` counts the batches of a stream.
     """
 
     __slots__ = ("_at", "_made", "_spec", "_worker", "collating", "here", "order", "pulled", "row")
@@ -50,30 +50,30 @@ class SampleRng:
         self.collating = False
 
     def begin(self, order: BatchOrder) -> None:
-        """An order is carried out, perhaps not for the first time."""
+        """Start an order, perhaps not for the first time."""
         self.order = order
         self.row = None
         self.collating = False
         self._at = None
 
     def end(self) -> None:
-        """The order is carried out: nothing of it is kept."""
+        """End the order and keep nothing of it."""
         self.order = None
         if self._made:
             self._made = {}
 
     def at_row(self, row: int | None) -> None:
-        """A row is fetched, or something in its place; None for all of them at once."""
+        """Note which row is fetched; None for all rows at once."""
         self.row = _TOGETHER if row is None else row
         self._at = None
 
     def at_pull(self, pulled: int) -> None:
-        """A batch of a stream is pulled; 0 is the opening of the stream."""
+        """Note which batch of a stream is pulled; 0 is the opening of the stream."""
         self.pulled = pulled
         self._at = None
 
     def generator(self, kind: str) -> Any:
-        """The generator of what is being made. Asked again before the next row, it gives the same object."""
+        """Return the generator of the current row, batch or collation. Until the next row it is the same object."""
         at = self._now()
         if at != self._at:
             self._at = at
@@ -136,7 +136,7 @@ def _drawn() -> int:
 
 
 def _forget() -> None:
-    """In a process that a dataset forked: its keys are the forking process's, and as many as there are children would use them."""
+    """Drop the keys in a process that a dataset forked: several children would use the same ones."""
     current.sample_rng = None
 
 

@@ -19,14 +19,14 @@ from stoker._runtime.worker.rng.seeding import (
 from stoker._runtime.worker.rng.trainer_generators import TrainerGenerators
 
 _ROWS = 1 << 16
-"""Where the numbers of rows begin among those of ranges."""
+"""Added to row numbers, so that they differ from range numbers."""
 
 
 class Seeder:
-    """Seeds the global generators and those stored on the dataset. Owner: a maker; called on its thread.
+    """Seeds the global generators and those stored on the dataset. Owner: a batch maker; called on its thread.
 
-    ``shared`` tells that others draw from the generators, too: a thread has only OpenCV's for itself. ``rng="torch"`` leaves all of
-    them to run. ``inline`` asks that they be left as found. ``torch_is_ours`` becomes false when ``worker_init_fn`` seeded torch.
+    ``shared`` says that other threads draw from the generators; only OpenCV's belongs to each thread. ``rng="torch"`` seeds
+    none. ``inline`` asks to restore them. ``torch_is_ours`` becomes false when ``worker_init_fn`` seeded torch.
     """
 
     def __init__(self, spec: WorkerSpec, worker: int, *, shared: bool, inline: bool) -> None:
@@ -36,7 +36,7 @@ class Seeder:
         self._shared = shared
         self._inline = inline
         self.by_sample = spec.rng == "sample" and self._seeds
-        """Whether every row is seeded, and ranges are not."""
+        """Whether every row is seeded instead of every range."""
         self.torch_is_ours = True
         self._last = 0
         self._batch: tuple[int, int] | None = None
@@ -46,7 +46,7 @@ class Seeder:
             self._stored = DatasetGenerators(spec.dataset, spec.stored)
 
     def revised(self) -> None:
-        """The dataset has attributes that the parent had not when it looked for generators: look here."""
+        """Search the dataset again: it has attributes that were not there when the parent searched."""
         if self._seeds and not self._shared and not self._spec.iterable:
             copies = {path for path, number in self._spec.stored if number == AS_GLOBAL}
             found = [
@@ -56,7 +56,7 @@ class Seeder:
             self._stored = DatasetGenerators(self._spec.dataset, found) if found else None
 
     def range(self, order: BatchOrder, number: int) -> None:
-        """A range begins. By sample that is nothing: its rows are seeded one by one."""
+        """Seed for a range. By sample this does nothing: rows are seeded one by one."""
         if self._seeds and not self.by_sample:
             if self._batch != (order.epoch, order.seq):
                 self._batch = (order.epoch, order.seq)
@@ -64,25 +64,25 @@ class Seeder:
             self._seed(range_key(self._batch_key, number))
 
     def row(self, order: BatchOrder, row: int) -> None:
-        """A row is about to be fetched, by sample."""
+        """Seed for one row, by sample."""
         self._seed(sample_key(order.seed, order.position + row * self._spec.stride))
 
     def whole(self, order: BatchOrder) -> None:
-        """A batch is about to be fetched at once: one range, or by sample the key of its first row."""
+        """Seed for a batch that is fetched at once: as one range, or by sample with the key of its first row."""
         if self.by_sample:
             self.row(order, 0)
         else:
             self.range(order, 0)
 
     def rows(self, order: BatchOrder, first: int, number: int) -> None:
-        """Rows are about to be fetched at once, from row ``first`` of range ``number`` on: all of them draw from one stream."""
+        """Seed for rows that threads fetch at once, from row ``first`` of range ``number`` on. They draw from one stream."""
         if self.by_sample:
             self.row(order, first)
         else:
             self.range(order, number)
 
     def row_on_thread(self, order: BatchOrder, row: int) -> None:
-        """A row is about to be fetched on a thread that has OpenCV's generator for itself and shares all others."""
+        """Seed OpenCV's generator for one row, on a fetch thread that shares all other generators."""
         if not self._seeds:
             return
         if self.by_sample:
@@ -91,16 +91,16 @@ class Seeder:
             seed_opencv(range_key(batch_key(order.seed, self._spec.rank, order.position), _ROWS + row))
 
     def pull(self, order: BatchOrder, pulled: int) -> None:
-        """A batch is about to be pulled from a stream."""
+        """Seed for a batch of a stream."""
         if self._seeds:
             self._seed(range_key(batch_key(order.seed, self._spec.rank, self._worker), pulled))
 
     def kept(self) -> AbstractContextManager[None]:
-        """Inline, the generators are as before when this is left: the global ones, and those stored on the dataset."""
+        """Return a context that restores the generators when inline: the global ones, and those on the dataset."""
         return _Kept(self) if self._inline and self._seeds else _NOTHING_TO_KEEP
 
     def keep_stored(self) -> Callable[[], None] | None:
-        """Remember the generators on the dataset; what is returned puts them back. None where there are none."""
+        """Save the generators on the dataset; return a function that restores them, or None without any."""
         return self._stored.keep() if self._stored is not None else None
 
     def leave(self) -> None:

@@ -26,9 +26,9 @@ _AFTER = 0xCF
 
 
 def seed_all(key: int, *, torch_too: bool = True) -> None:
-    """Seed Python's, NumPy's and torch's global generators from one 64-bit key, OpenCV's too when it is loaded.
+    """Seed the global generators of Python, NumPy and torch from one 64-bit key, and OpenCV's when it is loaded.
 
-    NumPy's and torch's are the same generator, and take 32 bits: from the same ones they would give the same numbers.
+    NumPy and torch use the same algorithm with 32-bit seeds. So each gets another half of the key.
     """
     _seed_python(_PYTHON, key)
     _PYTHON.gauss_next = None
@@ -39,29 +39,29 @@ def seed_all(key: int, *, torch_too: bool = True) -> None:
 
 
 def seed_opencv(key: int) -> None:
-    """Seed OpenCV's generator when it is loaded. Every thread has one, and all of them begin with the same numbers."""
+    """Seed OpenCV's generator when it is loaded. Every thread has one, and all start with the same numbers."""
     cv2 = sys.modules.get("cv2")
     if cv2 is not None and hasattr(cv2, "setRNGSeed"):
         cv2.setRNGSeed(key & 0x7FFFFFFF)
 
 
 def batch_key(seed: int, rank: int, position: int) -> int:
-    """What all ranges of the batch at ``position`` have in common."""
+    """Return the key that all ranges of the batch at ``position`` share."""
     return mix(seed, rank, position)
 
 
 def range_key(batch: int, number: int) -> int:
-    """The key of range ``number`` of a batch."""
+    """Return the key of range ``number`` of a batch."""
     return mix(batch + number)
 
 
 def sample_key(seed: int, position: int) -> int:
-    """The key of one sample by its place in the global order, the same for every batch size and world size."""
+    """Return the key of a sample by its place in the global order; the same for every batch size and world size."""
     return mix(seed, 0x5A, position)
 
 
 def seed_like_torch(base_seed: int, worker: int) -> int:
-    """Seed a worker the way torch does when it starts; returns the seed that ``worker_info.seed`` shows."""
+    """Seed a starting worker as torch does; return the seed that ``worker_info.seed`` shows."""
     from torch.utils.data._utils.worker import _generate_state
 
     seed = base_seed + worker
@@ -86,11 +86,12 @@ def generators_kept() -> Iterator[None]:
 
 
 def leave_opencv(key: int) -> None:
-    """After samples were made inline. OpenCV's state can be set but not read: code of the training loop that draws from it gets
-    numbers of its own, which depend on the batch and not on what its samples drew."""
+    """Reseed OpenCV after samples were made inline. Its state can be set but not read, so it cannot be restored. The training loop
+    then draws numbers that depend on the batch, not on what its samples drew.
+    """
     seed_opencv(mix(key, _AFTER))
 
 
 def torch_seed() -> int:
-    """What torch's default generator was last seeded with."""
+    """Return the seed that torch's default generator got last."""
     return torch.default_generator.initial_seed()
