@@ -19,7 +19,8 @@ from stoker._record.recorder import Recorder
 from stoker._runtime.autoscale.controller import AutoscaleController
 from stoker._runtime.checkpoint.epoch_start import EpochStart, snapshot_every
 from stoker._runtime.checkpoint.loader_state import LoaderState
-from stoker._runtime.device import pinning
+from stoker._runtime.device.pinning import PinningStager
+from stoker._runtime.device.stager import Stager
 from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch
 from stoker._runtime.engine.iteration import Iteration
 from stoker._runtime.engine.loader_stats import LoaderStats
@@ -77,6 +78,7 @@ class StokerIter(_Base):  # type: ignore[misc]
             opening.take_over(self, loader)
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
+        self._stager = stager_for(self)
         self._worker_init_fn = loader.worker_init_fn
         iterable = self._dataset_kind == torch_loader._DatasetKind.Iterable
         bound = iterable or (options.rng == "torch" and self._num_workers > 0)
@@ -209,12 +211,15 @@ class StokerIter(_Base):  # type: ignore[misc]
             if self._recorder is not None:
                 self._recorder.stopped(began_ns, _clock())
             raise
-        if self._pin_memory:
-            began_ns = _clock()
-            data = pinning.pin(data, self._pin_memory_device)
-            if iteration.observer is not None:
-                iteration.observer.pinned(began_ns, _clock())
-        return data
+        return data if self._stager is None else self._staged(self._stager, data, iteration)
+
+    def _staged(self, stager: Stager, source: Any, iteration: Iteration) -> Any:
+        """The batch as the stager makes it. The pool keeps the source for as long as a device reads it."""
+        began_ns = _clock()
+        batch = iteration.pool.fenced.stage(stager, source)
+        if iteration.observer is not None:
+            iteration.observer.staged(began_ns, _clock())
+        return batch
 
     @property
     def _workers(self) -> Sequence[Any]:
@@ -248,6 +253,11 @@ class StokerIter(_Base):  # type: ignore[misc]
     def __del__(self, _getpid: Callable[[], int] = os.getpid) -> None:
         if getattr(self, "_owner_pid", None) == _getpid():
             self._finish()
+
+
+def stager_for(iterator: Any) -> Stager | None:
+    """What stands between opening a batch and handing it over; None for nothing."""
+    return PinningStager(iterator._pin_memory_device) if iterator._pin_memory else None
 
 
 def _draws_on_cpu() -> bool:

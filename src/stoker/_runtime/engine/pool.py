@@ -13,6 +13,7 @@ from stoker._record.attribution import Attribution
 from stoker._runtime.checkpoint.progress import Progress
 from stoker._runtime.dataset_sync.sender import RevisionSender
 from stoker._runtime.dataset_sync.snapshot import Snapshot
+from stoker._runtime.device.stager import FencedSources
 from stoker._runtime.engine import lifecycle
 from stoker._runtime.engine.batch_opener import BatchOpener
 from stoker._runtime.engine.forked_children import ForkedChildren
@@ -92,6 +93,8 @@ class Pool:
         self.opener = BatchOpener(
             self.slots, self.arena, self.executor.agree, self.executor.remember, plan.spec.on_bad_sample
         )
+        self.fenced = FencedSources()
+        """Host batches that a device may still read."""
         self.epoch = 0
         self.attribution = Attribution(workers=plan.workers, inline=not plan.kind.workers)
         """Knows what its workers did last, for blame."""
@@ -192,6 +195,7 @@ class Pool:
                 self.route(arrival)
             if scheduler.drained:
                 self._schedulers.pop(epoch, None)
+            self.fenced.drop_done()
             self.reclaim()
             self._trim(idle_keep_bytes(self.budget.bytes) if self.budget is not None else 0)
         finally:
@@ -334,6 +338,7 @@ class Pool:
             self._slim = True
             for arrival in self.executor.trim():
                 self.route(arrival)
+            self.fenced.drop_done()
             self.reclaim()
             self._trim(0)
 
@@ -367,6 +372,7 @@ class Pool:
             self.executor.close()
         finally:
             self._children.close()
+            self.fenced.close()
             if self.arena is not None:
                 self._leave_leases(self.arena)
                 self.arena.close()

@@ -257,8 +257,8 @@ class StepWriter:
             SlowestSample(_told(index), ns, worker, ticket.epoch + self._epochs_before, ticket.seq, row)
         )
 
-    def pinned(self, began_ns: int, ended_ns: int) -> None:
-        """The batch written last was then copied into pinned memory."""
+    def staged(self, began_ns: int, ended_ns: int) -> None:
+        """A stager copied the batch that was written last, into pinned memory for instance."""
         self._step_buffer.pinned(began_ns, ended_ns)
 
     def close(self) -> None:

@@ -1,0 +1,149 @@
+"""Sources of copies live exactly until their fences are done. The stagers, the fences and their device are ours."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import pytest
+import torch
+
+from stoker._runtime.device.pinning import PinningStager
+from stoker._runtime.device.stager import FencedSources, Staged
+from stoker._runtime.scheduler.slots import SlotState, SlotTable
+from stoker._runtime.transport.arena import Arena
+
+
+class Copy:
+    """A fence that is done when the test says so, or when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.finished = False
+        self.waits = 0
+
+    def done(self) -> bool:
+        return self.finished
+
+    def wait(self) -> None:
+        self.waits += 1
+        self.finished = True
+
+
+class Late:
+    """A stager whose copies go on after it returned."""
+
+    def __init__(self) -> None:
+        self.copies: list[Copy] = []
+
+    def stage(self, batch: Any) -> Staged:
+        self.copies.append(Copy())
+        return Staged(("staged", id(batch)), self.copies[-1])
+
+
+class Source:
+    """A host batch that can be watched."""
+
+
+@pytest.fixture
+def sources() -> FencedSources:
+    return FencedSources()
+
+
+def staged(sources: FencedSources, stager: Any) -> weakref.ref[Source]:
+    """Stage a batch that nobody else holds."""
+    source = Source()
+    assert sources.stage(stager, source) == ("staged", id(source))
+    return weakref.ref(source)
+
+
+def test_a_source_lives_until_its_fence_is_done(sources: FencedSources) -> None:
+    stager = Late()
+    source = staged(sources, stager)
+    sources.drop_done()
+    assert source() is not None
+    stager.copies[0].finished = True
+    sources.drop_done()
+    assert source() is None
+    assert stager.copies[0].waits == 0, "the host never waits for a copy"
+
+
+def test_staging_drops_earlier_sources_that_are_done(sources: FencedSources) -> None:
+    stager = Late()
+    first = staged(sources, stager)
+    stager.copies[0].finished = True
+    second = staged(sources, stager)
+    assert (first(), len(sources)) == (None, 1)
+    assert second() is not None
+
+
+def test_a_source_stays_behind_one_that_is_still_read(sources: FencedSources) -> None:
+    stager = Late()
+    kept = [staged(sources, stager) for _ in range(3)]
+    stager.copies[1].finished = True
+    sources.drop_done()
+    assert all(source() is not None for source in kept)
+    stager.copies[0].finished = True
+    sources.drop_done()
+    assert [source() is None for source in kept] == [True, True, False]
+
+
+def test_without_a_fence_nothing_is_kept(sources: FencedSources) -> None:
+    class Done:
+        def stage(self, batch: Any) -> Staged:
+            return Staged(("staged", id(batch)))
+
+    assert staged(sources, Done())() is None
+    assert len(sources) == 0
+
+
+def test_closing_waits_for_every_copy(sources: FencedSources) -> None:
+    stager = Late()
+    kept = [staged(sources, stager) for _ in range(3)]
+    sources.close()
+    sources.close()
+    assert [copy.waits for copy in stager.copies] == [1, 1, 1]
+    assert [source() for source in kept] == [None] * 3
+
+
+@pytest.mark.parametrize(("error", "kept"), [(ValueError, 0), (KeyboardInterrupt, 1)])
+def test_an_error_drops_the_source_and_an_interrupt_keeps_it(
+    sources: FencedSources, error: type[BaseException], kept: int
+) -> None:
+    """An interrupt may have come after the copy began."""
+
+    class Broken:
+        def stage(self, batch: Any) -> Staged:
+            raise error
+
+    with pytest.raises(error):
+        sources.stage(Broken(), Source())
+    assert len(sources) == kept
+    sources.close()
+    assert len(sources) == 0
+
+
+def test_a_slot_is_not_free_before_the_fence_is_done(sources: FencedSources) -> None:
+    arena, slots, stager = Arena(), SlotTable(), Late()
+
+    def reclaim() -> SlotState:
+        sources.drop_done()
+        while arena.released:
+            slots.release(arena.released.popleft())
+        return slots.state(ref.index)
+
+    ref = slots.acquire()
+    arena.put(ref.index, bytes(64))
+    slots.lease(ref)
+    sources.stage(stager, {"x": arena.lease(ref, 64).tensor(0, (16,), torch.float32)})
+    assert reclaim() is SlotState.LEASED
+    stager.copies[0].finished = True
+    assert reclaim() is SlotState.FREE
+    arena.close()
+
+
+def test_pinning_has_no_fence_and_calls_custom_methods() -> None:
+    class Custom:
+        def pin_memory(self) -> str:
+            return "pinned by itself"
+
+    assert PinningStager(None).stage(Custom()) == ("pinned by itself", None)
