@@ -21,7 +21,7 @@ from stoker._tools.tune.model.block import Block
 from stoker._tools.tune.model.race import RUNQ
 from stoker._tools.tune.model.standings import CountedBlock, Standings
 from stoker._tools.tune.safety import bounds_of, this_host
-from stoker._tools.tune.session import ProbeLost, TuneSession, find_step
+from stoker._tools.tune.session import ProbeLost, TuneSession, ask_host, block_trial, find_step
 from stoker._tools.tune.tuning import tune
 
 Told = Callable[[str, float], None]
@@ -59,16 +59,10 @@ def bench(
     stoker's setting is ``setting``, else that of a saved profile unless ``fresh``, else what ``tune`` finds within ``tune_s``.
     Ctrl-C ends it with what there is. Raises TargetError and ValueError as ``tune`` does.
     """
-    demands.check(
-        step=step, step_s=step_s, record=record, accumulate=accumulate, ranks=ranks, budget_s=budget_s, batch_size=batch_size,
+    demand, step = demands.resolved(
+        target, step=step, step_s=step_s, record=record, accumulate=accumulate, ranks=ranks, budget_s=budget_s,
+        batch_size=batch_size,
     )  # fmt: skip
-    if callable(step) and isinstance(target, str):
-        step = demands.named(step)
-    demand = Demand(0, burst=accumulate)
-    if step_s is not None:
-        demand = Demand(int(step_s * 1e9), 0, "step-ms", accumulate)
-    elif record is not None:
-        demand = demands.recorded(record, accumulate=accumulate)
     run = _Run(target, batch_size, demand, step, ranks, budget_s, progress)
     try:
         run.look()
@@ -146,12 +140,7 @@ class _Run:
         if isinstance(self._step, str):
             find_step(self._session, self._step)
         with suppress(ProbeLost):
-            self.host = self._session.ask(
-                "host",
-                limit_s=10.0,
-                within_s=10.0,
-                trial={} if self._ranks is None else {"ranks": self._ranks},
-            )
+            self.host = ask_host(self._session, self._ranks)
 
     def profiled(self) -> tuple[Setting | None, str]:
         """What an earlier tuning has left for this target here."""
@@ -282,17 +271,11 @@ class _Run:
         return True
 
     def _block(self, setting: Setting, seconds: float) -> Block:
-        burst = max(1, self._demand.burst)
-        trial = {
-            "setting": setting.as_dict(),
-            "seconds": seconds,
-            "least": _LEAST_BATCHES,
-            "step_ns": self._demand.step_ns // burst,
-            "step_cpu_ns": self._demand.cpu_ns // burst,
-            "burst": burst,
-            "step": self._step if isinstance(self._step, str) else self._step is not None,
-            "limit_s": max(_HANG_S / 2, 4 * seconds),
-        }
+        step = self._step if isinstance(self._step, str) else self._step is not None
+        limit_s = max(_HANG_S / 2, 4 * seconds)
+        trial = block_trial(
+            setting, self._demand, step, seconds=seconds, least=_LEAST_BATCHES, limit_s=limit_s
+        )
         try:
             block: Block = self._session.ask("block", limit_s=_HANG_S, within_s=4 * _HANG_S, trial=trial)
         except ProbeLost as error:

@@ -39,6 +39,29 @@ def check(
         raise ValueError(f"budget_s should be a time in seconds, but got {budget_s!r}")
 
 
+def resolved(
+    target: object,
+    *,
+    step: str | Callable[[Any], Any] | None,
+    step_s: float | None,
+    record: str | None,
+    accumulate: int,
+    **others: Any,
+) -> tuple[Demand, str | Callable[[Any], Any] | None]:
+    """The demand as far as it is told, and the step function to measure it with, if any. ``others`` are checked.
+
+    Raises ValueError, and RecordError for a record that cannot be read.
+    """
+    check(step=step, step_s=step_s, record=record, accumulate=accumulate, **others)
+    if callable(step) and isinstance(target, str):
+        step = named(step)
+    if step_s is not None:
+        return Demand(int(step_s * 1e9), 0, "step-ms", accumulate), step
+    if record is not None:
+        return recorded(record, accumulate=accumulate), step
+    return Demand(0, burst=accumulate), step
+
+
 def named(step: Callable[[Any], Any]) -> str:
     """A function as another process can find it: "module:function". Raises ValueError where it cannot."""
     module, name = getattr(step, "__module__", None), getattr(step, "__qualname__", "")

@@ -18,7 +18,7 @@ from stoker._tools.tune.model.prior import Prior, predict, prior
 from stoker._tools.tune.model.race import Race, RaceEntry
 from stoker._tools.tune.model.verdict import CEILING
 from stoker._tools.tune.safety import bounds_of, this_host
-from stoker._tools.tune.session import ProbeLost, Prober, find_step
+from stoker._tools.tune.session import ProbeLost, Prober, ask_host, block_trial, find_step
 
 _LEAST_S = 0.7
 """Without so much time left no block is begun."""
@@ -129,9 +129,8 @@ class Search:
         self.failure = self.failure or failure
 
     def _look_at_host(self) -> None:
-        trial = {} if self._ranks is None else {"ranks": self._ranks}
         try:
-            self.host = self._session.ask("host", limit_s=10.0, within_s=10.0, trial=trial)
+            self.host = ask_host(self._session, self._ranks)
         except ProbeLost as error:
             self.notes.append(f"The machine was looked at from outside only: {error}.")
 
@@ -320,17 +319,10 @@ class Search:
     def _block(self, entry: RaceEntry) -> Block:
         """A block that ended its sandbox is told as a failure: whoever comes next gets a new one."""
         left_s = max(_LEAST_S, self._session.left_s)
-        burst = max(1, self.demand.burst)
-        trial = {
-            "setting": entry.setting.as_dict(),
-            "seconds": entry.seconds,
-            "least": entry.least,
-            "step_ns": self.demand.step_ns // burst,
-            "step_cpu_ns": self.demand.cpu_ns // burst,
-            "burst": burst,
-            "step": self._step or self._has_step,
-            "limit_s": left_s,
-        }
+        step = self._step or self._has_step
+        trial = block_trial(
+            entry.setting, self.demand, step, seconds=entry.seconds, least=entry.least, limit_s=left_s
+        )
         while True:
             try:
                 block: Block = self._session.ask(

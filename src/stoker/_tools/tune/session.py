@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stoker._host import memory_available
+from stoker._runtime.simulation.setting import Setting
+from stoker._runtime.simulation.work import Demand, Host
 from stoker._tools.sandbox.target import parts
 from stoker._tools.tune.facts import Target
 
@@ -180,6 +182,30 @@ def find_step(session: Prober, step: str) -> None:
         session.ask("demand", limit_s=LOADING_S, within_s=LOADING_S, trial={"step": step, "look": True})
     except ProbeLost as error:
         raise TargetError(str(error)) from error
+
+
+def ask_host(session: Prober, ranks: int | None) -> Host:
+    """The machine as the target's process sees it, shared by so many ranks. Raises ProbeLost."""
+    trial = {} if ranks is None else {"ranks": ranks}
+    found: Host = session.ask("host", limit_s=10.0, within_s=10.0, trial=trial)
+    return found
+
+
+def block_trial(
+    setting: Setting, demand: Demand, step: str | bool, *, seconds: float, least: int, limit_s: float
+) -> dict[str, Any]:
+    """What the probe of a block is asked to try. ``step``: where the user's function is, or whether the sandbox has it."""
+    burst = max(1, demand.burst)
+    return {
+        "setting": setting.as_dict(),
+        "seconds": seconds,
+        "least": least,
+        "step_ns": demand.step_ns // burst,
+        "step_cpu_ns": demand.cpu_ns // burst,
+        "burst": burst,
+        "step": step,
+        "limit_s": limit_s,
+    }
 
 
 def _summary(probe_failure: Any) -> str:

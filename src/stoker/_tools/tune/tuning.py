@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from stoker._runtime.simulation.work import Demand
 from stoker._tools.tune import demand as demands
 from stoker._tools.tune.answer import AnswerBuilder
 from stoker._tools.tune.result import Tuning
@@ -53,22 +52,10 @@ def tune(
         TargetError: The target cannot be loaded.
         ValueError: Arguments that contradict each other.
     """
-    demands.check(
-        step=step,
-        step_s=step_s,
-        record=record,
-        accumulate=accumulate,
-        ranks=ranks,
-        budget_s=budget_s,
+    demand, step = demands.resolved(
+        target, step=step, step_s=step_s, record=record, accumulate=accumulate, ranks=ranks, budget_s=budget_s,
         batch_size=batch_size,
-    )
-    if callable(step) and isinstance(target, str):
-        step = demands.named(step)
-    demand = Demand(0, burst=accumulate)
-    if step_s is not None:
-        demand = Demand(int(step_s * 1e9), 0, "step-ms", accumulate)
-    elif record is not None:
-        demand = demands.recorded(record, accumulate=accumulate)
+    )  # fmt: skip
     live = step if callable(step) else None
     session = TuneSession(target, batch_size=batch_size, budget_s=budget_s, step=live)
 
