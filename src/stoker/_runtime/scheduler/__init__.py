@@ -1,1 +1,3 @@
-"""The pure core: tickets, slots, scheduling and order. Standard library only; no process, thread, clock or file."""
+"""The pure core: tickets, slots, dispatch and order. It imports the standard library only, and uses no process, thread, clock or
+file.
+"""

@@ -1,6 +1,6 @@
-"""Counts worker deaths: by loader, by ticket and by row. Says when to stop restarting, and which row to leave out.
+"""Counts worker deaths by loader, by ticket and by row. Says when to stop restarting workers, and which row to exclude.
 
-Pure. Its owner is the scheduler, which acts on the answers.
+Pure. The scheduler owns it and acts on its answers.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class DeathCounts:
         self._before_start = 0 if event.started else self._before_start + 1
 
     def refused(self) -> None:
-        """The system refused to start a worker, and the others go on without it."""
+        """Count a worker that the system refused to start. The other workers continue without it."""
         self._before_start = 0
 
     def taken(self, ticket: Ticket) -> None:
-        """The consumer took this ticket. A batch without a single row does not prove that workers survive."""
+        """Note that the consumer took this ticket. A batch without rows does not prove that workers survive."""
         if self.by_row:
             self.by_row.pop(ticket.seq, None)
         if not ticket.excluded or not _nothing_left(ticket):
@@ -42,11 +42,11 @@ class DeathCounts:
         self._before_start = 0
 
     def forget(self, seq: int) -> None:
-        """This ticket will not be delivered."""
+        """Forget this ticket: it will not be delivered."""
         self.by_row.pop(seq, None)
 
     def hopeless(self, event: m.WorkerLost, *, owes: bool) -> str:
-        """Why no further worker is started, or "" when one is. ``owes``: the lost worker's task is still to be done."""
+        """The reason to start no further worker, or "". ``owes``: the lost worker's task is not done yet."""
         reason = event.reason.rstrip(".")
         if self._before_start > self._policy.restarts:
             return f"{reason}: before it could take any work"
@@ -57,10 +57,11 @@ class DeathCounts:
         return ""
 
     def blame(self, story: Story, task: Task, row: int) -> bool:
-        """Count a death over a task; whether that was one too many.
+        """Count a death during a task. True if that was one death too many.
 
-        With ``sift`` deaths are counted by row. A row that alone killed ``restarts + 1`` workers is excluded, and the task goes on
-        without it. Numbers below -1 are the worker's own names for places that are no row of the ticket; it gets them back.
+        With ``sift`` deaths are counted by row. A row that alone killed ``restarts + 1`` workers is excluded, and the task
+        continues without it. Numbers below -1 are the worker's own names for positions that are no row of the ticket. They are
+        passed back to it.
         """
         ticket, restarts = story.ticket, self._policy.restarts
         known = row < -1 or task.part.start <= row < max(task.part.stop, 1)
@@ -75,5 +76,5 @@ class DeathCounts:
 
 
 def _nothing_left(ticket: Ticket) -> bool:
-    """Whether every row killed its workers: what is delivered then is no batch."""
+    """Whether every row killed its workers. The delivered batch then has no rows."""
     return sum(row >= 0 for row in ticket.excluded) >= max(ticket.rows, 1)

@@ -1,7 +1,7 @@
-"""What flows into the scheduler (events, past tense) and out of it (commands, imperative).
+"""The scheduler's inputs (events, past tense) and outputs (commands, imperative).
 
-Events come from the executor (workers and their results), the planner (tickets) and the consumer (taken batches,
-released slots). Commands are carried out by the engine. All are named tuples, told apart by their type alone.
+Events come from the executor (workers and results), the planner (tickets) and the consumer (taken batches, released slots). The
+engine carries out the commands. All are named tuples, and their type alone tells them apart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class WorkerUp(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A living worker says it is working on this task. Sent only when it matters: just before a WorkerLost."""
+    """A live worker says that it works on this task. Sent only where it matters: just before a WorkerLost."""
 
     worker: int
     seq: int
@@ -29,14 +29,17 @@ class Claimed(NamedTuple):
 
 
 class WorkerLost(NamedTuple):
-    """A worker is gone; comes exactly once, after its last message.
+    """A worker is gone. Comes exactly once, after the worker's last message.
 
-    ``claimed`` is the (seq, attempt, part) it was working on, if any. ``queued`` are the tasks found untouched in the
-    channel and put back there. ``expected`` is true for a worker that was told to leave, ``started`` is false for one that
-    died before it could take tasks. ``reason`` and ``details`` are for people: how it ended, and what is known of why. ``row`` is
-    the row of the claimed ticket it was fetching, -1 when it was not fetching one (but ``collating``, say) or that is not known.
-    ``refused`` tells that the system would not start it: others, if there are any, go on without. ``left`` tells that it was
-    told to leave and did so between two tasks: nothing is lost with it.
+    - ``claimed``: the (seq, attempt, part) that it worked on, if any.
+    - ``queued``: the tasks that were found untouched in its channel and put back there.
+    - ``expected``: the worker had been asked to leave.
+    - ``started``: False if it died before it could take tasks.
+    - ``reason`` and ``details``: for people, how it ended and why.
+    - ``row``: the row of the claimed ticket that it was fetching; -1 if it fetched none (it was ``collating``, say) or if
+      unknown.
+    - ``refused``: the system did not start it. The other workers, if any, continue without it.
+    - ``left``: it left between two tasks, as asked. Nothing is lost with it.
     """
 
     worker: int
@@ -53,18 +56,18 @@ class WorkerLost(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """The planner made the next ticket. ``ranges`` are the row boundaries where it may be split; () when it may not."""
+    """The planner made the next ticket. ``ranges`` are the row boundaries where it may be split; () if it may not."""
 
     ticket: Ticket
     ranges: tuple[tuple[int, int], ...] = ()
 
 
 class PlanEnded(NamedTuple):
-    """The sampler has no more."""
+    """The sampler has no more tickets."""
 
 
 class BatchReady(NamedTuple):
-    """A worker finished a part; its result lies where the receipt says."""
+    """A worker finished a part. The receipt says where the result is."""
 
     seq: int
     attempt: int
@@ -77,7 +80,7 @@ class BatchReady(NamedTuple):
 
 
 class BatchFailed(NamedTuple):
-    """A worker could not make a part; the receipt leads to the exception."""
+    """A worker could not make a part. The receipt leads to the exception."""
 
     seq: int
     attempt: int
@@ -90,9 +93,9 @@ class BatchFailed(NamedTuple):
 
 
 class SourceEnded(NamedTuple):
-    """A worker's iterable stream has no more batches; the ticket it was asked for stays empty.
+    """A worker's iterable stream has no more batches. The ticket that asked for one stays empty.
 
-    ``final_state`` is what its dataset said of itself then.
+    ``final_state`` is the dataset's state at that point.
     """
 
     seq: int
@@ -105,7 +108,7 @@ class SourceEnded(NamedTuple):
 
 
 class Withdrawn(NamedTuple):
-    """A task was taken back from the channel before any worker saw it. Comes only after CloseAsked."""
+    """A task was removed from the channel before any worker saw it. Comes only after CloseAsked."""
 
     seq: int
     attempt: int
@@ -113,7 +116,7 @@ class Withdrawn(NamedTuple):
 
 
 class Starved(NamedTuple):
-    """The consumer asked for a batch that is not there and is about to wait."""
+    """The consumer asked for a batch that is not ready and is about to wait."""
 
 
 class Taken(NamedTuple):
@@ -123,39 +126,39 @@ class Taken(NamedTuple):
 
 
 class Released(NamedTuple):
-    """The last view of a slot died and its device fence, if any, is done."""
+    """The last view of a slot is gone and its device fence, if any, is done."""
 
     slot: SlotRef
     fence: object | None = None
 
 
 class Held(NamedTuple):
-    """A worker keeps a reference into a slot beyond its task; comes before the task's result."""
+    """A worker keeps a reference into a slot beyond its task. Comes before the task's result."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     worker: int
 
 
 class Unheld(NamedTuple):
-    """A worker dropped its last reference into a slot it had kept beyond its task."""
+    """A worker dropped the last reference that it kept into a slot."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     worker: int
 
 
 class SplitRefused(NamedTuple):
-    """The parts of a ticket did not fit together: this dataset is not to be split again."""
+    """The parts of a ticket did not fit together. Batches of this dataset are not split again."""
 
 
 class ResizeAsked(NamedTuple):
-    """The number of workers is to become ``workers``, and the window ``window``; 0: it follows the workers."""
+    """The number of workers shall become ``workers``, and the window ``window``. 0: the window follows the workers."""
 
     workers: int
     window: int = 0
 
 
 class CloseAsked(NamedTuple):
-    """The iteration is over, whatever is still on its way."""
+    """The iteration is over, whatever is still in progress."""
 
 
 Event = (
@@ -188,13 +191,13 @@ class Spawn(NamedTuple):
 
 
 class Dispatch(NamedTuple):
-    """Give this task to its worker, or to whoever is idle first."""
+    """Give this task to its worker, or to the first idle worker."""
 
     task: Task
 
 
 class Lost(NamedTuple):
-    """Stands for the result of a part whose worker died more often than ``restarts`` allows."""
+    """Takes the place of a part's result when its workers died more often than ``restarts`` allows."""
 
     seq: int
     part: int
@@ -211,7 +214,7 @@ class Deliver(NamedTuple):
 
 
 class Retire(NamedTuple):
-    """Let a worker leave after its current task; ``worker`` is None when any one will do."""
+    """Let a worker leave after its current task. ``worker`` is None if any worker will do."""
 
     worker: int | None
 

@@ -1,74 +1,76 @@
-"""The numbers behind decisions, in one place, each with its reason. Pure functions of what was observed."""
+"""The constants behind decisions, each with its reason, and pure functions of observed values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 SPLIT_PAYS_NS = 2_000_000
-"""A batch that takes less than this is made by one worker: two more messages would eat the gain."""
+"""One worker makes a batch that takes less than this: two more messages would cost more than a split gains."""
 
 COPY_OUT_BYTES = 16 * 1024
-"""Batches up to this size are copied to the heap on delivery: cheaper than a lease, and the slot is free at once."""
+"""Batches up to this size are copied to the heap on delivery. That is cheaper than a lease, and frees the slot at once."""
 
 LEASE_CAP = 512
-"""Slots the user may hold. Beyond it batches are copied to the heap: mappings must not grow with what people keep."""
+"""Slots that the user may hold. Beyond that, batches are copied to the heap, so that mappings do not grow with held batches."""
 
 DEEPEN_LIMIT = 16
-"""How many batches per worker the window may deepen to when the user left ``prefetch_factor`` open."""
+"""Batches per worker to which the window may deepen if the user left ``prefetch_factor`` open."""
 
 DEATHS_LIMIT = 30
-"""Deaths without one delivered batch between them after which the run ends."""
+"""The run ends after so many deaths without a delivered batch between them."""
 
 EMPTY_LIMIT = 1000
-"""Batches in a row of which no sample was good (``on_bad_sample="skip"``) after which it is an error."""
+"""So many consecutive batches without one good sample (``on_bad_sample="skip"``) are an error."""
 
 PATIENCE_S = 30.0
-"""A wait for one batch below this is never worth a warning."""
+"""A wait for one batch that is shorter than this causes no warning."""
 
 PATIENCE_MEDIANS = 20
-"""Beyond it, a wait is odd when it is this many times as long as recent batches took to make."""
+"""A longer wait causes a warning if it is this many times as long as recent batches took to make."""
 
 RECENT_BATCHES = 64
-"""How many batch times the median is taken of."""
+"""Number of batch times in the median."""
 
 BUDGET_SHARE = 4
-"""By default a loader may fill a quarter of what is available with batches that nobody has taken yet."""
+"""By default undelivered batches may take a quarter of the available memory."""
 
 GIVEN_SHARE = 2
-"""A budget that the user gave is cut to half of what is available: beyond it lies the machine's end, not a matter of taste."""
+"""A budget that the user gave is cut to half of the available memory: more would exhaust the machine."""
 
 PRESSURE_SHARE = 10
 PRESSURE_BYTES = 4 << 30
-"""Memory is short when less than a tenth of it is available, and less than this: a tenth of a terabyte is plenty."""
+"""Memory is short when less than a tenth of it is available, and less than this: a tenth of a terabyte is enough."""
 
 BUDGET_MATTERS_BYTES = 16 << 20
-"""A window whose batches are smaller than this in all is no matter for memory: what is available is then not looked at."""
+"""If the whole window takes less than this, available memory is not checked."""
 
 BUDGET_INTERVAL_S = 0.5
-"""How old the reading of available memory may be. One takes about 0.1 ms."""
+"""The maximum age of a reading of available memory. A reading takes about 0.1 ms."""
 
 IDLE_KEEP_BYTES = 64 << 20
 IDLE_KEEP_SHARE = 8
-"""What an idle arena keeps of its free slots, so that the next epoch begins in memory that is already mapped: a page that has to be
-made anew costs some microseconds, a gigabyte seconds. When memory is short idle arenas give all of it back.
+"""The memory that an idle arena keeps of its free slots, so that the next epoch begins with mapped pages. A new page costs some
+microseconds, a new gigabyte seconds. When memory is short, idle arenas release all of it.
 """
 
 SIZE_MEMORY = 32
-"""The next batch is expected to be as large as the largest of the last 32 to 64: smaller ones after it forgive slowly."""
+"""The next batch is expected to be as large as the largest of the last 32 to 64. So the estimate falls slowly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What the scheduler may do in one iteration. Fixed at its start.
 
-    ``window`` bounds tickets planned but not taken; with ``max_window`` above it, the window deepens while the consumer waits and
-    a worker idles. With ``prefetch`` both are for the workers there are at the start, that many tickets for each, and follow when
-    workers come or go. ``bound`` ties tickets to workers round-robin (iterable datasets, ``rng="torch"``); ``streams`` tells that
-    they are pulled from an iterable dataset, each worker's from its own stream. ``budget_bytes`` bounds what is made and not
-    taken, to begin with: the engine moves it as memory comes and goes; 0 means unbounded. With ``careful`` there is no more than
-    a ticket per worker before the size of the first batch is known. ``restarts`` is how often a ticket that killed its worker is
-    tried again; without ``heal`` the death of a worker that was on no ticket ends the run too, as in torch. With ``sift`` a row
-    that killed its worker that often is excluded and its ticket made without it.
+    - ``window`` bounds the tickets that are planned and not taken.
+    - ``max_window``: if larger, the window deepens while the consumer waits and a worker is idle.
+    - ``prefetch``: tickets per worker. Both windows then follow the number of workers.
+    - ``bound`` ties tickets to workers round-robin (iterable datasets, ``rng="torch"``).
+    - ``streams``: tickets are pulled from an iterable dataset, by each worker from its own stream.
+    - ``budget_bytes`` bounds undelivered bytes at the start; the engine adapts it to available memory. 0: no bound.
+    - ``careful``: until the size of the first batch is known, there is at most one ticket per worker.
+    - ``restarts``: how often a ticket that killed its worker is tried again.
+    - ``heal``: False ends the run when a worker without a ticket dies, as in torch.
+    - ``sift``: a row that killed its worker that often is excluded, and its ticket is made without it.
     """
 
     window: int
@@ -87,17 +89,17 @@ class Policy:
 
 
 def lease_pays(nbytes: int, leased: int) -> bool:
-    """Whether a delivered batch stays in its slot (a lease) or is copied out of it."""
+    """Whether a delivered batch stays in its slot (a lease) or is copied to the heap."""
     return nbytes > COPY_OUT_BYTES and leased < LEASE_CAP
 
 
 def allowed_bytes(
     *, given_bytes: int | None, available_bytes: int | None, held_bytes: int, sharers: int
 ) -> int:
-    """How many bytes a pool may have made and not delivered; 0 means unbounded, because nothing is known.
+    """The bytes that a pool may make and not deliver; 0 for no bound, if nothing is known.
 
-    ``held_bytes`` is what the pool has taken for that already: it would be available without the pool. ``sharers`` counts those
-    who reckon with the same memory, local ranks times loaders; a budget that was given is one loader's own.
+    ``held_bytes`` is the memory that the pool uses for this already; it counts as available. ``sharers`` is the number of local
+    ranks times loaders, which share the available memory. A budget that the user gave belongs to one loader.
     """
     if available_bytes is None:
         return given_bytes or 0
@@ -108,26 +110,26 @@ def allowed_bytes(
 
 
 def idle_keep_bytes(budget_bytes: int) -> int:
-    """What an idle arena may keep: a small part of what it may fill, but never less than is nothing to any machine."""
+    """The bytes that an idle arena may keep: a small part of its budget, but never less than a negligible amount."""
     if not budget_bytes:
         return IDLE_KEEP_BYTES
     return min(budget_bytes, max(IDLE_KEEP_BYTES, budget_bytes // IDLE_KEEP_SHARE))
 
 
 def memory_is_short(available_bytes: int | None, total_bytes: int | None) -> bool:
-    """Whether everybody should give back what they can do without."""
+    """Whether memory is so short that arenas should release what they do not need."""
     if available_bytes is None or total_bytes is None:
         return False
     return available_bytes < min(total_bytes // PRESSURE_SHARE, PRESSURE_BYTES)
 
 
 def patience_s(median_ns: float) -> float:
-    """How long a wait for one batch may take before it is worth a warning."""
+    """How long a wait for one batch may take before it causes a warning."""
     return max(PATIENCE_S, PATIENCE_MEDIANS * median_ns / 1e9)
 
 
 def parts_for(*, idle: int, ranges: int, first: bool, expected_ns: int) -> int:
-    """Into how many parts the next ticket goes; 1 means it stays whole."""
+    """The number of parts of the next ticket; 1 means that it stays whole."""
     if idle < 2 or ranges < 2:
         return 1
     if first or expected_ns > SPLIT_PAYS_NS:

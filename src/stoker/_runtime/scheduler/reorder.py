@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Reorder(Generic[T]):
-    """Items arrive by number in any order and leave in rising order, or as they come when ``in_order`` is false."""
+    """Items arrive by number in any order. They leave in rising order, or as they come if ``in_order`` is False."""
 
     def __init__(self, *, in_order: bool = True, first: int = 0) -> None:
         self._in_order = in_order
@@ -17,14 +17,14 @@ class Reorder(Generic[T]):
 
     @property
     def head(self) -> int:
-        """The number that has to come next for anything to leave (meaningless when order does not matter)."""
+        """The number of the item that has to leave next. It has no meaning if order does not matter."""
         return self._next
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, seq: int, item: T | None) -> list[T]:
-        """Take one item, None for a number that stays empty; returns all that may leave now."""
+        """Take one item; None for a number that stays empty. Returns all items that may leave now."""
         if not self._in_order:
             return [] if item is None else [item]
         if seq != self._next:

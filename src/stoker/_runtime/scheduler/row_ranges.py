@@ -1,7 +1,7 @@
-"""The fixed grid of row ranges that randomness is keyed to, and the mixing of seeds.
+"""The fixed row ranges that random numbers depend on, and the mixing of seeds.
 
-A batch of n rows has ceil(n / 16) ranges, at most 8, a number that depends on n alone. Seeding happens at the start of each
-range and a split never cuts one, so a batch comes out the same however many workers made it.
+A batch of n rows has ceil(n / 16) ranges, at most 8: the number depends on n alone. Seeding happens at the start of each range,
+and a split never cuts one. So a batch is the same however many workers made it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def row_ranges(rows: int) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(maxsize=256)
 def share_ranges(ranges: tuple[tuple[int, int], ...], parts: int) -> tuple[tuple[int, int], ...]:
-    """Row ranges joined into ``parts`` runs of neighbours, as even as possible. Never cuts a range."""
+    """Row ranges joined into ``parts`` groups of neighbours, as even as possible. Never cuts a range."""
     count = len(ranges)
     parts = min(parts, count)
     edges = [number * count // parts for number in range(parts + 1)]

@@ -5,17 +5,17 @@
                                         │   └──WorkerLost: issued again, new attempt, new slot
                                         └──SourceEnded──► VOID
 
-Clauses that the rest of the engine relies on:
+The rest of the engine relies on these clauses:
 
-- The ticket at the head of the line is always let in, whatever window and budget say: without it they would deadlock.
-- Undelivered bytes exceed the budget by no more than the tickets that were dispatched when batches were seen to grow. A ticket
-  issued again counts twice until it is taken, if whoever has the first may still be writing.
-- Issuing a task again is always safe. A late duplicate carries an old attempt; it is recognised and dropped.
-- A task is issued again when its worker is lost and it is neither finished, nor back in the channel, nor claimed by a living
-  worker. Its slot is retired, because the one who may still write to it is not known. So is the slot that the parts of a split
-  ticket share, unless the writer is known to be the dead one: all parts are then made anew, into another slot.
-- After Finish nothing is delivered. What was delivered before may still be taken, until CloseAsked.
-- Nothing here is more than amortised constant time per event, except WorkerLost, which looks at the open tickets once.
+- The ticket at the head of the line is always admitted, whatever window and budget say. Otherwise they would deadlock.
+- Undelivered bytes exceed the budget at most by the tickets in progress at the moment when batches grew. A ticket that was issued
+  again counts twice until it is taken, if the first writer may still be writing.
+- Issuing a task again is always safe. A late duplicate carries an old attempt. It is recognised and dropped.
+- A task is issued again when its worker is lost and it is neither finished, nor back in the channel, nor claimed by a live
+  worker. Its slot is retired, because its possible writer is unknown. The same holds for the slot that the parts of a split
+  ticket share, unless the writer is known to be the dead worker. All parts are then made again, in another slot.
+- After Finish nothing is delivered. A batch that was delivered before may still be taken, until CloseAsked.
+- Each event takes amortised constant time, except WorkerLost, which looks at all open tickets once.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _D, _R, _V, _T = TicketState.DISPATCHED, TicketState.READY, TicketState.VOID, Ti
 
 
 class Scheduler:
-    """Decides who makes what, when, and what is handed over next.
+    """Decides which worker makes which task, and which batch is delivered next.
 
-    Called by the engine only, on the thread that iterates. ``slots`` is shared by all iterations of a pool, because
-    leases outlive the iteration that made them. ``workers`` is how many there are to be; ``crew`` who is there, if not the first
-    so many: some may have been told to leave, and are still there.
+    The engine calls it on the thread that iterates. All iterations of a pool share ``slots``, because leases outlive the
+    iteration that made them. ``workers`` is the wanted number of workers. ``crew`` are the ids of the workers that exist, if
+    these are not the first ``workers`` ids: some may have been asked to leave and still exist.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Scheduler:
         }
 
     def handle(self, event: m.Event) -> list[m.Command]:
-        """Take one event; the commands it leads to, in the order in which to carry them out."""
+        """Handle one event. Returns the commands to carry out, in order."""
         return self._handlers[type(event)](event)
 
     def allow_bytes(self, budget_bytes: int) -> None:
@@ -127,16 +127,16 @@ class Scheduler:
 
     @property
     def undelivered_bytes(self) -> int:
-        """What is made and not taken, and what is being made, by the size of recent batches."""
+        """Bytes of batches that are made and not taken, plus those in progress by the size of recent batches."""
         return self.ready_bytes + (self._open - self.ready + self._strays) * self.typical_bytes
 
     @property
     def idle(self) -> int:
-        """Workers that have nothing to do, as far as the parent can know."""
+        """Idle workers, as far as the parent can know."""
         return max(0, self._hands() - self._tasks_out)
 
     def _hands(self) -> int:
-        """Workers to reckon with: those that were told to leave are not among them."""
+        """Workers to count on: without those that were asked to leave."""
         return min(len(self._workers), self._target)
 
     @property
@@ -146,12 +146,12 @@ class Scheduler:
 
     @property
     def workers(self) -> frozenset[int]:
-        """Ids of the workers that are up or on their way."""
+        """Ids of the workers that are up or starting."""
         return frozenset(self._workers)
 
     @property
     def target(self) -> int:
-        """How many workers there are to be."""
+        """The wanted number of workers."""
         return self._target
 
     @property
@@ -166,7 +166,7 @@ class Scheduler:
 
     @property
     def ends(self) -> dict[int, tuple[int, object]]:
-        """By worker: how many batches its stream had, once that is known, and what its dataset said then."""
+        """By worker: the number of batches of its stream, once known, and the dataset's state at its end."""
         return self._streams.ends
 
     def median_ns(self) -> float:
@@ -253,12 +253,12 @@ class Scheduler:
         return self._make_ready(story)
 
     def _deepen(self, seq: int) -> None:
-        """The consumer waits for the head of the line, something behind it is done, and a worker has nothing to do."""
+        """Deepen the window if a batch behind the head of the line is done and a worker is idle. The consumer waits."""
         if seq != self._reorder.head and self._tasks_out < self._hands() and not self._plan_ended:
             self.window += 1
 
     def _make_ready(self, story: Story) -> list[m.Command]:
-        """All parts are in: the batch waits for its turn, or is dropped when nobody waits for it any more."""
+        """All parts are complete: the batch waits for its turn, or is dropped if the iteration is over."""
         if self.finished:
             return self._drop(story)
         story.move(_R, "ready")
@@ -270,8 +270,8 @@ class Scheduler:
         return list(self._reorder.put(story.ticket.seq, deliver))
 
     def _learn_size(self, size: int) -> None:
-        """Expect the largest of recent batches: at once when it is larger, for what is dispatched already may be as large."""
-        size = size or 1  # 0 means: not known yet
+        """Expect the size of the largest recent batch. A larger one counts at once, because dispatched ones may be as large."""
+        size = size or 1  # 0: not known yet
         if size > self._peak_bytes:
             self._peak_bytes = size
             if size > self.typical_bytes:
@@ -306,9 +306,9 @@ class Scheduler:
         return []
 
     def _accept(self, event: m.BatchReady | m.BatchFailed | m.SourceEnded | m.Withdrawn) -> Story | None:
-        """The story this result belongs to, or None for a late duplicate.
+        """The story that this result belongs to, or None for a late duplicate.
 
-        A duplicate's slots need no care: they were retired when its task was issued again.
+        The slots of a duplicate need no care: they were retired when its task was issued again.
         """
         story = self._stories.get(event.seq)
         if (
@@ -325,7 +325,7 @@ class Scheduler:
         return story
 
     def _drop(self, story: Story) -> list[m.Command]:
-        """Forget a ticket that will not be delivered; its slots are free again."""
+        """Forget a ticket that will not be delivered. Its slots are free again."""
         for task in story.tasks:
             for ref in (task.slot, task.scratch):
                 if ref is not None:
@@ -378,7 +378,7 @@ class Scheduler:
     def _resize_asked(self, event: m.ResizeAsked) -> list[m.Command]:
         commands: list[m.Command] = []
         if self.policy.bound or self.closed:
-            # Streams belong to workers: a new worker would have none, and one that left would take its own along.
+            # Streams belong to workers: a new worker would have none, and one that leaves would take its stream along.
             return commands
         before, self._target = self._target, max(1, event.workers)
         self._refit(before, event.window)
@@ -386,7 +386,7 @@ class Scheduler:
         for _ in range(before, self._target):
             while (
                 worker in self._workers
-            ):  # an id is free again when its worker is gone, not when it is told to go
+            ):  # an id is free again when its worker is gone, not when it is asked to leave
                 worker += 1
             self._workers[worker] = True
             commands.append(m.Spawn(worker))
@@ -394,7 +394,7 @@ class Scheduler:
         return commands
 
     def _refit(self, before: int, window: int) -> None:
-        """The window for so many workers, no less deepened than it was. What is planned beyond a smaller one is still made."""
+        """The window for so many workers, deepened as far as before. Tickets planned beyond a smaller window are still made."""
         more = self._target - before
         if self.policy.prefetch:
             self.max_window += self._deepest * more
@@ -410,7 +410,7 @@ class Scheduler:
         commands: list[m.Command] = []
         replacement: list[m.Command] = []
         if event.refused and self._workers and not self.policy.bound:
-            self._target = min(self._target, len(self._workers))  # the others go on without it
+            self._target = min(self._target, len(self._workers))  # the other workers continue without it
             self._deaths.refused()
         elif not event.expected and not self.closed:
             self._deaths.count(event)
@@ -420,7 +420,7 @@ class Scheduler:
                 self.finished = True
                 commands.append(m.Finish(hopeless, event.details))
         elif len(self._workers) < self._target and not self.closed:
-            # The replacement keeps the id: bound tasks, worker info and the status page all speak of it.
+            # The replacement keeps the id, because bound tasks, worker info and the status page refer to it.
             self._workers[event.worker] = True
             replacement.append(m.Spawn(event.worker))
         if event.left:
@@ -428,10 +428,10 @@ class Scheduler:
         for story in list(self._stories.values()):
             if story.state is _D:
                 commands += self._recover(story, event)
-        return commands + replacement  # it comes last: what it should take first is in line by then
+        return commands + replacement  # it comes last: the tasks that it takes first are queued by then
 
     def _owes(self, claimed: tuple[int, int, int] | None) -> bool:
-        """Whether what a lost worker was on is still to be done: it may have died just after its result."""
+        """Whether the lost worker's task is still to be done. It may have died just after its result."""
         if claimed is None:
             return False
         seq, attempt, part = claimed
@@ -478,9 +478,9 @@ class Scheduler:
     def _issue_again(
         self, story: Story, number: int, slot: SlotRef | None = None, *, writer_dead: bool = False
     ) -> list[m.Command]:
-        """One task once more; ``slot`` is where a split ticket's rows go from now on, when that has changed.
+        """Issue one task again. ``slot`` is the new slot for a split ticket's rows, if it changed.
 
-        What it was written to is free again if its only writer is dead; otherwise nobody uses it any more.
+        The old slot is free again if its only writer is dead. Otherwise nobody uses it any more.
         """
         give_back = self._slots.release if writer_dead else self._slots.retire
         old = story.tasks[number]
@@ -502,15 +502,15 @@ class Scheduler:
         return [m.Dispatch(task)]
 
     def _stray(self, story: Story) -> None:
-        """Somebody unknown may be filling a slot that nobody will read: it takes memory all the same."""
+        """Count a slot that nobody will read and that an unknown writer may be filling: it takes memory all the same."""
         story.strays += 1
         self._strays += 1
 
     def _make_anew(self, story: Story, shared: SlotRef | None) -> list[m.Command]:
-        """All parts of a split ticket that are not given up once more, finished ones too, into another slot.
+        """Issue all parts of a split ticket again, finished ones too, in another slot; except parts that were given up.
 
-        A living worker may hold one of its tasks without having claimed it yet. It would write its rows into the batch
-        at any later time, when the user already changes it in place or the slot serves another ticket.
+        A live worker may hold one of its tasks without having claimed it yet. It could write its rows into the batch at any later
+        time, when the user already changes the batch in place, or when the slot serves another ticket.
         """
         if shared is not None:
             self._slots.retire(shared)
@@ -535,26 +535,26 @@ class Scheduler:
         task = story.tasks[number]
         if task.worker is not None:
             self._streams.load[task.worker] -= 1
-            if self.policy.streams:  # the same sample would kill whoever goes on from here
+            if self.policy.streams:  # the same sample would kill every worker that continues from here
                 if self._streams.end(task.worker):
                     self._plan_ended = True
                 self._streams.given_up.add(task.worker)
         if task.scratch is not None:
             self._slots.retire(task.scratch)
-        # The rows' slot of a split ticket goes with the other parts' results, if there are any and no unknown writer.
+        # The rows' slot of a split ticket stays with the other parts' results, unless its writer is unknown.
         writer_dead = (story.ticket.seq, task.attempt, number) == event.claimed
         if task.slot is not None and (not writer_dead or all(type(r) is m.Lost for r in story.results)):
             self._slots.retire(task.slot)
         return [] if story.open_parts else self._make_ready(story)
 
     def _void(self, story: Story) -> list[m.Command]:
-        """A ticket of a stream that has ended with its worker: nothing comes of it."""
+        """A ticket of a stream that ended with its worker: it stays empty."""
         task = story.tasks[0]
         self._tasks_out -= 1
         if task.worker is not None:
             self._streams.load[task.worker] -= 1
         story.move(_V, "its stream was given up")
-        self._drop(story)  # its slots are free: a bound task is known to the dead worker only
+        self._drop(story)  # its slots are free: only the dead worker knew the bound task
         if self.finished:
             return []
         return [*self._reorder.put(story.ticket.seq, None), *self._finish_if_done()]
@@ -562,7 +562,7 @@ class Scheduler:
     # The end
 
     def _close_asked(self, event: m.CloseAsked) -> list[m.Command]:
-        """From here on nothing is delivered; what is still on its way is only accounted for until it is back."""
+        """From here on nothing is delivered. Tasks in progress are only tracked until they are back."""
         commands: list[m.Command] = [] if self.finished else [m.Finish()]
         self._plan_ended = True
         self.finished = True
@@ -574,7 +574,7 @@ class Scheduler:
 
     @property
     def drained(self) -> bool:
-        """Whether no worker owes a result any more."""
+        """Whether no task is in progress in any worker."""
         return self._tasks_out == 0
 
     def _finish_if_done(self) -> list[m.Command]:

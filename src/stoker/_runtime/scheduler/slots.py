@@ -1,4 +1,4 @@
-"""Which slots are free, written, ready or leased. Pure bookkeeping: the memory itself is the transport's."""
+"""The states of slots: free, busy, leased or retired. Pure bookkeeping: the transport owns the memory."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _LEGAL: dict[SlotState, frozenset[SlotState]] = {
 
 
 class SlotTable:
-    """Hands out slots, most recently used first (their pages are warm), and grows when none is free.
+    """Hands out slots, the most recently used first because their pages are warm, and grows when none is free.
 
-    A reference whose generation is not the current one is stale: giving it back changes nothing. A slot that a worker
-    still holds on to (``hold``) is not reused before the worker lets go (``unhold``).
+    A reference with an old generation is stale: giving it back has no effect. A slot that a worker holds (``hold``) is not reused
+    until the worker releases it (``unhold``).
     """
 
     def __init__(self) -> None:
@@ -66,14 +66,14 @@ class SlotTable:
         return SlotRef(len(self._states) - 1, 1)
 
     def lease(self, ref: SlotRef) -> None:
-        """The batch in this slot now belongs to the user."""
+        """Mark the batch in this slot as the user's."""
         if self._generations[ref.index] != ref.generation:
             raise IllegalMove(f"slot {ref.index} is leased under generation {ref.generation}, which is over")
         self._move(ref, SlotState.LEASED)
         self.leased += 1
 
     def release(self, ref: SlotRef) -> bool:
-        """Give a slot back. False when the reference is stale or the slot retired: nothing happened."""
+        """Give a slot back. False if the reference is stale or the slot is retired; then nothing happens."""
         index = ref.index
         if self._generations[index] != ref.generation:
             return False
@@ -91,7 +91,7 @@ class SlotTable:
         return True
 
     def retire(self, ref: SlotRef) -> None:
-        """Never use this slot again: somebody unknown may still write to or read from it."""
+        """Never use this slot again: an unknown process may still write to it or read from it."""
         if self._generations[ref.index] != ref.generation or self._states[ref.index] is SlotState.RETIRED:
             return
         if self._states[ref.index] is SlotState.LEASED:
@@ -101,26 +101,26 @@ class SlotTable:
         self._let_go_later.discard(ref.index)
 
     def forget_retired(self) -> list[int]:
-        """Slots retired since the last call: their memory may be given back."""
+        """Slots retired since the last call. Their memory may be released."""
         retired, self._retired = self._retired, []
         return retired
 
     def hold_leased(self, holder: int) -> None:
-        """A foreign fork happened: what is leased now is read by another process too, until ``forget_worker(holder)``."""
+        """Note a foreign fork: another process reads the leased slots too, until ``forget_worker(holder)``."""
         for index, state in enumerate(self._states):
             if state is SlotState.LEASED:
                 self.hold(index, holder)
 
     def coldest(self, keep: int) -> list[int]:
-        """Free slots beyond the ``keep`` most recently used ones. Their memory may be given back."""
+        """Free slots beyond the ``keep`` most recently used ones. Their memory may be released."""
         return self._free[: max(0, len(self._free) - keep)]
 
     def hold(self, index: int, worker: int) -> None:
-        """A worker kept a reference into this slot beyond its task."""
+        """Note that a worker keeps a reference into this slot beyond its task."""
         self._holds.setdefault(index, set()).add(worker)
 
     def unhold(self, index: int, worker: int) -> None:
-        """The worker dropped that reference."""
+        """Note that the worker dropped that reference."""
         holders = self._holds.get(index)
         if holders is None:
             return
@@ -134,7 +134,7 @@ class SlotTable:
             self._free.append(index)
 
     def forget_worker(self, worker: int) -> None:
-        """A worker is gone, and with it all that it kept."""
+        """Drop all references of a worker that is gone."""
         for index in [index for index, holders in self._holds.items() if worker in holders]:
             self.unhold(index, worker)
 

@@ -1,4 +1,4 @@
-"""The life of one ticket inside the scheduler: its state, its parts, and how it got there."""
+"""The life of one ticket in the scheduler: its state, its parts, and the moves that led there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stoker.errors import IllegalMove
 
 
 class TicketState(enum.IntEnum):
-    """Where a ticket is in its life. Integers, so that the table of legal moves is an index and not a hash away."""
+    """The states of a ticket. Integers, so that the table of legal moves is a list lookup."""
 
     PLANNED = 0
     DISPATCHED = 1
@@ -24,7 +24,7 @@ _LEGAL: tuple[tuple[TicketState, ...], ...] = ((_D,), (_D, _R, _V), (_T,), (), (
 
 
 class Story:
-    """A ticket, what became of its parts, and how it got there."""
+    """A ticket, the results of its parts, and its history."""
 
     __slots__ = (
         "attempts",
@@ -56,7 +56,7 @@ class Story:
         self.claims: dict[int, int] = {}
 
     def move(self, to: TicketState, event: str) -> None:
-        """Go to another state; an illegal move raises with the whole story."""
+        """Move to another state. An illegal move raises with the whole story."""
         self.moves.append(event)
         if to not in _LEGAL[self.state]:
             raise IllegalMove(f"{event} in state {self.state.name.lower()}; {self}")

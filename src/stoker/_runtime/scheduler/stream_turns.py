@@ -1,6 +1,6 @@
-"""Which worker's turn it is, where tickets are bound to workers: each worker has a stream of its own.
+"""The order of workers where tickets are bound to them, because each worker has its own stream.
 
-Pure. Its owner is the scheduler.
+Pure. The scheduler owns it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from stoker.errors import IllegalMove
 
 
 class StreamTurns:
-    """One per scheduler. Round-robin in order; otherwise the least loaded worker is next."""
+    """One per scheduler. In order it is round-robin; otherwise the least loaded worker is next."""
 
     def __init__(self, workers: int, start: StreamStart | None, *, in_order: bool) -> None:
         self._in_order = in_order
@@ -18,14 +18,14 @@ class StreamTurns:
         self._turn = 0 if start is None else start.turn
         self._pulls: dict[int, int] = {} if start is None else dict(start.pulls)
         self.load: dict[int, int] = dict.fromkeys(range(workers), 0)
-        """By worker: tasks that it was given and that are not back."""
+        """By worker: tasks that it was given and that have no result yet."""
         self.ends: dict[int, tuple[int, object]] = {}
-        """By worker: how many batches its stream had, once that is known, and what its dataset said then."""
+        """By worker: the number of batches of its stream, once known, and the dataset's state at its end."""
         self.given_up: set[int] = set()
-        """Workers whose stream ended with a death."""
+        """Workers whose stream ended because they died."""
 
     def bind(self) -> tuple[int, int]:
-        """The worker whose turn it is, and how many batches were asked of its stream before."""
+        """The worker whose turn it is, and the number of batches that its stream was asked for before."""
         live = self._live
         if not live:
             raise IllegalMove("planned a ticket although every worker's stream has ended")
@@ -43,7 +43,7 @@ class StreamTurns:
         return worker, pull
 
     def end(self, worker: int) -> bool:
-        """Bind no more tickets to this worker. Whether its stream was the last one."""
+        """Bind no more tickets to this worker. True if its stream was the last one."""
         if worker not in self._live:
             return False
         place = self._live.index(worker)

@@ -1,4 +1,4 @@
-"""Where in the data somebody is, in words: for errors and warnings."""
+"""Describes a position in the data in words, for errors and warnings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SHOWN = 8
 
 
 def place(ticket: Ticket, row: int, *, collating: bool = False) -> str:
-    """Which sample or batch. ``row`` is a hint: negative when no certain row is being fetched."""
+    """The sample or batch. ``row`` is a hint; it is negative if no certain row is being fetched."""
     indices: Any = ticket.indices
     if indices is None or (isinstance(indices, list) and any(index is None for index in indices)):
         # An iterable dataset has no indices.
@@ -29,6 +29,6 @@ def place(ticket: Ticket, row: int, *, collating: bool = False) -> str:
 def _short(index: Any) -> str:
     try:
         text = repr(index)
-    except Exception:  # the user's own, and no reason to lose what there is to say
+    except Exception:  # the user's index has a broken repr: say the rest
         text = f"<{type(index).__name__} without repr>"
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,7 +1,7 @@
-"""The nouns of the engine. Immutable, hashable, free of behaviour.
+"""The data types of the engine: immutable, hashable, without behaviour.
 
-They are named tuples, not frozen dataclasses: a batch makes about a dozen of them and a named tuple is built in a third of the time
-(docs/adr/0003-named-tuples.md).
+They are named tuples, not frozen dataclasses: a batch makes about a dozen of them, and a named tuple is built in a third of the
+time (docs/adr/0003-named-tuples.md).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class SlotRef(NamedTuple):
-    """One use of one slot. The generation tells this use from earlier and later ones of the same memory."""
+    """One use of one slot. The generation tells it from earlier and later uses of the same memory."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     generation: int
@@ -19,12 +19,14 @@ class SlotRef(NamedTuple):
 class Ticket(NamedTuple):
     """One batch to make.
 
-    ``seq`` numbers the tickets of one iteration in delivery order; ``position`` is the batch's place in the epoch,
-    which keeps its meaning when an epoch is resumed. ``indices`` is what the sampler yielded, or None for "pull the next"
-    (iterable datasets). ``seed`` is the iteration's base seed. ``plan_state`` is what resume needs to know about the
-    sampler just after this ticket, because samplers run ahead of delivery. ``excluded`` are rows known to kill their worker;
-    ``spares`` are indices that may stand in for a bad one when a batch has no other (``on_bad_sample="replace"``). ``number``
-    counts the batches of the epoch before it, ``sample`` the samples; unlike ``seq`` both go on when an epoch is resumed.
+    - ``seq`` numbers the tickets of one iteration in delivery order.
+    - ``position`` is the batch's place in the epoch. It keeps its meaning when an epoch is resumed.
+    - ``indices`` is what the sampler yielded, or None for "pull the next" (iterable datasets).
+    - ``seed`` is the iteration's base seed.
+    - ``plan_state`` is the sampler's state just after this ticket. Resume needs it, because samplers run ahead of delivery.
+    - ``excluded`` are rows known to kill their worker.
+    - ``spares`` are indices that may replace a bad one when a batch has no good one (``on_bad_sample="replace"``).
+    - ``number`` counts the batches of the epoch before it, ``sample`` the samples. Unlike ``seq``, both continue after a resume.
     """
 
     epoch: int
@@ -41,7 +43,7 @@ class Ticket(NamedTuple):
 
 
 class StreamStart(NamedTuple):
-    """Where streams are taken up in the middle of an epoch: batches pulled of each, and whose turn it is of those ``live``."""
+    """Where streams continue in the middle of an epoch: batches pulled from each, and whose turn it is among those ``live``."""
 
     pulls: dict[int, int]
     live: tuple[int, ...]
@@ -60,9 +62,10 @@ class Part(NamedTuple):
 class Task(NamedTuple):
     """A part of a ticket as it goes to a worker.
 
-    ``slot`` is where the batch's rows go, None for an executor without shared memory. ``scratch`` is set only for split
-    tickets: the part's own slot for all that is not rows. ``worker`` is set when the task is bound to one worker; ``pull`` then
-    counts the tasks bound to that worker before, so that a replacement knows how far to wind an iterable dataset forward.
+    - ``slot`` takes the batch's rows; None for an executor without shared memory.
+    - ``scratch`` is set only for split tickets: the part's own slot for everything but rows.
+    - ``worker`` is set if the task is bound to one worker.
+    - ``pull`` then counts the tasks bound to that worker before. A replacement winds its iterable dataset forward by so many.
     """
 
     ticket: Ticket
@@ -75,11 +78,11 @@ class Task(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Moments of one task on the monotonic clock, and what the worker measured of it; 0 where it was not.
+    """Times of one task on the monotonic clock, and the worker's measurements of it; 0 for a value that was not measured.
 
-    ``cpu_ns`` and ``runq_ns`` are the worker's since its last reading, and ``metered_ns`` the time at work that they are about.
-    ``slow_row`` is the row that took longest, ``slow_ns``; -1 where rows were not timed. The record has these under the same
-    names and in the same order: they are the last columns of ``StepRow``.
+    ``cpu_ns`` and ``runq_ns`` count from the worker's last reading, and ``metered_ns`` is the time at work that they cover.
+    ``slow_row`` is the row that took longest and ``slow_ns`` its time; -1 if rows were not timed. The record has the same names
+    in the same order: they are the last columns of ``StepRow``.
     """
 
     dispatched_ns: int = 0
@@ -95,10 +98,10 @@ class Spans(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """Where a result lies: the pickled skeleton inside the slot, the slot's bytes in use, or an object on the heap.
+    """Where a result is: the pickled skeleton in the slot, the bytes of the slot in use, or an object on the heap.
 
-    ``nbytes`` is an estimate for objects on the heap. ``shared_bytes`` is where all rows end in the slot that the parts of a split
-    ticket share; it is the same for all parts that put their rows there.
+    ``nbytes`` is an estimate for objects on the heap. ``shared_bytes`` is the end of all rows in the slot that the parts of a
+    split ticket share. It is the same for all parts that put their rows there.
     """
 
     root_offset: int = 0
