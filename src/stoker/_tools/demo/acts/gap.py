@@ -49,13 +49,7 @@ def run(stage: ActContext) -> dict[str, Any]:
             stage.tell(name, max(share * 0.5, (time.monotonic() - began) / stage.budget_s))
             gaps_ms[name] += _gaps_ms(kind, dataset, given)
         rounds += 1
-    return {
-        "workers": _WORKERS,
-        "batch": BATCH,
-        "row_ms": _ROW_S * 1e3,
-        "rounds": rounds,
-        "gaps_ms": gaps_ms,
-    }
+    return {"workers": _WORKERS, "batch": BATCH, "row_ms": _ROW_S * 1e3, "rounds": rounds, "gaps_ms": gaps_ms}
 
 
 def lines(result: dict[str, Any]) -> list[str]:

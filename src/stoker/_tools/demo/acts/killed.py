@@ -117,10 +117,7 @@ def lines(result: dict[str, Any]) -> list[str]:
     """What arrived with each of them."""
     if "skipped" in result:
         return [f"not measured: {result['skipped']}"]
-    return [
-        f"stoker: {_arrived(result, 'stoker')}",
-        f"torch: {_arrived(result, 'torch')}",
-    ]
+    return [f"stoker: {_arrived(result, 'stoker')}", f"torch: {_arrived(result, 'torch')}"]
 
 
 def _arrived(result: dict[str, Any], name: str) -> str:

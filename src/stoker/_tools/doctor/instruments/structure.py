@@ -40,10 +40,7 @@ def storages(value: Any) -> tuple[Storage, ...]:
         before = found.get(whole.data_ptr())
         used = each.numel() * each.element_size() + (before.used_bytes if before else 0)
         found[whole.data_ptr()] = Storage(
-            before.path if before else path,
-            (before.tensors if before else 0) + 1,
-            used,
-            whole.nbytes(),
+            before.path if before else path, (before.tensors if before else 0) + 1, used, whole.nbytes()
         )
     partial = [each for each in found.values() if each.used_bytes < each.storage_bytes]
     return tuple(sorted(partial, key=lambda each: each.used_bytes - each.storage_bytes)[:_MOST_STORAGES])

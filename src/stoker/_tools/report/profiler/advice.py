@@ -106,12 +106,7 @@ def _copy(analysis: Analysis, share: float) -> VerdictFinding:
         text = "With it, `.to(device, non_blocking=True)` returns at once and the copy runs beside kernels."
         evidence += f"; {_megabytes(pageable)} came from pageable memory."
         return VerdictFinding(
-            "exposed-copy",
-            severity(share),
-            evidence,
-            text,
-            Edit("pin_memory=True", "pin_memory=False"),
-            gain,
+            "exposed-copy", severity(share), evidence, text, Edit("pin_memory=True", "pin_memory=False"), gain
         )
     text = "The memory is pinned already: copy the next batch on a stream of its own while this one is computed on."
     return VerdictFinding("exposed-copy", severity(share), evidence + ".", text, None, gain)

@@ -39,11 +39,7 @@ CHECK = Check(
     prevented="A new worker takes its place and the batch is made again (`restarts`); the error names signal, sample, and the"
     " Python stack at which the worker died.",
     marks=(
-        Mark(
-            rf"worker {PIDS} is killed by signal: [Tt]erminated",
-            never=(FOREIGN,),
-            weight=22,
-        ),
+        Mark(rf"worker {PIDS} is killed by signal: [Tt]erminated", never=(FOREIGN,), weight=22),
         Mark(r"somebody sent it SIGKILL \(a job scheduler, another program, a person\)", weight=23),
         Mark(
             rf"DataLoader worker(?: {PIDS})? is killed by signal"
@@ -54,10 +50,7 @@ CHECK = Check(
             r"Unexpected (?:segmentation fault|floating-point exception|illegal instruction) encountered in worker",
             weight=23,
         ),
-        Mark(
-            rf"(?:DataLoader )?worker {PIDS} exited unexpectedly with exit code -(?!7\b|9\b)\d+",
-            weight=22,
-        ),
+        Mark(rf"(?:DataLoader )?worker {PIDS} exited unexpectedly with exit code -(?!7\b|9\b)\d+", weight=22),
         Mark(
             r"Fatal Python error: (?:Segmentation fault|Aborted|Illegal instruction|Floating[ -]point exception)",
             also=(IN_WORKER,),

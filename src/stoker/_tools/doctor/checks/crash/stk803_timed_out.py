@@ -34,14 +34,7 @@ CHECK = Check(
     "too.",
     marks=(
         Mark(r"DataLoader timed out after [\d.]+ seconds", weight=24),
-        Mark(
-            r"_queue\.Empty|queue\.Empty",
-            also=(
-                r"in _try_get_data",
-                r"timed out",
-            ),
-            weight=14,
-        ),
+        Mark(r"_queue\.Empty|queue\.Empty", also=(r"in _try_get_data", r"timed out"), weight=14),
     ),
     rows=(33,),
 )

@@ -45,10 +45,7 @@ CHECK = Check(
         ),
         Mark(
             r"^Process (?:Python|Spawn|Fork)?Process-\d+:",
-            also=(
-                r"KeyboardInterrupt",
-                r"in _worker_loop",
-            ),
+            also=(r"KeyboardInterrupt", r"in _worker_loop"),
             never=(FOREIGN,),
             weight=6,
         ),

@@ -35,10 +35,7 @@ CHECK = Check(
         Mark(r"breakpoint\(\) has no terminal in a worker", weight=28),
         Mark(
             r"EOFError: EOF when reading a line|OSError: \[Errno 25\] Inappropriate ioctl",
-            also=(
-                IN_WORKER,
-                r"pdb\.py|bdb\.py|debugger",
-            ),
+            also=(IN_WORKER, r"pdb\.py|bdb\.py|debugger"),
             weight=20,
         ),
     ),

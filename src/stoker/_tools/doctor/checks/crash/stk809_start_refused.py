@@ -79,10 +79,7 @@ CHECK = Check(
     marks=(
         Mark(
             r"BlockingIOError: \[Errno (?:11|35)\] Resource temporarily unavailable",
-            also=(
-                r"os\.fork\(\)|popen_fork|forkserver|in _launch",
-                LOADER,
-            ),
+            also=(r"os\.fork\(\)|popen_fork|forkserver|in _launch", LOADER),
             weight=25,
         ),
         Mark(r"can't start new thread", also=(LOADER,), never=(r"uvicorn|gunicorn|tornado",), weight=22),

@@ -139,10 +139,7 @@ CHECK = Check(
             weight=24,
         ),
         Mark(r"^(?:Fatal Python error: )?Bus error(?: \(core dumped\))?\.?$", also=(LOADER,), weight=14),
-        Mark(
-            rf"DataLoader worker {PIDS} exited unexpectedly with exit code -7\b",
-            weight=24,
-        ),
+        Mark(rf"DataLoader worker {PIDS} exited unexpectedly with exit code -7\b", weight=24),
     ),
     here=here,
     rows=(1, 2),

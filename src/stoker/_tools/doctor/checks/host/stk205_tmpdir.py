@@ -118,10 +118,7 @@ CHECK = Check(
         Mark(r"No usable temporary directory found in", also=(rf"{LOADER}|multiprocessing",), weight=22),
         Mark(
             r"FileNotFoundError: \[Errno 2\] No such file or directory(?:: '[^'\n]*(?:pymp-|listener-)[^'\n]*')?",
-            also=(
-                LOADER,
-                r"resource_sharer|SocketClient|address_type|pymp-|forkserver\.py",
-            ),
+            also=(LOADER, r"resource_sharer|SocketClient|address_type|pymp-|forkserver\.py"),
             never=(r"torch_shm_manager",),
             weight=16,
         ),

@@ -88,10 +88,7 @@ CHECK = Check(
     marks=(
         Mark(
             r"OSError: \[Errno 12\] Cannot allocate memory",
-            also=(
-                r"os\.fork\(\)|popen_fork|in _launch",
-                LOADER,
-            ),
+            also=(r"os\.fork\(\)|popen_fork|in _launch", LOADER),
             never=(POOLS,),
             weight=25,
         ),

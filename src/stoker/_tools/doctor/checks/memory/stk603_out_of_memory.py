@@ -114,10 +114,7 @@ CHECK = Check(
             weight=24,
         ),
         Mark(r"out of memory: the kernel's OOM killer struck", weight=30),
-        Mark(
-            rf"DataLoader worker {PIDS} exited unexpectedly with exit code (?:-9|137)\b",
-            weight=24,
-        ),
+        Mark(rf"DataLoader worker {PIDS} exited unexpectedly with exit code (?:-9|137)\b", weight=24),
         Mark(
             r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d+|oom-kill:|oom[_-]kill event|"
             r"OOMKilled|[Ee]xceeded (?:job |step )?memory limit|task \d+: Out Of Memory",

@@ -112,32 +112,18 @@ CHECK = Check(
         Mark(r"cannot be sent to a worker:", weight=30),
         Mark(
             r"(?:[Cc]annot|[Cc]an't|can not) (?:pickle|serialize) (?!local\b)'?[\w.]+'? objects?\b",
-            also=(
-                LOADER,
-                STARTING,
-            ),
+            also=(LOADER, STARTING),
             weight=20,
         ),
         Mark(
             r"(?:[Cc]annot|[Cc]an't) (?:pickle|serialize) (?!local\b)'?[\w.]+'? objects?\b",
-            never=(
-                FRAME,
-                FEEDING,
-                POOLS,
-            ),
+            never=(FRAME, FEEDING, POOLS),
             weight=12,
         ),
         Mark(r"[hH]5py objects cannot be pickled", also=(LOADER,), weight=20),
         Mark(r"cannot be pickled', '_\w*DataLoaderIter'", weight=20),
         Mark(r"[hH]5py objects cannot be pickled", never=(FRAME,), weight=12),
-        Mark(
-            r"no default __reduce__ due to non-trivial __cinit__",
-            also=(
-                LOADER,
-                STARTING,
-            ),
-            weight=20,
-        ),
+        Mark(r"no default __reduce__ due to non-trivial __cinit__", also=(LOADER, STARTING), weight=20),
         Mark(
             r"Can't pickle [^\n]{1,200}: it's not the same object as",
             also=(LOADER,),
@@ -161,10 +147,7 @@ CHECK = Check(
         Mark(
             r"Could not pickle object as excessively deep recursion required|"
             r"RecursionError: maximum recursion depth exceeded while pickling",
-            also=(
-                LOADER,
-                STARTING,
-            ),
+            also=(LOADER, STARTING),
             weight=20,
         ),
     ),

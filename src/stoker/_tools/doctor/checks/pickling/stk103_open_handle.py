@@ -158,25 +158,11 @@ CHECK = Check(
             also=(IN_WORKER,),
             weight=18,
         ),
-        Mark(
-            r"tarfile\.ReadError|unexpected end of data",
-            also=(
-                IN_WORKER,
-                r"tarfile",
-            ),
-            weight=18,
-        ),
+        Mark(r"tarfile\.ReadError|unexpected end of data", also=(IN_WORKER, r"tarfile"), weight=18),
         Mark(
             r"MDB_BAD_RSLOT|MDB_CORRUPTED|MDB_PAGE_NOTFOUND|Invalid reuse of reader locktable slot", weight=20
         ),
-        Mark(
-            r"is already open in this process",
-            also=(
-                r"lmdb",
-                LOADER,
-            ),
-            weight=20,
-        ),
+        Mark(r"is already open in this process", also=(r"lmdb", LOADER), weight=20),
         Mark(
             r"SQLite objects created in a thread can only be used in that same thread|"
             r"database disk image is malformed|sqlite3\.\w+: disk I/O error",
@@ -193,10 +179,7 @@ CHECK = Check(
         Mark(
             r"seek of closed file|I/O operation on closed file|Bad file descriptor",
             also=(IN_WORKER,),
-            never=(
-                FEEDING,
-                r"resource_sharer",
-            ),
+            never=(FEEDING, r"resource_sharer"),
             weight=14,
         ),
     ),

@@ -111,18 +111,12 @@ CHECK = Check(
         Mark(
             r"cannot (?:pickle|serialize) '?(?:_thread\.(?:R?Lock|lock)|_thread\._local|Thread|ThreadPoolExecutor|"
             r"_queue\.SimpleQueue)'? object",
-            also=(
-                LOADER,
-                STARTING,
-            ),
+            also=(LOADER, STARTING),
             weight=22,
         ),
         Mark(
             r"can't pickle (?:_thread\.(?:R?Lock|lock)|_thread\._local|_queue\.SimpleQueue) objects",
-            also=(
-                LOADER,
-                STARTING,
-            ),
+            also=(LOADER, STARTING),
             weight=22,
         ),
         Mark(r"cannot schedule new futures after (?:interpreter )?shutdown", also=(IN_WORKER,), weight=16),

@@ -106,12 +106,7 @@ CHECK = Check(
         ),
         Mark(r"'i' format requires -2147483648 <= number <= 2147483647", also=(LOADER,), weight=18),
         Mark(
-            r"OSError: \[Errno 22\] Invalid argument",
-            also=(
-                LOADER,
-                r"reduction\.py|popen_spawn",
-            ),
-            weight=16,
+            r"OSError: \[Errno 22\] Invalid argument", also=(LOADER, r"reduction\.py|popen_spawn"), weight=16
         ),
         Mark(r"pickle data was truncated", also=(r"reduction\.pickle\.load|spawn_main",), weight=16),
         Mark(

@@ -113,27 +113,16 @@ CHECK = Check(
     marks=(
         Mark(
             r"refusing to serialize non-leaf tensor which requires_grad",
-            also=(
-                LOADER,
-                STARTING,
-            ),
-            never=(FEEDING,),
-            weight=22,
-        ),
-        Mark(
-            r"storage\._share_cuda_\(\)",
             also=(LOADER, STARTING),
             never=(FEEDING,),
             weight=22,
         ),
+        Mark(r"storage\._share_cuda_\(\)", also=(LOADER, STARTING), never=(FEEDING,), weight=22),
         Mark(r"Attempted to send CUDA tensor received from another process", also=(LOADER,), weight=20),
         Mark(r"Producer process has been terminated before all shared CUDA tensors released", weight=4),
         Mark(
             r"CUDA error: (?:invalid device context|peer access|OS call failed)",
-            also=(
-                LOADER,
-                r"rebuild_cuda_tensor|reductions\.py",
-            ),
+            also=(LOADER, r"rebuild_cuda_tensor|reductions\.py"),
             weight=18,
         ),
     ),

@@ -93,32 +93,19 @@ CHECK = Check(
         Mark(
             r"An attempt has been made to start a new process before the current process has finished its "
             r"bootstrapping phase",
-            never=(
-                POOLS,
-                r"ProcessPoolExecutor|in Pool\b",
-            ),
+            never=(POOLS, r"ProcessPoolExecutor|in Pool\b"),
             weight=25,
         ),
         Mark(r"^ *freeze_support\(\)", also=(LOADER,), weight=14),
         Mark(
             r"EOFError: Ran out of input",
-            also=(
-                r"spawn_main|in spawn\b|reduction\.pickle\.load",
-                rf"{LOADER}|DataLoader",
-            ),
-            never=(
-                r"torch[\\/]serialization\.py",
-                r"[Cc]an(?:'t|not) pickle",
-                r"Can't get local",
-            ),
+            also=(r"spawn_main|in spawn\b|reduction\.pickle\.load", rf"{LOADER}|DataLoader"),
+            never=(r"torch[\\/]serialization\.py", r"[Cc]an(?:'t|not) pickle", r"Can't get local"),
             weight=15,
         ),
         Mark(
             r"BrokenPipeError: \[Errno 32\] Broken pipe",
-            also=(
-                r"popen_spawn_win32\.py|popen_spawn_posix\.py",
-                LOADER,
-            ),
+            also=(r"popen_spawn_win32\.py|popen_spawn_posix\.py", LOADER),
             never=(r"[Cc]an(?:'t|not) pickle",),
             weight=15,
         ),

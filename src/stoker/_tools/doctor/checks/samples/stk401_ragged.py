@@ -77,30 +77,13 @@ CHECK = Check(
         Mark(r"stack expects each tensor to be equal size", never=(FRAME,), weight=20),
         Mark(r"Trying to resize storage that is not resizable", also=(rf"{COLLATION}|{LOADER}",), weight=26),
         Mark(r"Trying to resize storage that is not resizable", never=(FRAME,), weight=20),
-        Mark(
-            r"Sizes of tensors must match except in dimension [01]",
-            also=(
-                COLLATION,
-                LOADER,
-            ),
-            weight=24,
-        ),
+        Mark(r"Sizes of tensors must match except in dimension [01]", also=(COLLATION, LOADER), weight=24),
         Mark(r"each element in list of batch should be of equal size", weight=26),
-        Mark(
-            r"inconsistent tensor sizes?",
-            also=(
-                COLLATION,
-                LOADER,
-            ),
-            weight=24,
-        ),
+        Mark(r"inconsistent tensor sizes?", also=(COLLATION, LOADER), weight=24),
         Mark(
             r"all input arrays must have the same shape|setting an array element with a sequence|"
             r"could not broadcast input array from shape",
-            also=(
-                r"collate",
-                LOADER,
-            ),
+            also=(r"collate", LOADER),
             weight=20,
         ),
     ),

@@ -109,10 +109,7 @@ CHECK = Check(
         ),
         Mark(
             r"expected Tensor as element \d+ in argument 0, but got (?!NoneType)\w+",
-            also=(
-                COLLATION,
-                LOADER,
-            ),
+            also=(COLLATION, LOADER),
             weight=24,
         ),
         Mark(
@@ -123,18 +120,12 @@ CHECK = Check(
         Mark(
             r"Expected object of (?:scalar )?type [\w.]+ but got (?:scalar )?type [\w.]+ for (?:sequence element|"
             r"argument)",
-            also=(
-                COLLATION,
-                LOADER,
-            ),
+            also=(COLLATION, LOADER),
             weight=22,
         ),
         Mark(
             r"must be real number, not \w+|too many dimensions 'str'",
-            also=(
-                r"in (?:default_)?collate",
-                LOADER,
-            ),
+            also=(r"in (?:default_)?collate", LOADER),
             weight=20,
         ),
     ),

@@ -62,10 +62,7 @@ CHECK = Check(
         Mark(
             r"TypeError: (?:[\w.<>]+\.)?__init__\(\) (?:missing \d+ required|got an unexpected keyword argument|"
             r"takes)",
-            also=(
-                r"in reraise\b|_ForkingPickler\.loads|self\.exc_type\(",
-                LOADER,
-            ),
+            also=(r"in reraise\b|_ForkingPickler\.loads|self\.exc_type\(", LOADER),
             weight=26,
         ),
         Mark(

@@ -70,10 +70,4 @@ def _evidence(probe: str, place: str | None, probe_failure: ProbeFailure) -> str
     )
 
 
-CHECK = Check(
-    __name__,
-    __doc__,
-    severity="high",
-    examine=examine,
-    rows=(8,),
-)
+CHECK = Check(__name__, __doc__, severity="high", examine=examine, rows=(8,))

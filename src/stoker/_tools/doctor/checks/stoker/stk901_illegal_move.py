@@ -26,8 +26,5 @@ from __future__ import annotations
 from stoker._tools.doctor.check import Check, Mark
 
 CHECK = Check(
-    __name__,
-    __doc__,
-    severity="high",
-    marks=(Mark(r"stoker\.errors\.IllegalMove|^IllegalMove:", weight=32),),
+    __name__, __doc__, severity="high", marks=(Mark(r"stoker\.errors\.IllegalMove|^IllegalMove:", weight=32),)
 )
