@@ -120,9 +120,9 @@ MAKERS: dict[str, tuple[str, Callable[[float], Flavour]]] = {
 """By name: what it is called in a sentence, and what makes it, with the seconds that a row is to take."""
 
 
-def trial(work: Callable[[], object], seconds: float = _TRIAL_S) -> float:
+def trial(work: Callable[[], object]) -> float:
     """CPU seconds that a piece of work takes, the least of a few stretches: others on the machine do not count."""
-    return min(_stretch(work, seconds / _PIECES) for _ in range(_PIECES))
+    return min(_stretch(work, _TRIAL_S / _PIECES) for _ in range(_PIECES))
 
 
 def _stretch(work: Callable[[], object], seconds: float) -> float:

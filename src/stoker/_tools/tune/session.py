@@ -43,10 +43,8 @@ class TuneSession:
         batch_size: int | None,
         budget_s: float,
         step: Callable[[Any], Any] | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock = clock
-        self._began = clock()
+        self._began = time.monotonic()
         self._budget_s = budget_s
         self._deadline = self._began + budget_s
         self._target = target
@@ -62,12 +60,12 @@ class TuneSession:
     @property
     def left_s(self) -> float:
         """Of the budget."""
-        return self._deadline - self._clock()
+        return self._deadline - time.monotonic()
 
     @property
     def spent_s(self) -> float:
         """Since it began."""
-        return self._clock() - self._began
+        return time.monotonic() - self._began
 
     @property
     def share(self) -> float:
@@ -78,7 +76,7 @@ class TuneSession:
     def open(self) -> Target:
         """Load the target. Raises TargetError."""
         answer = self._admit()
-        self._deadline = max(self._deadline, self._clock() + self._budget_s / 2)
+        self._deadline = max(self._deadline, time.monotonic() + self._budget_s / 2)
         found: Target = answer.fact
         return found
 

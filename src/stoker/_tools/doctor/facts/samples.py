@@ -72,6 +72,16 @@ class Difference:
     collates: bool
     """Whether the loader's own ``collate_fn`` takes such samples together all the same."""
 
+    def told(self, what: str) -> str:
+        """In words: ``what`` each of the two samples has."""
+        first = f"sample{self.path} has {what} {self.first} at index {self.first_index}"
+        return f"{first} and {self.second} at index {self.second_index}"
+
+    @property
+    def numbers(self) -> dict[str, int | str]:
+        """For programs."""
+        return {name: getattr(self, name) for name in ("first", "second", "first_index", "second_index")}
+
 
 @dataclass(frozen=True, slots=True)
 class SampleFailure:

@@ -32,6 +32,7 @@ _SEEN_THROUGH = (
 """Packages that call what does the work, or are called by torch to do so."""
 
 _LEAST = 0.01
+_MOST = 5
 """Smaller shares are not told."""
 
 Key = tuple[str, str, bool]
@@ -39,7 +40,7 @@ Key = tuple[str, str, bool]
 
 
 def hotspots(
-    function: Callable[[], object], brief: Callable[[], object] | None = None, most: int = 5
+    function: Callable[[], object], brief: Callable[[], object] | None = None
 ) -> tuple[HotFunction, ...]:
     """Runs it once, on this thread. Shares are of wall time, and of what the profile itself takes in code of many small calls.
 
@@ -57,7 +58,7 @@ def hotspots(
     ranked = sorted(profile.spent_s.items(), key=lambda each: -each[1])
     found = [
         HotFunction(name, caller, spent / total, own)
-        for (name, caller, own), spent in ranked[:most]
+        for (name, caller, own), spent in ranked[:_MOST]
         if spent / total >= _LEAST
     ]
     if brief is not None and found and found[0].own:

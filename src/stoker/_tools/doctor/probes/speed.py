@@ -14,6 +14,7 @@ from stoker._tools.doctor.instruments.hotspots import hotspots
 from stoker._tools.doctor.instruments.race import LoaderPace, crew, race
 from stoker._tools.doctor.instruments.trial import fetcher, rows_per_batch, spread
 from stoker._tools.doctor.probes import FactUnavailable
+from stoker._tools.probes.digest import digest
 from stoker._tools.sandbox.subject import Subject
 
 _INLINE_S = 0.8
@@ -233,26 +234,12 @@ def _repeatable(subject: Subject, inline: _Inline) -> bool | None:
     if subject.is_stream or not inline.sample_s or inline.sample_s[0][1] > _AGAIN_S:
         return None
     try:
-        return all(_same(subject.sample(index), subject.sample(index)) for index, _ in inline.sample_s[:2])
+        return all(
+            digest(subject.sample(index), strict=True) == digest(subject.sample(index), strict=True)
+            for index, _ in inline.sample_s[:2]
+        )
     except Exception:
         return None
-
-
-def _same(one: Any, other: Any) -> bool:
-    import numpy as np
-    import torch
-
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, torch.Tensor):
-        return bool(torch.equal(one, other))
-    if isinstance(one, np.ndarray):
-        return np.array_equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other)
 
 
 def _tensors(batch: Any) -> Iterator[Any]:

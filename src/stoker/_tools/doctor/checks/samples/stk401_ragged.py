@@ -50,19 +50,12 @@ def examine(samples: SampleFacts, target: TargetFacts | None = None) -> Iterator
             continue
         what = "shape" if each.what == "shape" else "length"
         yield CHECK.finding(
-            f"sample{each.path} has {what} {each.first} at index {each.first_index} and {each.second} at index "
-            f"{each.second_index}; {collation(assumed)} does not take them together",
+            f"{each.told(what)}; {collation(assumed)} does not take them together",
             "Bring samples to one size in the dataset, or pass a collate_fn that pads "
             "(torch.nn.utils.rnn.pad_sequence for sequences).",
             severity="low" if assumed else "high",
             where=f"sample{each.path}",
-            numbers={
-                "first": each.first,
-                "second": each.second,
-                "first_index": each.first_index,
-                "second_index": each.second_index,
-                "tried": len(samples.indices),
-            },
+            numbers={**each.numbers, "tried": len(samples.indices)},
         )
 
 

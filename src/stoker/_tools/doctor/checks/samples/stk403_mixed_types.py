@@ -69,21 +69,14 @@ def _batched(target: TargetFacts) -> bool:
 
 
 def _found(each: Difference, severity: str, consequence: str) -> Finding:
-    word = _WORDS[each.what]
     return CHECK.finding(
-        f"sample{each.path} has {word} {each.first} at index {each.first_index} and {each.second} at index "
-        f"{each.second_index}{consequence}",
+        f"{each.told(_WORDS[each.what])}{consequence}",
         "Give every dict the same keys."
         if each.what == "keys"
         else "Say the type where the sample is made: torch.tensor(value, dtype=torch.float32), float(value).",
         severity=severity,
         where=f"sample{each.path}",
-        numbers={
-            "first": each.first,
-            "second": each.second,
-            "first_index": each.first_index,
-            "second_index": each.second_index,
-        },
+        numbers=each.numbers,
     )
 
 
