@@ -28,10 +28,10 @@ _LENGTH = struct.Struct("<Q")
 _SLOT_BITS = 32
 
 DATASET = "dataset"
-"""Reference inside a payload to a dataset that the worker has, by its path."""
+"""A reference in a payload to a dataset that the worker has, by its path."""
 
 MAIN = "main"
-"""Reference to a class or function of ``__main__`` that a forked worker has, by its name."""
+"""A reference to a class or function of ``__main__`` that a forked worker has, by its name."""
 
 
 class Revision(NamedTuple):
@@ -46,21 +46,21 @@ Change = tuple[Path, str, bool, Any]
 
 
 def word_of(number: int, slot: int) -> int:
-    """The word that announces a payload: one 64-bit write, never half seen."""
+    """Return the word that announces a payload: one 64-bit write, so no reader sees half of it."""
     return number << _SLOT_BITS | slot
 
 
 def payload_of(revisions: Sequence[Revision]) -> bytes:
-    """The bytes that go to the slot."""
+    """Return the bytes for the slot."""
     body = pickle.dumps([tuple(revision) for revision in revisions], 5)
     return _LENGTH.pack(len(body)) + body
 
 
 class RevisionReceiver:
-    """Brings the dataset of one worker process up to date. Used by the worker's one thread.
+    """Brings the dataset of one worker process up to date. Used by the worker's main thread.
 
-    ``word`` is the announcement that the dataset at hand already includes. ``error`` is what went wrong with the last revision, for
-    the next task to raise; the attributes that could not be set are then as they were.
+    ``word`` is the announcement that the dataset already includes. ``error`` is the error of the last revision, which the next
+    task raises. Attributes that could not be set keep their values.
     """
 
     def __init__(self, arena_fd: int, stride: int, control: Any, word: int) -> None:
@@ -71,7 +71,7 @@ class RevisionReceiver:
         self._control = control
 
     def catch_up(self, dataset: Any) -> None:
-        """Apply what is announced and not applied yet. Never raises: ``error`` has what happened."""
+        """Apply all announced revisions that are new. Never raises; an error goes to ``error``."""
         known = self.word >> _SLOT_BITS
         try:
             revisions = self._read()
@@ -90,7 +90,7 @@ class RevisionReceiver:
                 self.error = self.error or error
 
     def raise_error(self) -> None:
-        """Raise what went wrong, once."""
+        """Raise the error, once."""
         error, self.error = self.error, None
         if error is not None:
             raise error
@@ -131,7 +131,7 @@ def _apply(dataset: Any, blob: bytes) -> None:
 
 
 class _RevisionUnpickler(pickle.Unpickler):
-    """Knows what the worker has already."""
+    """Resolves references to objects that the worker already has."""
 
     def __init__(self, stream: io.BytesIO, dataset: Any) -> None:
         super().__init__(stream)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stoker._runtime.engine.loader_stats import LoaderStats
 
 LIMIT_BYTES = 64 << 20
-"""What may be brought to running workers: each makes a copy of its own. More goes to new workers, which share one."""
+"""The most that is sent to running workers, because each makes a copy. Larger changes start new workers, which share one."""
 
 _TRIM_BYTES = 1 << 20
 _DEFINED = (type, FunctionType)
@@ -31,7 +31,7 @@ Key = tuple[int, str]
 
 
 class _SentRevision(NamedTuple):
-    """A revision that a worker may lack, and those of its attributes that no newer one has.
+    """A revision that a worker may lack, and those of its attributes that no newer revision has.
 
     ``lasting``: paths to datasets lead through it, so it is never left out.
     """
@@ -42,9 +42,9 @@ class _SentRevision(NamedTuple):
 
 
 class RevisionSender:
-    """All that the workers of one pool have to hear of the dataset since they started. Used on the thread that iterates.
+    """Sends changes of the dataset to the workers of one pool. Used on the thread that iterates.
 
-    ``word`` is the last announcement, for the status page. ``forks`` tells that workers inherit what ``__main__`` holds now.
+    ``word`` is the last announcement, for the status page. ``forks`` says that workers inherit the current ``__main__``.
     """
 
     def __init__(self, dataset: object, slots: SlotTable, arena: SlotReader, *, forks: bool) -> None:
@@ -58,9 +58,9 @@ class RevisionSender:
         self._main = _definitions() if forks else {}
 
     def announce(self, stats: LoaderStats) -> bool:
-        """Make ready what changed on the dataset since the last call. False when only new workers can have it.
+        """Prepare the changes since the last call. Return False when only new workers can have them.
 
-        Called before an iteration begins. After an exception from outside the next call announces the same again.
+        Called before an iteration begins. After an interrupt, the next call announces the same changes again.
         """
         changes = self.snapshot.changes()
         if not changes:
@@ -79,7 +79,7 @@ class RevisionSender:
         return True
 
     def give_back(self) -> None:
-        """The status page has ``word``: nobody who reads an older payload will believe it. Called when an iteration has begun."""
+        """Release the slots of older payloads. Called when an iteration has begun and the status page has ``word``."""
         for slot, nbytes in self._written[:-1]:
             self._slots.release(slot)
             if nbytes > _TRIM_BYTES:
@@ -89,7 +89,7 @@ class RevisionSender:
     def _packed(
         self, changes: list[AttributeChange], stats: LoaderStats
     ) -> tuple[list[AttributeChange], list[AttributeChange], bytes]:
-        """What can be sent, what cannot, and the bytes of the former."""
+        """Return the changes that can be sent, those that cannot, and the bytes of the first."""
         try:
             return changes, [], self._pack(changes)
         except UnfitInPlace:
@@ -118,7 +118,7 @@ class RevisionSender:
             raise UnfitInPlace(f"keeps changing while it is packed ({_short(error)})") from error
 
     def _pack(self, changes: list[AttributeChange]) -> bytes:
-        """Together, so that what two attributes share stays shared."""
+        """Pack changes together, so that objects which two attributes share stay shared."""
         facts: list[receiver.Change] = []
         for holder, name, value in changes:
             present = value is not MISSING
@@ -126,7 +126,7 @@ class RevisionSender:
         return pack(facts, self._reference, LIMIT_BYTES)
 
     def _reference(self, obj: object) -> Any:
-        """What stands for an object that every worker has, None for others."""
+        """Return a reference to an object that every worker has; None for other objects."""
         path = self.snapshot.path_of(obj)
         if path is not None:
             return receiver.DATASET, path
@@ -137,7 +137,7 @@ class RevisionSender:
         return None
 
     def _publish(self, changes: list[AttributeChange], blob: bytes) -> None:
-        """Write a payload with these changes to a slot of its own. Older ones that they replace as a whole are left out."""
+        """Write a payload with these changes to a new slot. Older revisions that are replaced as a whole are left out."""
         number = self._number + 1
         keys = frozenset((change.holder.serial, change.name) for change in changes)
         older = [entry._replace(keys=entry.keys - keys) for entry in self._entries]
@@ -159,7 +159,7 @@ class RevisionSender:
 
 
 def _definitions() -> dict[str, Any]:
-    """Classes and functions of the training script. A forked worker has the same ones; by value it would get others."""
+    """Return classes and functions of the training script. A forked worker has the same; by value it would get copies."""
     return {
         name: value
         for name, value in list(vars(sys.modules["__main__"]).items())

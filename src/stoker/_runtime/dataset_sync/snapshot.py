@@ -20,10 +20,10 @@ from stoker._pickling.attributes import MISSING, Path, read_slot, slots_of, writ
 from stoker._pickling.instances import own_dict
 
 LOOK_ITEMS = 4096
-"""How many items of the containers in one attribute are looked at for nested datasets. Longer containers hold samples."""
+"""How many items of one attribute are searched for nested datasets. Longer containers hold samples."""
 
 LOOK_DATASETS = 1 << 16
-"""The same for a container that begins with a dataset, as that of a ``ConcatDataset``. To compare one takes 0.7 µs."""
+"""The limit for a container whose first item is a dataset, as in a ``ConcatDataset``. Comparing one takes 0.7 µs."""
 
 _LOOK_DEPTH = 3
 _BY_VALUE = frozenset({bool, int, float, complex, str, bytes, type(None)})
@@ -33,13 +33,13 @@ _BOOKKEEPING = frozenset(
         "_restored", "_datapipe_iter",
     }
 )  # fmt: skip
-"""What torch writes to a DataPipe while it is iterated, in whatever process."""
+"""Attributes that torch writes to a DataPipe during iteration, in any process."""
 
 _serials = itertools.count()
 
 
 class AttributeChange(NamedTuple):
-    """An attribute that is not what it was; ``value`` is MISSING when it was deleted."""
+    """A changed attribute; ``value`` is MISSING when it was deleted."""
 
     holder: TrackedDataset
     name: str
@@ -52,10 +52,10 @@ def holds_datasets(change: AttributeChange) -> bool:
 
 
 class TrackedDataset:
-    """One dataset. ``serial`` names it for as long as it is part of the dataset.
+    """The recorded attributes of one dataset. ``serial`` identifies it as long as it is part of the whole dataset.
 
-    ``nested`` has, by attribute, the datasets found in its value when it was recorded. A container that has been changed in place
-    since still counts as the workers have it.
+    ``nested`` lists, by attribute, the datasets in its recorded value. When a container is changed in place later, the workers
+    still have the recorded one.
     """
 
     __slots__ = ("_ignored", "_names", "_slots", "_values", "nested", "obj", "path", "serial")
@@ -74,7 +74,7 @@ class TrackedDataset:
             self.note_nested(name, value)
 
     def recorded(self) -> dict[str, Any]:
-        """The attributes as they were."""
+        """Return the attributes as they were recorded."""
         return {
             name: value
             for name, value in zip(self._names, self._values, strict=True)
@@ -82,7 +82,7 @@ class TrackedDataset:
         }
 
     def unchanged(self) -> bool:
-        """Whether nothing at all has happened: no attribute is another object. Fast, and the rule."""
+        """Whether every attribute is the recorded object. Fast; this is the common case."""
         attributes = own_dict(self.obj)
         if attributes is None or self._slots:
             names, values = self._present()
@@ -90,7 +90,7 @@ class TrackedDataset:
         return list(attributes) == self._names and all(map(is_, attributes.values(), self._values))
 
     def changes(self) -> list[AttributeChange]:
-        """What differs from the record. If nothing does, equal values that are other objects are recorded for ``unchanged``."""
+        """Return what differs from the record. Without differences, record the present objects, for ``unchanged``."""
         old, new = self.recorded(), dict(zip(*self._present(), strict=True))
         found = []
         for name, value in new.items():
@@ -102,7 +102,7 @@ class TrackedDataset:
         return found
 
     def mark_sent(self, changes: list[AttributeChange], *, sent: bool) -> None:
-        """Record these changes. Datasets in values that workers were not ``sent`` of are none of theirs."""
+        """Record these changes. Nested datasets are tracked only if the changes were ``sent``."""
         values = self.recorded()
         for _, name, value in changes:
             self.nested.pop(name, None)
@@ -119,7 +119,7 @@ class TrackedDataset:
             self.nested[name] = found
 
     def restore(self) -> None:
-        """Put the attributes back to what they were."""
+        """Set the attributes back to the record."""
         if not self.unchanged():
             for _, name, _ in self.changes():
                 write(self.obj, name, self.recorded().get(name, MISSING))
@@ -139,9 +139,9 @@ class TrackedDataset:
 
 
 class Snapshot:
-    """A dataset as the workers know it. Used on the thread that iterates; ``restore`` in a forked worker.
+    """The dataset as the workers have it. Used on the thread that iterates; ``restore`` in a forked worker.
 
-    It keeps what it has recorded alive until ``mark_sent``: an address that is used again would look unchanged.
+    It keeps recorded objects alive until ``mark_sent``: a reused address would look unchanged.
     """
 
     def __init__(self, dataset: object) -> None:
@@ -150,7 +150,7 @@ class Snapshot:
         self._find_all()
 
     def changes(self) -> list[AttributeChange]:
-        """All attributes that changed since. Nothing moves: asked again, it answers the same."""
+        """Return all changed attributes. Calling it again returns the same."""
         return [
             change
             for holder in self._holders.values()
@@ -159,24 +159,24 @@ class Snapshot:
         ]
 
     def mark_sent(self, changes: list[AttributeChange], unsent: list[AttributeChange]) -> None:
-        """The workers know of ``changes`` now. They were not sent of ``unsent`` ones and keep what they have."""
+        """Record that the workers have ``changes``. They did not get ``unsent`` ones and keep their values."""
         for sent, each in ((True, changes), (False, unsent)):
             for holder in {change.holder for change in each}:
                 holder.mark_sent([change for change in each if change.holder is holder], sent=sent)
         self._find_all()
 
     def path_of(self, obj: object) -> Path | None:
-        """Where workers have this dataset, None when they have not."""
+        """Return the path at which workers have this dataset; None if they do not have it."""
         holder = self._holders.get(id(obj))
         return None if holder is None else holder.path
 
     def restore(self) -> None:
-        """Make the dataset what it was at the last ``iter()``. For a worker forked in the middle of an epoch."""
+        """Set the dataset back to the last ``iter()``. For a worker that is forked in the middle of an epoch."""
         for holder in self._holders.values():
             holder.restore()
 
     def _find_all(self) -> None:
-        """Give every dataset the path by which it is found first."""
+        """Give every dataset the first path that leads to it."""
         self._root.path = ()
         found = {id(self._root.obj): self._root}
         queue = [self._root]

@@ -16,14 +16,14 @@ HEAP = 1
 
 
 class Arrival(NamedTuple):
-    """An event and the epoch it belongs to; epoch -1 concerns the pool, whatever iteration is running."""
+    """An event and its epoch; epoch -1 concerns the pool, whichever iteration is running."""
 
     epoch: int
     event: Event
 
 
 class WorkerActivity(NamedTuple):
-    """A worker at work: which row of which part of which ticket (-1: not a certain one), and for how long."""
+    """What a busy worker does: the row (-1: unknown), part and ticket, and for how long."""
 
     worker: int
     pid: int
@@ -36,8 +36,9 @@ class WorkerActivity(NamedTuple):
 
 
 class WorkerMemory(NamedTuple):
-    """What a worker process occupies (``_metrics.processes``), its private bytes after its first batches, how many threads it
-    has, and their CPU time since its first task; None: not known."""
+    """The memory of a worker process (``_host.process_memory``), its private bytes after the first batches, its threads, and their
+    CPU time since its first task. None: not known.
+    """
 
     worker: int
     pid: int
@@ -50,11 +51,11 @@ class WorkerMemory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IterationStart:
-    """What is new with an iteration: its epoch number, the base seed, the seed shared by DataPipes.
+    """What changes with an iteration: its epoch number, the base seed, the seed shared by DataPipes.
 
-    ``revision`` announces what changed on the dataset to workers that have a copy of it; 0: nothing ever did. ``restore`` makes the
-    dataset what it was at the beginning of the iteration, in a worker that inherits it later. ``run`` is the inode of the loader's
-    run page, for tools that look at a status page; 0: there is none.
+    ``revision`` announces changes of the dataset to workers that have a copy; 0: there were none. ``restore`` sets the dataset
+    back to the start of the iteration, in a worker that inherits it later. ``run`` is the inode of the loader's run page, for
+    tools that read the status page; 0: there is none.
     """
 
     epoch: int
@@ -85,65 +86,79 @@ class Executor(Protocol):
     """Whether tasks make progress without ``wait`` being called. False means: do not plan ahead."""
 
     guard: InterruptGuard
-    """Held by ``wait`` while an exception from outside would lose arrivals, and released by the caller that has handled them."""
+    """Held by ``wait`` while an interrupt would lose arrivals; released by the caller that has handled them."""
 
     @property
     def workers(self) -> Sequence[Any]:
         """Handles with pid, is_alive, join, exitcode, terminate; empty where there are none."""
         ...
 
-    def begin(self, start: IterationStart) -> None: ...
-
-    def agree(self, layout: int) -> None:
-        """Announce, once, the layout whose rows go to their places in the slot of a split ticket. Nothing without slots."""
+    def begin(self, start: IterationStart) -> None:
+        """Start an iteration. Results of earlier epochs may still arrive."""
         ...
 
-    def spawn(self, worker: int) -> None: ...
+    def agree(self, layout: int) -> None:
+        """Announce, once, the layout whose rows go to fixed places in a shared slot. Does nothing without slots."""
+        ...
 
-    def submit(self, task: Task) -> None: ...
+    def spawn(self, worker: int) -> None:
+        """Start a worker. Raises OSError when the system has no room for it."""
+        ...
 
-    def wait(self, timeout_s: float | None) -> list[Arrival]: ...
+    def submit(self, task: Task) -> None:
+        """Give a task to its worker, or to any worker if it names none."""
+        ...
 
-    def withdraw(self) -> list[Arrival]: ...
+    def wait(self, timeout_s: float | None) -> list[Arrival]:
+        """Wait for arrivals, without end if ``timeout_s`` is None."""
+        ...
+
+    def withdraw(self) -> list[Arrival]:
+        """Take back all tasks that no worker has seen."""
+        ...
 
     def activities(self) -> list[WorkerActivity]:
-        """What every busy worker is on, for messages about waits. Empty where it cannot be known."""
+        """Return what every busy worker does, for messages about waits. Empty where that is unknown."""
         ...
 
     def stack(self, worker: int) -> list[str]:
-        """The Python stack of a worker, innermost frame first, or why there is none. For messages: it may take a second."""
+        """Return the Python stack of a worker, innermost frame first, or the reason why there is none. May take a second."""
         ...
 
     def dismiss(self, epoch: int) -> None:
-        """End workers that are still on work of another epoch than this one. For waits that have lasted long enough."""
+        """End workers that still work on another epoch. Called after a long wait."""
         ...
 
     def starting(self) -> list[tuple[int, int]]:
-        """(worker, pid) of those that have not come up yet."""
+        """Return (worker, pid) of workers that have not reported yet."""
         ...
 
     def remember(self, worker: int, resume: Resume) -> None:
-        """Where a worker's stream stands after the batch delivered last: its replacement, if it needs one, begins there."""
+        """Note the state of a worker's stream after the last delivered batch; a replacement starts there."""
         ...
 
     def resume_at(self, worker: int, resume: Resume) -> None:
-        """Where a worker's stream is to begin. Called after ``begin`` and before that worker is spawned."""
+        """Set where a worker's stream starts. Called after ``begin`` and before that worker is spawned."""
         ...
 
     def trim(self) -> list[Arrival]:
-        """Ask idle workers to let go of caches, without waiting for them; results that have come in meanwhile, but no losses.
+        """Ask idle workers to release caches, without waiting. Return results that arrived meanwhile, but no losses.
 
         Called between iterations, perhaps on another thread than the one that iterates, never at the same time.
         """
         ...
 
     def memory(self, *, sizes: bool = True) -> list[WorkerMemory]:
-        """What each worker process occupies; empty where workers are no processes of this machine. Any thread.
+        """Return the memory of each worker process; empty where workers are no processes of this machine. Any thread.
 
-        Without ``sizes`` only what the status page has, which costs nothing.
+        Without ``sizes``, return only what the status page has, which costs nothing.
         """
         ...
 
-    def retire(self, worker: int | None) -> None: ...
+    def retire(self, worker: int | None) -> None:
+        """Ask this worker to leave after its task; with None, any worker."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End all workers and close all descriptors."""
+        ...

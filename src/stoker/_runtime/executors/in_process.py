@@ -26,9 +26,10 @@ def carry_out(
     meter: CpuMeter | None = None,
     dispatched_ns: int = 0,
 ) -> Arrival:
-    """Make the batch of a whole ticket; the result or the exception is handed over as an object.
+    """Make the batch of a whole ticket; the arrival carries the result or the exception as an object.
 
-    With ``measure_size`` the receipt says about how large it is, for executors that make batches ahead. ``meter`` is this thread's.
+    With ``measure_size``, the receipt has an estimate of its size, for executors that make batches ahead. ``meter`` belongs to
+    this thread.
     """
     ticket = task.ticket
     part = task.part

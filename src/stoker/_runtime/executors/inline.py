@@ -30,7 +30,7 @@ _FRAMES = 16
 
 
 class InlineExecutor:
-    """Makes one batch per ``wait``, within ``timeout_s`` where that can be enforced. The global generators are left as found."""
+    """Makes one batch per ``wait``, within ``timeout_s`` where that can be enforced. Restores the global generators."""
 
     shared_memory = False
     eager = False
@@ -78,7 +78,9 @@ class InlineExecutor:
         return carry_out(self._maker, task, self._start, 0, meter=self._meter)
 
     def _open_meter(self) -> None:
-        """Of the calling thread: it may have changed, or forked. Not within a limit, whose end would leave a descriptor open."""
+        """Open a meter of the calling thread, which may have changed or forked. Not called within a time limit, which could leave
+        a descriptor open.
+        """
         here = (os.getpid(), threading.get_ident())
         if here != self._meter_of:
             self._close_meter()
@@ -115,7 +117,7 @@ class InlineExecutor:
         return Arrival(task.ticket.epoch, failed)
 
     def _timed_out(self, task: Task, up: time_limit.TimeUp, timeout_s: float) -> WorkerTimeout:
-        """What torch would say with workers. The stack of the code that took too long is in the text, as for a worker."""
+        """Return the error that torch would raise with workers, with the stack of the slow code."""
         frames = traceback.extract_tb(up.__traceback__)[:-1]  # the last one is the alarm's own
         users = next((at for at, frame in enumerate(frames) if not is_stoker(frame.filename)), 0)
         stack = [
@@ -172,6 +174,6 @@ def _withdrawn(task: Task) -> Arrival:
 
 
 def _cut_a_generator(up: time_limit.TimeUp) -> bool:
-    """Whether the alarm went through a generator of the user's."""
+    """Whether the alarm interrupted a generator of the user."""
     codes = [frame.f_code for frame, _ in traceback.walk_tb(up.__traceback__)]
     return any(code.co_flags & inspect.CO_GENERATOR for code in codes if not is_stoker(code.co_filename))

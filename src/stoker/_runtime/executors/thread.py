@@ -52,7 +52,7 @@ CLOSE_S = 1.5
 
 
 class ThreadHandle:
-    """A worker thread under the names that a process has."""
+    """A worker thread with the attributes of a process."""
 
     pid: int | None = None
     exitcode: int | None = None
@@ -62,7 +62,7 @@ class ThreadHandle:
 
     @property
     def ident(self) -> int | None:
-        """What the interpreter calls this thread."""
+        """The interpreter's number of this thread."""
         return self._thread.ident
 
     def is_alive(self) -> bool:
@@ -72,11 +72,11 @@ class ThreadHandle:
         self._thread.join(timeout)
 
     def terminate(self) -> None:
-        """A thread cannot be ended from outside; it leaves after its current sample."""
+        """Do nothing: a thread cannot be ended from outside. It leaves after its current sample."""
 
 
 class ThreadExecutor:
-    """Threads that pull from one queue, or each from its own when tasks are bound to workers."""
+    """Threads that share one queue, or have one each when tasks are bound to workers."""
 
     shared_memory = False
     eager = True
@@ -306,7 +306,7 @@ class ThreadExecutor:
 
 
 def _page() -> StatusPage | None:
-    """For tools that look on: what each thread is on. Nothing else reads it, so one that cannot be had is done without."""
+    """Make a status page for tools that watch; None if it cannot be made, because nothing else needs it."""
     with suppress(OSError):
         return StatusPage.create()
     return None

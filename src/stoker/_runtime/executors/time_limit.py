@@ -14,18 +14,18 @@ T = TypeVar("T")
 _FINALIZE = weakref.finalize.__call__.__code__
 
 _AGAIN_S = 1.0
-"""It rings again: what is raised in a weak reference's callback written in C goes nowhere. Code that cleans up has this long."""
+"""The alarm repeats after this time: an exception raised in a C callback of a weak reference is lost. Clean-up has this long."""
 
 _SOON_S = 0.001
-"""In a finalizer it would go nowhere and leave half of the work undone: it rings again after this long, up to a second."""
+"""In a finalizer the exception would be lost and leave work half done. So the alarm repeats after this time, up to a second."""
 
 
 class TimeUp(BaseException):
-    """Raised inside the limited code. No Exception: a dataset that catches those must not catch this."""
+    """Raised inside the limited code. Not an Exception, so a dataset that catches those does not catch it."""
 
 
 def can_limit() -> bool:
-    """Whether ``within`` works here and now: nobody else uses SIGALRM, and this is the thread that signals reach."""
+    """Whether ``within`` works here: nothing else uses SIGALRM, and this is the main thread."""
     return (
         threading.current_thread() is threading.main_thread()
         and hasattr(signal, "setitimer")
@@ -35,9 +35,10 @@ def can_limit() -> bool:
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """What ``work`` returns; raises TimeUp in it if it takes longer. Interrupts sleeping and reading too, but no computation in C.
+    """Return the result of ``work``; raise TimeUp inside it when it takes longer.
 
-    One function and no context manager: an alarm at the door of ``__exit__`` would keep its end from being reached.
+    Interrupts sleeping and reading, but no computation in C. This is a function and no context manager, because an alarm at the
+    start of ``__exit__`` would skip its clean-up.
     """
     armed = True
     # By the clock: a timer of a millisecond may take ten.
@@ -62,7 +63,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 
 
 def _cleaning_up(frame: FrameType | None) -> bool:
-    """Whether a finalizer is at work: the collector may have called it in the middle of anything."""
+    """Whether a finalizer is running: the collector may call one at any moment."""
     while frame is not None:
         if frame.f_code is _FINALIZE or frame.f_code.co_name == "__del__":
             return True

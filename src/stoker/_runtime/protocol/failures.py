@@ -15,12 +15,12 @@ import cloudpickle
 from stoker.errors import WorkerFailure, WorkerTraceback, coded, without_notes
 
 _OUTSIDE = ("errno", "strerror", "filename", "filename2")
-"""What an OSError keeps outside of its ``__dict__``."""
+"""Attributes that an OSError keeps outside of its ``__dict__``."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedError:
-    """An exception in transit. ``payload`` rebuilds it; None when its type cannot travel at all."""
+    """A pickled exception. ``payload`` rebuilds it; None when its type cannot be pickled."""
 
     payload: bytes | None
     name: str
@@ -30,7 +30,7 @@ class PackedError:
 
 
 def pack(error: BaseException, worker: int) -> PackedError:
-    """Describe an exception for another process. Never raises. Called in the worker, on the thread that caught it."""
+    """Pack an exception for the parent. Never raises. Called in the worker, on the thread that caught it."""
     try:
         text = str(error)
     except Exception:
@@ -52,7 +52,7 @@ def pack(error: BaseException, worker: int) -> PackedError:
 
 
 def unpack(failure: PackedError) -> BaseException:
-    """The exception to raise in the parent, with the worker's traceback as its cause."""
+    """Return the exception to raise in the parent, with the worker's traceback as its cause."""
     error: BaseException | None = None
     if failure.payload is not None:
         try:
@@ -71,7 +71,7 @@ def unpack(failure: PackedError) -> BaseException:
 
 
 def _payload(error: BaseException) -> bytes | None:
-    """The exception as bytes that are known to load again; by value when its class is not importable."""
+    """Return the exception as bytes that load again; by value when its class cannot be imported."""
     attributes = {}
     for key, value in getattr(error, "__dict__", {}).items():
         try:
@@ -100,7 +100,7 @@ def _payload(error: BaseException) -> bytes | None:
 
 
 def _by_reduce(error: BaseException) -> tuple[type, tuple[Any, ...], bool]:
-    """As the class itself says how it is built again."""
+    """Take the exception apart as its class asks."""
     reduced = error.__reduce__()
     if isinstance(reduced, str):
         raise TypeError("reduced to a global name")
@@ -108,7 +108,7 @@ def _by_reduce(error: BaseException) -> tuple[type, tuple[Any, ...], bool]:
 
 
 def _by_parts(error: BaseException) -> tuple[type, tuple[Any, ...], bool]:
-    """As a bare instance with args: for classes whose ``__init__`` wants something else than args."""
+    """Take the exception apart as a bare instance with args, for classes whose ``__init__`` takes other arguments."""
     return type(error), error.args, False
 
 

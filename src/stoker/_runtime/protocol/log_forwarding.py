@@ -18,11 +18,11 @@ from stoker._runtime.protocol.status_page import NOTES, WORDS
 
 MAX_BYTES = 60_000
 _TEXT_CHARS = MAX_BYTES // 4
-"""How much text fits into one note, whatever its characters are."""
+"""How much text always fits into one note."""
 
 
 class NoteSender:
-    """A worker's side. Used by whatever thread logs; a send is one system call, no lock of ours."""
+    """The worker's side. Used by any thread that logs; a send is one system call without a lock."""
 
     def __init__(self, channel: socket.socket, worker: int, control: Any = None) -> None:
         self._channel = channel
@@ -44,7 +44,7 @@ class NoteSender:
             self.dropped += 1
 
     def last(self) -> None:
-        """Say how many notes were dropped, if any, when there is no later one to say it. Called as the worker ends."""
+        """Report how many notes were dropped, if any. Called when the worker ends."""
         if self.dropped:
             self.send("end", None)
 
@@ -68,7 +68,7 @@ class _ForwardHandler(logging.Handler):
 
 
 class _ForwardStream(io.TextIOBase):
-    """Stands in for a stream that has no descriptor of its own (a notebook's, a test's): its text would stay in this process."""
+    """Replaces a stream without a descriptor, as in a notebook or a test, whose text would stay in this process."""
 
     def __init__(self, sender: NoteSender, name: str) -> None:
         self._sender = sender
@@ -84,7 +84,7 @@ class _ForwardStream(io.TextIOBase):
 
 
 def forward(sender: NoteSender, levels: dict[str, int]) -> None:
-    """Send what this process logs, warns and prints to the parent. ``levels`` are the parent's logger levels by name."""
+    """Send the log records, warnings and prints of this process to the parent. ``levels`` are the parent's logger levels."""
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger):
             if logger.handlers:
@@ -118,7 +118,7 @@ def forward(sender: NoteSender, levels: dict[str, int]) -> None:
 
 
 def logger_levels() -> dict[str, int]:
-    """Levels set in this process, by logger name; '' is the root."""
+    """Return the levels set in this process, by logger name; '' is the root."""
     levels = {"": logging.root.level}
     for name, logger in logging.root.manager.loggerDict.items():
         if isinstance(logger, logging.Logger) and logger.level:
@@ -134,7 +134,7 @@ class NoteReader:
         channel.setblocking(False)  # whatever default timeout the user has set for sockets
         self._seen: set[tuple[str, str, int]] = set()
         self.unshown = 0
-        """Notes that the parent's own handlers or streams refused."""
+        """How many notes the parent's own handlers or streams refused."""
 
     def drain(self) -> None:
         """Replay all notes that have arrived. Never blocks."""
@@ -179,7 +179,7 @@ class NoteReader:
 
 
 def _warning(category: Any, text: str) -> Warning | str:
-    """The warning again; its text alone where the class wants something else than a text."""
+    """Rebuild the warning; its text alone if its class takes something else than a text."""
     try:
         warning: Warning = category(text)
         return warning if str(warning) == text else text

@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from stoker.errors import StartRefused
 
 SPENT = (errno.EMFILE, errno.ENFILE)
-"""Error numbers that mean: no descriptor to be had, for this process or for the whole system."""
+"""Error numbers that mean that no descriptor is left, in this process or in the whole system."""
 
 _private: set[int] = set()
 
 
 def keep_private(fd: int) -> None:
-    """From now on this descriptor is closed in forked children."""
+    """Close this descriptor in every child that is forked from now on."""
     _private.add(fd)
 
 
@@ -36,7 +36,7 @@ def close_private(fd: int) -> None:
 
 
 def ensure_spare(count: int) -> None:
-    """Raise OSError unless this many more can be opened now. For callees that would leak some when they run out halfway."""
+    """Raise OSError unless this many more can be opened. For calls that leak some when they run out halfway."""
     spare: list[int] = []
     try:
         spare.extend(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(count))
@@ -46,7 +46,7 @@ def ensure_spare(count: int) -> None:
 
 
 def occupy_standard() -> None:
-    """Where a standard stream is closed (``>&-``), let nothing of ours take its number: what is printed would land there."""
+    """Reserve the numbers of closed standard streams (``>&-``), so that prints do not land in a file of ours."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(fd)
@@ -54,7 +54,7 @@ def occupy_standard() -> None:
 
 @contextmanager
 def may_run_out(what: str) -> Iterator[None]:
-    """Turn the bare error of a descriptor that could not be had into one with the numbers."""
+    """Turn the error about missing descriptors into one with the numbers."""
     try:
         yield
     except OSError as error:
@@ -65,7 +65,7 @@ def may_run_out(what: str) -> Iterator[None]:
 
 
 def census() -> str:
-    """How many descriptors this process has and may have, and what to do about it. Needs no free descriptor."""
+    """Describe how many descriptors this process has and may have, and what to do. Needs no free descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return (
         f"This process has {_in_use(soft)} of {soft} descriptors in use (hard limit {hard}); a worker takes 2 of them under fork, "

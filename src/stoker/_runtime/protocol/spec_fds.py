@@ -13,12 +13,12 @@ from stoker._runtime.protocol import wire
 
 @dataclass(slots=True)
 class SpecFds:
-    """The descriptors of a packed spec, in the numbers of the process that holds this object."""
+    """The descriptors of a packed spec, by their numbers in the process that holds this object."""
 
     fd: int
     fds: list[int]
     fds_socket: int = -1
-    """Where the shipped descriptors are taken from when they are too many to be passed one by one."""
+    """The socket that brings the descriptors when they are too many to be passed one by one."""
 
     def __reduce__(self) -> Any:
         """For spawn and forkserver: duplicate every descriptor for the child. Called while the process is spawned."""
@@ -27,7 +27,7 @@ class SpecFds:
         return _arrive, ([reduction.DupFd(fd) for fd in (self.fd, *rest)], by_socket)
 
     def unpack(self) -> Any:
-        """The object. Called once, in the process that it was sent to."""
+        """Return the object. Called once, in the process that received it."""
         return spec_pickle.unpack(self.fd, self.fds)
 
 

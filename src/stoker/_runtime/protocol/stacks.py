@@ -25,11 +25,11 @@ _CRASH = "Fatal Python error"
 _EXCEPTION = "Uncaught exception"
 
 SIGNAL = getattr(signal, "SIGRTMAX", 64) - 6
-"""What asks a worker for its stack. SIGUSR1 and SIGUSR2 belong to users, the first real-time signals to libraries."""
+"""Asks a worker for its stack. SIGUSR1 and SIGUSR2 belong to users, the first real-time signals to libraries."""
 
 
 class StackFile:
-    """A worker's own region. Made in the worker, before user code runs. ``armed``: whether it answers to ``SIGNAL``."""
+    """The region of one worker. Made in the worker before user code runs. ``armed``: whether it answers to ``SIGNAL``."""
 
     armed = False
 
@@ -46,7 +46,7 @@ class StackFile:
         self.armed = True
 
     def leave(self, text: str) -> None:
-        """Leave a traceback for the parent: this process ends because of it."""
+        """Write the traceback that ends this process, for the parent."""
         if self._fd >= 0:
             told = text.replace("\0", "").encode(errors="backslashreplace")[-_ENOUGH_BYTES:]
             with suppress(OSError):  # the dataset may have closed all descriptors
@@ -54,7 +54,7 @@ class StackFile:
 
 
 def read(status_fd: int, worker: int) -> str:
-    """All that a worker has left so far. Called in the parent, whether the worker lives or not."""
+    """Return all that a worker has written so far. Called in the parent, whether the worker lives or not."""
     return _left(status_fd, worker).decode(errors="replace")
 
 
@@ -66,12 +66,12 @@ def forget(status_fd: int, worker: int) -> None:
 
 
 def has_room(text: str) -> bool:
-    """Whether a worker that has left this text may be asked for more: regions do not wrap."""
+    """Whether a worker with this text in its region may be asked for more: regions do not wrap."""
     return len(text) < _ENOUGH_BYTES
 
 
 def crash_stack(text: str) -> list[str]:
-    """What a dead worker left because it died: the stack of a crash or of an exception, in lines. Nothing after SIGKILL."""
+    """Return the lines of the crash or exception that ended a worker. Empty after SIGKILL."""
     crash, exception = text.rfind(_CRASH), text.rfind(_EXCEPTION)
     if exception > crash:
         lines = text[exception:].splitlines()[1:]
@@ -80,24 +80,24 @@ def crash_stack(text: str) -> list[str]:
 
 
 def shortened(dump: str) -> list[str]:
-    """The lines of a dump that help: of the thread it concerns, innermost first, without what is below the user's code.
+    """Return the useful lines of a dump: of the failing thread, innermost first, without frames below the user's code.
 
-    A crash in a thread that Python does not know concerns none of those listed: then it is the main thread, the last one. One that
-    waits for its hands concerns those of them that fetch rows.
+    A crash in a thread that Python does not know shows the main thread, which is listed last. When that thread waits for fetch
+    threads, theirs are shown.
     """
     _, current, concerned = dump.partition("Current thread 0x")
     if not current:
         _, _, concerned = dump.rpartition("Thread 0x")
     python, _, native = concerned.partition("C stack trace")
-    frames, of_hands = _frames(python)
-    if of_hands and not frames:
-        return _of_hands(dump) or ["(it waits for its threads)"]
+    frames, in_fetch_thread = _frames(python)
+    if in_fetch_thread and not frames:
+        return _of_fetch_threads(dump) or ["(it waits for its threads)"]
     natives = [line.strip() for line in native.splitlines()[1:] if line.startswith("  ")]
     return _cut(_of_user(frames)) + _cut(natives)
 
 
 def _frames(thread: str) -> tuple[list[str], bool]:
-    """The frames of one thread down to where it is ours for good, and whether that is in the code of hands."""
+    """Return the frames of one thread down to our own code, and whether that is the code of a fetch thread."""
     frames: list[str] = []
     for line in thread.splitlines()[1:]:
         if line.startswith(("Thread 0x", "Current thread 0x")) or _is_ours(line, "main.py"):
@@ -109,10 +109,12 @@ def _frames(thread: str) -> tuple[list[str], bool]:
     return frames, False
 
 
-def _of_hands(dump: str) -> list[str]:
-    """What the hands are at, the most common first. Those that wait for rows are left out."""
+def _of_fetch_threads(dump: str) -> list[str]:
+    """Return the stacks of busy fetch threads, most common first."""
     stacks = Counter(
-        tuple(frames) for frames, of_hands in map(_frames, dump.split("Thread 0x")[1:]) if of_hands and frames
+        tuple(frames)
+        for frames, in_fetch_thread in map(_frames, dump.split("Thread 0x")[1:])
+        if in_fetch_thread and frames
     )
     lines: list[str] = []
     for frames, count in stacks.most_common(_STACKS):
@@ -121,7 +123,7 @@ def _of_hands(dump: str) -> list[str]:
 
 
 def _of_user(frames: list[str]) -> list[str]:
-    """Without our own frames at the outer end, unless there are no others."""
+    """Drop our own frames at the outer end, unless there are no others."""
     inner = len(frames)
     while inner and _is_ours(frames[inner - 1]):
         inner -= 1
@@ -134,7 +136,7 @@ def _cut(frames: list[str]) -> list[str]:
 
 
 def _is_ours(line: str, file: str = "") -> bool:
-    """Whether this frame is the worker's own code: from there on down the stack is always the same."""
+    """Whether this frame is the worker's own code. From there on down, the stack is always the same."""
     return os.path.join(_WORKER, file) in line
 
 

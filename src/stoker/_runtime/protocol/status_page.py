@@ -16,26 +16,26 @@ WORDS = 32
 ROW_BYTES = WORDS * 8
 MAX_WORKERS = 4095
 VERSION = 1
-"""Of the words and their places."""
+"""The version of the words and their places."""
 
 # Words of row 0
 EPOCH = 0
 PARENT_PID = 1
 LAYOUT = 2
 NOTES = 3
-"""Set by any worker that sent a note, cleared by the parent: the only word that several processes write."""
+"""Set by any worker that sent a note, cleared by the parent. The only word that several processes write."""
 
 TRIM = 4
-"""The number of the order to let go of caches; 0 when none is in force."""
+"""The number of the request to release caches; 0 when there is none."""
 
 REVISION = 5
-"""What changed on the dataset, and in which slot that lies (``revision.word_of``); 0 before anything did."""
+"""Announces a change of the dataset and the slot of its payload (``receiver.word_of``); 0 before the first."""
 
 RUN = 6
-"""The inode of the loader's run page (``_metrics.page``); 0 where there is none."""
+"""The inode of the loader's run page (``_record.run_page``); 0 where there is none."""
 
 FORMAT = 7
-"""Which words there are (``VERSION``), for tools of another version."""
+"""The ``VERSION`` of this page, for tools of another version."""
 
 # Words of a worker's row
 PID = 0
@@ -48,23 +48,23 @@ PHASE = 6
 SINCE_NS = 7
 RESIDENT_BYTES = 8
 ARMED = 9
-"""Set when the worker answers to the signal that asks for its stack; others would die of it."""
+"""Set when the worker answers to the signal that asks for its stack. Any other worker would die of that signal."""
 PRIVATE_BYTES = 10
-"""What the worker had for itself after its first batches: growth is measured against it. 0 as long as it is not known."""
+"""The worker's private memory after its first batches; growth is measured against it. 0 until it is known."""
 
 INDEX = 11
-"""The dataset's index of the row in the making, where rows are slow and it is a number; else NO_INDEX."""
+"""The dataset index of the current row, if rows are slow and it is a number; else NO_INDEX."""
 CPU_NS = 12
 RUNQ_NS = 13
 BUSY_NS = 14
 TASKS = 15
-"""Sums since the worker's start, of all that has readings (``meter``)."""
+"""Sums since the worker's start, over all tasks with readings (``cpu_meter``)."""
 THREADS = 16
 PROCESS_CPU_NS = 17
-"""How many threads the worker has, and the CPU time of all of them since its first task."""
+"""The number of the worker's threads, and their CPU time since its first task."""
 
 AT_ONCE = 18
-"""How many rows are in the making, where a worker has hands; ROW and INDEX are of the oldest. 0 where it has none."""
+"""How many rows fetch threads are fetching; ROW and INDEX are of the oldest. 0 without such threads."""
 
 # Phases
 IDLE = 0
@@ -72,25 +72,25 @@ WORKING = 1
 COLLATING = 2
 
 NO_ROW = -1
-"""In the ROW word: not fetching a row, or nobody can say which."""
+"""In the ROW word: no row is being fetched, or it is not known which."""
 
 NO_INDEX = -1
 """In the INDEX word."""
 
 NO_EPOCH = 0
-"""In the W_EPOCH word: at work, but not on a batch. Epochs are counted from 1."""
+"""In the W_EPOCH word: busy, but not with a batch. Epochs count from 1."""
 
 
 _MOST_INDEX = 1 << 62
 
 
 def index_word(index: object) -> int:
-    """An index as the INDEX word can hold it."""
+    """Return an index as the INDEX word can hold it."""
     return index if type(index) is int and 0 <= index < _MOST_INDEX else NO_INDEX
 
 
 class StatusPage:
-    """A mapping of the page. The parent makes it with ``create``; workers and tools attach to the descriptor."""
+    """A mapping of the page. The parent makes it with ``create``; workers and tools attach to its descriptor."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -100,7 +100,7 @@ class StatusPage:
 
     @classmethod
     def create(cls) -> StatusPage:
-        """A new page, all zeros. Called in the parent."""
+        """Make a new page, all zeros. Called in the parent."""
         if hasattr(os, "memfd_create"):
             fd = os.memfd_create("stoker-status", os.MFD_CLOEXEC)
         else:
@@ -127,20 +127,20 @@ class StatusPage:
         return self._words[first : first + WORDS]
 
     def claim(self, worker: int) -> tuple[int, int, int, int] | None:
-        """(epoch, seq, attempt, part) that a worker says it is working on."""
+        """Return (epoch, seq, attempt, part) of the task that a worker claims; None when it is idle."""
         row = self.row(worker)
         if row[PHASE] == IDLE:
             return None
         return row[W_EPOCH], row[SEQ], row[ATTEMPT], row[PART]
 
     def clear(self, worker: int) -> None:
-        """Forget what a dead worker left behind, before its successor starts."""
+        """Clear the row of a dead worker before its successor starts."""
         row = self.row(worker)
         for word in range(WORDS):
             row[word] = 0
 
     def close(self) -> None:
-        """Give the mapping and the descriptor back. Idempotent."""
+        """Close the mapping and the descriptor. Idempotent."""
         if self.fd < 0:
             return
         self._words.release()

@@ -27,15 +27,15 @@ U32_PAD4 = Annotated[int, "Ixxxx"]
 VERSION = 3
 NO_SLOT = 0xFFFFFFFF
 INLINE_BYTES = 1024
-"""Indices up to this many pickled bytes travel inside the message. Larger ones would shrink the channel's depth."""
+"""Pickled indices up to this size travel inside the message. Larger ones would make the channel shallow."""
 
 
 FDS_PER_MESSAGE = 200
-"""Descriptors per message, where many have to reach a worker; the kernel takes 253 at most."""
+"""How many descriptors travel in one message; the kernel takes 253 at most."""
 
 
 class ResultKind(enum.IntEnum):
-    """What a result header speaks of."""
+    """What a result header reports."""
 
     READY = 1
     FAILED = 2
@@ -52,7 +52,7 @@ class TaskKind(enum.IntEnum):
     MAKE = 1
     LEAVE = 2
     LOOK = 3
-    """At the status page: the parent has written an order there."""
+    """Look at the status page: the parent wrote a request there."""
 
 
 class TaskHeader(NamedTuple):

@@ -13,7 +13,7 @@ BadSampleMode = Literal["raise", "skip", "replace"]
 
 
 class GeneratorPath(NamedTuple):
-    """Where a generator lies on the dataset, and the number that tells its stream from those of others."""
+    """The path to a generator on the dataset, and the number of its stream."""
 
     path: Path
     number: int
@@ -21,13 +21,12 @@ class GeneratorPath(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """The user's side of a worker and how to treat it.
+    """The user's objects that a worker needs, and how to use them.
 
-    ``auto_collation`` is torch's word for "a batch of samples is collated"; without it one sample is converted.
-    ``own_collate`` tells that ``collate_fn`` is torch's ``default_collate``, the only one whose rows may be split.
-    ``collate_map`` holds what the user added to torch's collate map in the parent, for workers that do not inherit it.
-    Rows of a batch lie ``stride`` places apart in the global order (``rng="sample"``). ``stored`` is where the parent found
-    generators on the dataset.
+    ``auto_collation`` is torch's word for collating a batch of samples; without it one sample is converted. ``own_collate``
+    says that ``collate_fn`` is torch's ``default_collate``, the only one whose rows may be split. ``collate_map`` holds the
+    user's additions to torch's collate map, for workers that do not inherit it. Rows of a batch lie ``stride`` places apart in
+    the global order (``rng="sample"``). ``stored`` lists generators that the parent found on the dataset.
     """
 
     dataset: Any
@@ -45,19 +44,19 @@ class WorkerSpec:
     stride: int = 1
     stored: tuple[GeneratorPath, ...] = ()
     snapshot_every: int = 1
-    """How many batches of a stream lie between two states of it that the parent hears of."""
+    """How many batches of a stream lie between two states that are sent to the parent."""
     metered: bool = True
-    """Whether the worker measures where its time goes."""
+    """Whether the worker measures its own time."""
     threads: int = 1
-    """How many threads of a worker process fetch rows of a batch at once."""
+    """How many threads of a worker process fetch rows of one batch."""
     warns_of_shared_rng: bool = False
-    """Whether to say that rows draw from generators which these threads share."""
+    """Whether to warn about rows that draw from generators which these threads share."""
 
 
 class Resume(NamedTuple):
-    """Where a stream stood after ``pulled`` batches: the pickled states of the dataset and of its iterator, None without one.
+    """The state of a stream after ``pulled`` batches: pickled states of the dataset and of its iterator; None without one.
 
-    ``fresh`` tells that the iterator is to begin anew, with the dataset as it was then; ``ended`` that the stream has no more. A
+    ``fresh`` asks for a new iterator over the dataset in this state. ``ended`` says that the stream has no more batches. A
     dataset that is its own iterator has one state, the iterator's.
     """
 
@@ -70,7 +69,7 @@ class Resume(NamedTuple):
 
 
 class BatchOrder(NamedTuple):
-    """A task as the worker sees it: plain values, whatever executor brought it."""
+    """A task as plain values, the same for every executor."""
 
     epoch: int
     seq: int

@@ -17,9 +17,9 @@ from stoker._runtime.protocol.wire import FDS_PER_MESSAGE, MAX_TASK_BYTES
 
 
 class TaskChannel:
-    """Tasks from the parent to whichever worker reads first. Message boundaries are kept; sending never blocks.
+    """Carries tasks from the parent to the worker that reads first. Keeps message boundaries; sending never blocks.
 
-    What the kernel does not take stays in ``backlog``, in order, and is sent when there is room again.
+    Messages that the kernel does not take wait in ``backlog``, in order.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class TaskChannel:
         self.backlog: deque[bytes] = deque()
 
     def send(self, message: bytes) -> None:
-        """Queue a message behind all earlier ones."""
+        """Send a message after all earlier ones."""
         if self.backlog:
             self.backlog.append(message)
             self.flush()
@@ -52,7 +52,7 @@ class TaskChannel:
             self.backlog.popleft()
 
     def take_back(self) -> list[bytes]:
-        """All messages that no worker has taken, oldest first."""
+        """Return all messages that no worker has taken, oldest first."""
         found: list[bytes] = []
         reader = socket.socket(
             fileno=self.worker_fd
@@ -75,7 +75,7 @@ class TaskChannel:
         return found
 
     def hang_up(self) -> None:
-        """Close the parent's end: workers read what is left and then the end. Idempotent."""
+        """Close the parent's end: workers read the remaining messages and then the end. Idempotent."""
         if self._parent_fd >= 0:
             parent_descriptors.close_private(self._parent_fd)
             self._parent_fd = -1
@@ -89,7 +89,7 @@ class TaskChannel:
 
 
 class ResultPipe:
-    """Fixed-size headers from all workers to the parent. A write below PIPE_BUF is whole or absent, so a kill cannot tear it."""
+    """Carries fixed-size headers from all workers to the parent. A write below PIPE_BUF is whole or absent, even after a kill."""
 
     def __init__(self) -> None:
         with parent_descriptors.may_run_out("the result pipe"):
@@ -98,7 +98,7 @@ class ResultPipe:
         parent_descriptors.keep_private(self.read_fd)
 
     def read(self) -> bytes:
-        """What has arrived; empty when nothing has."""
+        """Return what has arrived; empty when nothing has."""
         try:
             return os.read(self.read_fd, 1 << 16)
         except BlockingIOError:
@@ -113,7 +113,7 @@ class ResultPipe:
 
 
 def lifeline() -> tuple[int, int]:
-    """(parent's end, worker's end) of a socket on which nothing is ever sent: its closing is the message."""
+    """Return (parent's end, worker's end) of a socket that carries no data; closing it is the message."""
     with parent_descriptors.may_run_out("a worker's lifeline"):
         parent, worker = socket.socketpair()
     parent_fd = parent.detach()
@@ -122,7 +122,7 @@ def lifeline() -> tuple[int, int]:
 
 
 def control() -> tuple[int, int]:
-    """(parent's end, template's end) of the channel on which a template says that it is ready and is asked for workers."""
+    """Return (parent's end, template's end) of the channel for requests to a template and its first answer."""
     parent, other = _message_sockets("a template's channel")
     parent_fd = parent.detach()
     parent_descriptors.keep_private(parent_fd)
@@ -130,7 +130,7 @@ def control() -> tuple[int, int]:
 
 
 def fds_socket(fds: Sequence[int]) -> int:
-    """A descriptor from which ``_receive_fds`` takes these: multiprocessing passes at most 256 to a process."""
+    """Return a socket that brings these descriptors (``spec_fds``). multiprocessing passes at most 256 to a process."""
     ours, theirs = _message_sockets("a parcel of descriptors")
     with ours:
         for at in range(0, len(fds), FDS_PER_MESSAGE):
@@ -139,14 +139,15 @@ def fds_socket(fds: Sequence[int]) -> int:
 
 
 def note_sockets() -> tuple[socket.socket, int]:
-    """(parent's socket, workers' descriptor) for notes."""
+    """Return (parent's socket, workers' descriptor) for notes."""
     parent, worker = _message_sockets("the channel for notes")
     return _QuietSocket(fileno=parent.detach()), worker.detach()
 
 
 class _QuietSocket(socket.socket):
-    """Its pool closes it. Where both are collected in one cycle, as with a traceback that somebody kept, the order is anybody's:
-    a warning that it was left open would blame the user.
+    """A socket that its pool closes, and that never warns when it is collected open.
+
+    When both are collected in one cycle, as with a kept traceback, the order is undefined. A warning would blame the user.
     """
 
     def __del__(self) -> None:
@@ -154,7 +155,7 @@ class _QuietSocket(socket.socket):
 
 
 def _message_sockets(what: str) -> tuple[socket.socket, socket.socket]:
-    """A connected pair that keeps message boundaries."""
+    """Return a connected pair of sockets that keeps message boundaries."""
     kind = socket.SOCK_SEQPACKET if hasattr(socket, "SOCK_SEQPACKET") else socket.SOCK_DGRAM
     with parent_descriptors.may_run_out(what):
         return socket.socketpair(socket.AF_UNIX, kind)

@@ -17,7 +17,8 @@ from stoker._runtime.protocol import stacks, status_page
 from stoker._runtime.worker.bad_samples import TOGETHER
 
 _ANSWER_S = 1.0
-"""How long a worker may take to write its stack. It does so in a signal handler: at once, unless it is stopped or in the kernel."""
+"""How long a worker may take to write its stack. A signal handler does it at once, unless the worker is stopped or in the kernel.
+"""
 
 _SETTLED_S = 0.02
 
@@ -37,17 +38,17 @@ _CAUSES = {
 
 
 class OomDetector:
-    """Tells an OOM kill from other kills, by the kernel's counters. Owner: one executor, on the thread that iterates."""
+    """Distinguishes OOM kills from other kills by the kernel's counters. Owner: one executor, on the thread that iterates."""
 
     def __init__(self) -> None:
         self._before = cgroup_memory.oom_kills()
         self._explained = 0
 
     def kill_cause(self, last_bytes: int, peak_bytes: int) -> str:
-        """The likely cause of a SIGKILL. Several workers may be killed before the first is seen: each kill explains one death.
+        """Return the likely cause of a SIGKILL. Each counted kill explains one death, because several may come at once.
 
-        The kernel counts every kill in the victim's cgroup too, so the machine's counter, in which those of strangers are,
-        decides only where the cgroup's cannot be read.
+        The kernel also counts every kill in the victim's cgroup. The machine's counter includes strangers, so it decides only
+        where the cgroup's cannot be read.
         """
         now, before = cgroup_memory.oom_kills(), self._before
         size = _sizes(last_bytes, peak_bytes)
@@ -70,7 +71,7 @@ class OomDetector:
 def describe_loss(
     worker: int, handle: WorkerHandle, oom_detector: OomDetector, page: status_page.StatusPage
 ) -> tuple[str, bool, int, str, bool]:
-    """What is known of a worker's end: (exit_text, whether it had started, the row it was fetching, details, collating)."""
+    """Return what is known of a worker's end: (exit text, whether it had started, its row, details, whether it collated)."""
     process = handle.process
     peak_bytes = reap(process)
     row = page.row(worker)
@@ -84,7 +85,7 @@ def describe_loss(
 
 
 def cause_of(process: Any, oom_detector: OomDetector, last_bytes: int, peak_bytes: int) -> str:
-    """The likely cause of a process's end, for people."""
+    """Return the likely cause of a process's end, in words."""
     code = process.exitcode
     if code is None:
         return "unknown: other code in this program collected its exit status (os.wait, or a SIGCHLD handler)"
@@ -99,7 +100,7 @@ def cause_of(process: Any, oom_detector: OomDetector, last_bytes: int, peak_byte
 
 
 def exit_text(process: Any) -> str:
-    """How a process ended, in torch's words."""
+    """Describe how a process ended, in torch's words."""
     code = process.exitcode
     if code is not None and code < 0:
         name = _signal_name(-code)
@@ -110,7 +111,7 @@ def exit_text(process: Any) -> str:
 
 
 def code_of(text: str) -> str:
-    """The code of the page about a death, by what was said of it: ``exit_text`` and ``details``, or why a start was refused."""
+    """Return the code of the docs page for a death, from its ``exit_text`` and ``details`` or from a refused start."""
     if "OOM killer struck" in text:
         return "STK603"
     if "could not be started" in text or "the system refused" in text:
@@ -119,12 +120,12 @@ def code_of(text: str) -> str:
 
 
 def _status_lost(process: Any) -> bool:
-    """multiprocessing says 255 for a process whose fork server has ended before it."""
+    """Whether the exit status is lost: multiprocessing returns 255 when the fork server ended first."""
     return process.exitcode == 255 and getattr(process._popen, "method", "") == "forkserver"
 
 
 def details(cause: str, stack: list[str]) -> str:
-    """The lines below the exit_text."""
+    """Return the lines below the exit text."""
     text = f"\n  likely cause: {cause}" if cause else ""
     if stack:
         text += "\n  its Python stack:" + "".join(f"\n    {line}" for line in stack)
@@ -132,9 +133,9 @@ def details(cause: str, stack: list[str]) -> str:
 
 
 def reap(process: Any) -> int:
-    """Collect the exit status of a process that has ended; the most memory it ever had, 0 where that is not known.
+    """Collect the exit status of an ended process; return its peak memory, 0 where that is unknown.
 
-    multiprocessing would collect the status without the figure.
+    multiprocessing would collect the status without that figure.
     """
     popen = process._popen
     peak_bytes = 0
@@ -149,7 +150,7 @@ def reap(process: Any) -> int:
 
 
 def stack_of(pidfd: int, status_fd: int, worker: int) -> list[str]:
-    """The Python stack of a living worker that is armed for it; empty when it does not answer."""
+    """Return the Python stack of a living, armed worker; empty when it does not answer."""
     before = stacks.read(status_fd, worker)
     if not stacks.has_room(before):
         return []
@@ -168,7 +169,7 @@ def stack_of(pidfd: int, status_fd: int, worker: int) -> list[str]:
 
 
 def state_of(pid: int) -> str:
-    """What the kernel says a process is doing, where that explains why it does not answer."""
+    """Describe what the kernel says a process is doing, if that explains why it does not answer."""
     try:
         state = psutil.Process(pid).status()
     except psutil.Error:

@@ -45,7 +45,7 @@ _RESULTS = (_READY, int(wire.ResultKind.FAILED))
 
 
 class ProcessExecutor:
-    """Processes that pull tasks as they become idle, or take them from channels of their own when ``bound``."""
+    """Processes that take tasks from one channel when idle, or from a channel each when ``bound``."""
 
     shared_memory = True
     eager = True
@@ -346,7 +346,7 @@ class ProcessExecutor:
     # Inside
 
     def _channel(self, worker: int | None) -> TaskChannel:
-        """The channel that leads to a worker; it may be older than the worker."""
+        """Return the channel of a worker; it may be older than the worker."""
         if self._shared is not None:
             return self._shared
         assert worker is not None
@@ -396,7 +396,7 @@ class ProcessExecutor:
         return arrivals
 
     def _rare(self, header: wire.ResultHeader) -> list[Arrival]:
-        """Messages that come seldom: start, end of a stream, skipped work, slots let go, leaving."""
+        """Handle rare messages: start, end of a stream, skipped work, released slots, leaving."""
         key = (header.seq, header.attempt, header.part)
         if header.kind == wire.ResultKind.UP:
             if header.worker in self._handles:
@@ -418,7 +418,7 @@ class ProcessExecutor:
         return []
 
     def _lost(self, worker: int) -> list[Arrival]:
-        """A worker is gone: first all of its messages, then what the living are working on, then the loss."""
+        """Report a dead worker: first all of its messages, then the claims of the living, then the loss."""
         handle = self._handles[worker]
         arrivals: list[Arrival] = []
         while data := self._results.read():
@@ -467,7 +467,7 @@ class ProcessExecutor:
         parent_descriptors.close_private(handle.lifeline_fd)
 
     def _end_processes(self) -> None:
-        """One deadline for all: let them finish a sample, then end them. They hold nothing that could be left broken."""
+        """Let workers finish a sample, then end them, within one deadline. They hold nothing that could break."""
         self._await_ends(GRACE_S)
         for how, patience_s in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 1.0)):
             for handle in self._handles.values():
@@ -481,7 +481,7 @@ class ProcessExecutor:
         self._collect_statuses()
 
     def _collect_statuses(self) -> None:
-        """They have ended; whoever started them tells how, unless it is stopped itself. One deadline for all."""
+        """Collect exit statuses from the processes that started the workers, within one deadline."""
         deadline = time.monotonic() + _JOIN_S
         for handle in self._handles.values():
             handle.process.join(max(0.001, deadline - time.monotonic()))
@@ -504,12 +504,12 @@ class ProcessExecutor:
 
 
 def _kept(flags: int, worker: int, slot: int, scratch: int) -> list[Arrival]:
-    """Slots that the worker's user code still refers to."""
+    """Return events for slots that user code in the worker still refers to."""
     held = ((wire.HELD_SLOT, slot), (wire.HELD_SCRATCH, scratch))
     return [Arrival(-1, m.Held(index, worker)) for bit, index in held if flags & bit]
 
 
 def _place(message: bytes) -> tuple[int, int, int]:
-    """Where a task stands in the line."""
+    """Return the place of a task in the queue."""
     task = wire.TaskHeader._make(wire.unpack_task(message))
     return task.epoch, task.seq, task.part

@@ -32,7 +32,7 @@ from stoker.errors import StartRefused
 
 _PRELOAD = ["stoker._runtime.worker.preload"]
 _SOCKET_PATH_BYTES = 107
-"""What the kernel takes as the path of a socket, without the closing zero."""
+"""The longest path of a socket, without the closing zero."""
 
 _REFUSALS = (errno.ENOMEM, errno.EAGAIN, *parent_descriptors.SPENT)
 _patching = threading.Lock()
@@ -42,9 +42,9 @@ _started: weakref.WeakSet[Any] = weakref.WeakSet()
 def start(
     ctx: Any, target: Callable[[Any], None], boot: Any, *, popen: Callable[[Any], Any] | None = None
 ) -> Any:
-    """A started ``Process`` of this context that runs ``target(boot)``. Raises StartRefused when the system has no room for it.
+    """Start a ``Process`` of this context that runs ``target(boot)``. Raises StartRefused when the system has no room for it.
 
-    ``popen`` stands in for the context's own way to a process. Called by the spawner, on the thread that iterates.
+    ``popen`` replaces the context's own way to start a process. Called by the spawner, on the thread that iterates.
     """
     child = ctx.Process(target=target, args=(boot,), daemon=True)
     method = ctx.get_start_method()
@@ -70,7 +70,7 @@ def start(
 
 
 def watch(child: Any) -> int:
-    """A descriptor that becomes readable when the process ends; -1 when it has ended already. The caller closes it."""
+    """Return a descriptor that becomes readable when the process ends; -1 if it has ended. The caller closes it."""
     if isinstance(child._popen, _ForkPopen):
         return child._popen.hand_over()
     if not hasattr(os, "pidfd_open"):
@@ -84,8 +84,8 @@ def watch(child: Any) -> int:
 class _ForkPopen(popen_fork.Popen):
     """multiprocessing's handle of a forked process, without its two pipes.
 
-    The worker learns of its parent's end from the lifeline, the parent of the worker's from a pidfd. It also leaves nothing
-    open when the fork is refused.
+    The worker notices the parent's end by the lifeline; the parent notices the worker's end by a pidfd. A refused fork leaves
+    nothing open.
     """
 
     def __init__(self, child: Any, lifeline_fd: int) -> None:
@@ -114,14 +114,14 @@ class _ForkPopen(popen_fork.Popen):
         self.finalizer = multiprocessing.util.Finalize(self, _close, (self.sentinel,))
 
     def hand_over(self) -> int:
-        """The pidfd, from now on the caller's to close."""
+        """Return the pidfd, which the caller closes from now on."""
         if self.finalizer is not None:
             self.finalizer.cancel()
             self.finalizer = None
         return self.sentinel
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """As multiprocessing's, with a descriptor of its own: who watches closes theirs when the process has ended."""
+        """Wait as multiprocessing does, with a descriptor of its own, because the watcher closes the other one."""
         if timeout is None or timeout <= 0 or self.poll() is not None:
             return super().wait(timeout)
         try:
@@ -142,7 +142,7 @@ def _close(fd: int) -> None:
 
 
 def _ready_server() -> None:
-    """Prepare multiprocessing's fork server, unless it runs: torch imported once, and a place where its socket can be."""
+    """Prepare multiprocessing's fork server unless it runs: it imports torch, and its socket gets a usable path."""
     server: Any = forkserver._forkserver
     with server._lock:
         if _serves_us(server):
@@ -157,7 +157,7 @@ def _ready_server() -> None:
 
 
 def _serves_us(server: Any) -> bool:
-    """Whether the server runs and is ours. One inherited through a fork is not; multiprocessing would fail to wait for it."""
+    """Whether the server runs and is ours. multiprocessing would fail to wait for one inherited through a fork."""
     if server._forkserver_pid is None:
         return False
     try:
@@ -177,9 +177,9 @@ def _serves_us(server: Any) -> bool:
 
 
 def _find_place() -> None:
-    """See to it that multiprocessing's temporary directory can hold the server's socket.
+    """Make sure that multiprocessing's temporary directory can hold the server's socket.
 
-    Never a socket without a path: anybody on the machine could connect to that, and what arrives there is unpickled.
+    A socket without a path is no way out: anybody on the machine could connect, and what arrives there is unpickled.
     """
     config: Any = process.current_process()._config  # type: ignore[attr-defined]
     held = config.get("tempdir")
@@ -217,7 +217,7 @@ def _has_room(base: str, below: str) -> bool:
 
 
 def _is_ours(folder: str) -> bool:
-    """Whether this directory exists, is ours and nobody else may enter it."""
+    """Whether this directory exists, belongs to us, and is closed to others."""
     try:
         found = os.lstat(folder)
     except OSError:
@@ -231,7 +231,7 @@ def _remove_place(place: str, rmtree: Callable[..., Any] = shutil.rmtree) -> Non
 
 @contextmanager
 def _refusals(method: str) -> Iterator[None]:
-    """Turn what the system says when it has no room for a worker into an error with the numbers and the ways out."""
+    """Turn the system's refusal to start a worker into an error with the numbers and the ways out."""
     try:
         yield
     except (OSError, EOFError) as error:
@@ -290,7 +290,7 @@ def _read(path: str) -> str:
 
 @contextmanager
 def _daemons_may_have_children() -> Iterator[None]:
-    """multiprocessing forbids it because orphans would be left; our workers end with their parent (lifeline)."""
+    """Allow daemonic processes to start workers. multiprocessing fears orphans; our workers end with their parent."""
     config: Any = process.current_process()._config  # type: ignore[attr-defined]
     daemon = config.pop("daemon", None)
     try:
@@ -302,9 +302,9 @@ def _daemons_may_have_children() -> Iterator[None]:
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C reaches a worker from its first moment on, and would print a traceback before the worker can ignore it.
+    """Start a worker with Ctrl-C blocked: before it can ignore the signal, it would print a traceback.
 
-    So it is born with the signal blocked, also over exec. The parent gets a signal of that time when the worker is started.
+    The block survives exec. The parent receives a blocked signal when the worker has started.
     """
     resource_tracker.ensure_running()  # it unblocks the signal when it has to start its process
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -316,9 +316,9 @@ def _interrupts_held_back() -> Iterator[None]:
 
 @contextmanager
 def _main_stays_out(method: str) -> Iterator[None]:
-    """Keep a spawned worker from importing the training script: all it needs travels by value.
+    """Keep a spawned worker from importing the training script: everything it needs travels by value.
 
-    The import is what breaks scripts without a ``__main__`` guard, notebooks and code read from stdin.
+    That import breaks scripts without a ``__main__`` guard, notebooks and code read from stdin.
     """
     if method == "fork":
         yield
@@ -341,7 +341,7 @@ def _main_stays_out(method: str) -> Iterator[None]:
 
 
 def _disown() -> None:
-    """In a forked child: the workers are the parent's. multiprocessing would end them, by their pids, when the child exits."""
+    """Forget the workers in a forked child: multiprocessing would end them when the child exits."""
     children: Any = process._children  # type: ignore[attr-defined]
     children.difference_update(_started)
     _started.clear()

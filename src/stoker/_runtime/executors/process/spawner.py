@@ -28,10 +28,10 @@ from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker._runtime.worker import entry, main, template
 
 WORTHWHILE_BYTES = 1 << 20
-"""A pickle of this size takes 10 ms to unpack and some 5 MiB of every worker; a template takes 20 to 30 ms to start."""
+"""A pickle of this size takes 10 ms and some 5 MiB per worker to unpack; a template takes 20 to 30 ms to start."""
 
 WORTHWHILE_IMPORTS = 50
-"""The same for modules that come with the dataset."""
+"""The number of modules that come with the dataset from which a template pays."""
 
 _IN_SERVER = {
     *sys.stdlib_module_names,
@@ -45,23 +45,23 @@ _IN_SERVER = {
 }
 
 PATIENCE_S = 60.0
-"""How long a template may take to be ready, beside the time that the size of the dataset explains."""
+"""How long a template may take to be ready, beside the time for the size of the dataset."""
 
 _FORK_S = 10.0
-"""How long it may take to fork, which takes milliseconds: only one that is stopped or starved keeps us waiting."""
+"""How long a fork may take. It takes milliseconds, unless the template is stopped or starved."""
 
 _UNPACKED_BYTES_PER_S = 2 << 20
-"""Unpacking is ten times faster than this, or slow for a reason that waiting does not cure."""
+"""The slowest unpacking to wait for. Normal unpacking is ten times faster."""
 
 _FAREWELL_S = 1.0
 _log = logging.getLogger("stoker")
 
 _KILLED_S = 10.0
-"""For the end of one whose lifeline was cut: the kernel's time, not its own."""
+"""How long the kernel may take to end a process whose lifeline was closed."""
 
 
 class Spawner:
-    """Starts workers and owns what they start from. Used on the thread that iterates."""
+    """Starts workers, and owns the template and the packed spec. Used on the thread that iterates."""
 
     def __init__(self, context: Any, spec: WorkerSpec, packed_spec: SpecPickle | None) -> None:
         self._context = context
@@ -73,7 +73,7 @@ class Spawner:
         self._wanted = spec.num_workers > 1 and hasattr(os, "pidfd_open")
 
     def start(self, boot: main.WorkerBoot) -> Any:
-        """A started process that runs this boot. Raises StartRefused when the system has no room for it."""
+        """Start a process that runs this boot. Raises StartRefused when the system has no room for it."""
         if boot.spec is not None:
             return launcher.start(self._context, entry.run, boot)
         if self._wanted:
@@ -94,7 +94,7 @@ class Spawner:
         return process
 
     def close(self) -> None:
-        """End the template and let go of the packed spec. Its workers have ended before. Idempotent."""
+        """End the template and close the packed spec, after the workers have ended. Idempotent."""
         try:
             if self._template is not None:
                 self._template.close()
@@ -135,7 +135,7 @@ class Spawner:
 
     @contextmanager
     def _spec_fds(self) -> Iterator[SpecFds]:
-        """The packed spec, for one process to be started now."""
+        """Pass the packed spec to a process that is started inside this context."""
         packed_spec = self._packed()
         fds = packed_spec.fds
         fds_socket = channels.fds_socket(fds) if len(fds) > wire.FDS_PER_MESSAGE else -1
@@ -152,7 +152,7 @@ def _is_worthwhile(packed_spec: SpecPickle) -> bool:
 
 
 def _imports(names: Iterable[str]) -> int:
-    """About how many modules come with these that the fork server does not have: those of the packages they are in or use."""
+    """Estimate how many modules a worker must import that the fork server lacks: those of the packages in use."""
     packages: set[str] = set()
     for name in names:
         if _package(name) in _IN_SERVER:
@@ -172,11 +172,11 @@ def _package(name: str) -> str:
 
 
 class _TemplateGone(Exception):
-    """The template does not answer any more; says why, for people."""
+    """Raised when the template does not answer; its text says why."""
 
 
 class _TemplateHandle:
-    """The parent's side of a template: it dies when this is closed, or with the parent."""
+    """The parent's side of a template, which ends when this is closed, or with the parent."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -184,7 +184,7 @@ class _TemplateHandle:
         self._control_fd = self._lifeline_fd = -1
 
     def launch(self, boot: main.WorkerBoot, spec_fds: SpecFds) -> None:
-        """Start it, with the channels for notes of this worker's pool."""
+        """Start the template, with the note channel of this worker's pool."""
         self._control_fd, control_fd = channels.control()
         lifeline_fd = -1
         try:
@@ -199,7 +199,7 @@ class _TemplateHandle:
                     os.close(fd)
 
     def await_ready(self, patience_s: float) -> str:
-        """Wait for its verdict on itself: why workers must not be forked from it, empty when they may."""
+        """Wait for its first message: why no worker may be forked from it, or empty."""
         self._await(self._control_fd, patience_s)
         message = os.read(self._control_fd, 1 << 16)
         if not message:
@@ -208,12 +208,12 @@ class _TemplateHandle:
         return "" if message == template.READY else message.decode(errors="replace")
 
     def start(self, boot: main.WorkerBoot) -> Any:
-        """A worker forked from it."""
+        """Fork a worker from the template."""
         popen = functools.partial(_TemplatePopen, origin=self)
         return launcher.start(self._context, entry.run, boot, popen=popen)
 
     def fork(self, fds: list[int], data: memoryview) -> tuple[int, int, int]:
-        """(pid, where its exit status comes from, what it knows its parent by) of a worker that was sent ``data``."""
+        """Fork a worker and send it ``data``; return (pid, descriptor of its exit status, descriptor that ends with us)."""
         status_fd, child_status_fd = os.pipe()
         child_data_fd, data_fd = os.pipe()
         try:
@@ -259,7 +259,7 @@ class _TemplateHandle:
 
 
 class _TemplatePopen(popen_forkserver.Popen):
-    """multiprocessing's handle of a process that a fork server started, for one that a template started."""
+    """multiprocessing's handle of a forkserver process, for a process that a template forked."""
 
     def __init__(self, child: Any, origin: _TemplateHandle) -> None:
         self._origin: _TemplateHandle | None = origin
@@ -287,6 +287,6 @@ def _close_both(*fds: int) -> None:
 
 
 def _preparation(name: str) -> dict[str, Any]:
-    """What a new process is to set first. Folder and paths it has from the template, where the dataset may have changed them."""
+    """Return what a new process sets first, without folder and paths: it has those from the template."""
     data: dict[str, Any] = spawn.get_preparation_data(name)
     return {key: value for key, value in data.items() if key not in ("dir", "sys_path")}

@@ -31,19 +31,19 @@ _log = logging.getLogger("stoker")
 
 @dataclass(frozen=True, slots=True)
 class ForkEvidence:
-    """How threads of a pool are recognised: by how the kernel's name for them begins (15 characters at most), or by Python's."""
+    """How to recognise the threads of a pool: by the start of the kernel's name (15 characters at most), or by Python's name."""
 
     native: tuple[str, ...] = ()
     python: tuple[str, ...] = ()
 
     def seen(self, native: Collection[str], python: Collection[str]) -> bool:
-        """Whether one of these names is the name of such a thread."""
+        """Whether one of these names belongs to such a thread."""
         return any(name.startswith(self.native) for name in native) or not set(self.python).isdisjoint(python)
 
 
 @dataclass(frozen=True, slots=True)
 class ForkHazard:
-    """A module with a pool that does not survive a fork. ``pool`` says in messages what the pool is."""
+    """A module with a pool that does not survive a fork. ``pool`` names it in messages."""
 
     module: str
     pool: str
@@ -64,17 +64,17 @@ HAZARDS: tuple[ForkHazard, ...] = (
 
 
 class StartMethodChoice(NamedTuple):
-    """A multiprocessing context, the hazards that were met, and what to tell the user about it ("" when there is nothing)."""
+    """A multiprocessing context, the hazards found, and a message for the user ("" for none)."""
 
     context: Any
     hazards: tuple[ForkHazard, ...] = ()
     reason: str = ""
     packed_spec: SpecPickle | None = None
-    """What was packed to see whether it can travel: the caller's, to send or to close."""
+    """The spec, packed to see whether it can be sent. The caller sends or closes it."""
 
 
 def live_hazards() -> tuple[ForkHazard, ...]:
-    """The listed hazards whose threads live in this process now. About free when none of the modules is loaded."""
+    """Return the listed hazards whose threads live in this process. Free when none of the modules is loaded."""
     loaded = [hazard for hazard in HAZARDS if hazard.module in sys.modules]
     if not loaded:
         return ()
@@ -84,10 +84,10 @@ def live_hazards() -> tuple[ForkHazard, ...]:
 
 
 def choose(context: Any, spec: WorkerSpec, *, name: str) -> StartMethodChoice:
-    """The context to start workers with. Called once per pool, on the thread that iterates.
+    """Return the context to start workers with. Called once per pool, on the thread that iterates.
 
-    What the user gave is never changed. Otherwise it is the platform's default, unless that is fork, a hazard is live and
-    ``spec`` can travel to a fork server. ``name`` is what messages call the loader.
+    The user's own choice is never changed. Otherwise it is the platform's default. If that is fork and a hazard is live, it is
+    the fork server, provided that ``spec`` can be sent. ``name`` is the loader's name in messages.
     """
     if context is not None:
         return StartMethodChoice(context)
@@ -107,9 +107,9 @@ def choose(context: Any, spec: WorkerSpec, *, name: str) -> StartMethodChoice:
 
 
 def warn_once(choice: StartMethodChoice, loader: Any) -> None:
-    """Log what there is to tell, once per loader and set of hazards.
+    """Log the message, once per loader and set of hazards.
 
-    The loader remembers, not this module: pools that are built anew for every epoch are the same news.
+    The loader remembers it, because pools may be built anew for every epoch.
     """
     if choice.reason:
         told: frozenset[str] = getattr(loader, "_hazards_warned", frozenset())
@@ -120,7 +120,7 @@ def warn_once(choice: StartMethodChoice, loader: Any) -> None:
 
 
 def _native_threads() -> set[str]:
-    """The kernel's names of this process's threads. Empty where there is no /proc."""
+    """Return the kernel's names of this process's threads. Empty without /proc."""
     names = set()
     try:
         threads = os.listdir(_TASKS)

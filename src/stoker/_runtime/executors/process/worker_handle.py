@@ -20,11 +20,11 @@ class WorkerHandle:
         self.leaving = False
         """Whether its end is expected."""
         self.left = False
-        """Whether it said that it leaves, with nothing in its hands."""
+        """Whether it announced its end, with no task left."""
         self.started = False
 
     def send_signal(self, number: int) -> None:
-        """Signal it if it has not been seen dead; by descriptor, so that nobody else's process can be hit."""
+        """Send a signal unless the process was seen dead. By descriptor, so no other process can be hit."""
         if self.pidfd < 0:
             return
         with contextlib.suppress(ProcessLookupError):

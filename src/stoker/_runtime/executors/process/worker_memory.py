@@ -24,7 +24,7 @@ _WAKE_UP = wire.pack_task(wire.VERSION, wire.TaskKind.LOOK, *(0,) * (len(wire.Ta
 
 
 def order_trim(page: StatusPage, number: int, channels: Iterable[TaskChannel]) -> None:
-    """Ask all workers behind these channels to let go of caches; one channel for each worker, the same one for pull workers."""
+    """Ask the workers of these channels to release caches. ``channels`` has one entry per worker, even if they share one."""
     page.control[TRIM] = number
     for channel in channels:
         if not channel.backlog:  # it is full of unread messages: whoever takes one of them looks afterwards
@@ -32,10 +32,10 @@ def order_trim(page: StatusPage, number: int, channels: Iterable[TaskChannel]) -
 
 
 class MemoryReader:
-    """What each worker process occupies. Any thread.
+    """Reads the memory of each worker process. Any thread.
 
-    A reading takes 5 to 15 ms per worker, so one is given out again for a second, or longer where there are many workers: then it
-    takes no more than a fiftieth of the time, however often people ask.
+    A reading takes 5 to 15 ms per worker. So it is reused for a second, or longer with many workers, and takes at most a
+    fiftieth of the time.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -47,7 +47,7 @@ class MemoryReader:
     def read(
         self, page: StatusPage, handles: Mapping[int, WorkerHandle], *, sizes: bool = True
     ) -> list[WorkerMemory]:
-        """Of these workers, now or a moment ago; what the status page has is as of now."""
+        """Return the memory of these workers, at most a moment old. Words of the status page are current."""
         pids = [(worker, handle.process.pid) for worker, handle in sorted(handles.items())]
         if not sizes:
             return [
@@ -62,7 +62,7 @@ class MemoryReader:
         return [_with_page_words(page, reading) for reading in self._readings]
 
     def forget(self) -> None:
-        """Read anew next time."""
+        """Drop the last reading."""
         self._due = 0.0
 
 
