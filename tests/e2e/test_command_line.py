@@ -166,7 +166,7 @@ def test_signals_reach_the_script_once(tmp_path: Path) -> None:
         out, err = process.communicate("\n", timeout=BOUND_S)
     assert out.split() == [*sent, *sent]
     assert process.returncode == 9
-    assert "No DataLoader handed out a batch" in err
+    assert "No DataLoader delivered a batch" in err
     assert list(tmp_path.iterdir()) == [tmp_path / "script.py"]
 
 

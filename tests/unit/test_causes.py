@@ -247,7 +247,7 @@ def test_io_says_what_the_kernel_knows_of_disks():
     assert "no local disk" in {each.code: each for each in _settled(waits_s).evidence}["iowait_share"].text
     untold = _settled(waits_s, load={"iowait_ns": None})
     assert "the machine's I/O wait" in untold.missing
-    assert any("cold against warm" in each for each in untold.missing)
+    assert any("cold and warm reads" in each for each in untold.missing)
 
 
 def test_nothing_at_all_is_no_cause():

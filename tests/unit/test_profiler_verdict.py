@@ -291,7 +291,7 @@ def test_a_loader_that_another_thread_calls_ahead_of_time_holds_nobody_up(analys
             alone.python(9)
     verdict = judge(analysed(alone))
     assert codes(verdict)[0] == "data-starved"
-    assert "ahead of time" in verdict.findings[0].advice
+    assert "may only prefetch" in verdict.findings[0].advice
 
 
 def test_without_a_loader_in_the_trace_its_share_is_not_known(analysed) -> None:

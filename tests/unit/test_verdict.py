@@ -85,7 +85,7 @@ def test_without_workers_no_worker_is_spoken_of():
     late = loader(
         {("start", -1, "start_up"): 1.0}, num_workers=0, executor="inline", workers=[], totals={"epochs": 9}
     )
-    assert judge(run(late)).headline.endswith("it takes long to begin an epoch (start-up).")
+    assert judge(run(late)).headline.endswith("starting an epoch takes long (start-up).")
 
 
 def test_workers_that_died_are_what_was_waited_for():
@@ -272,10 +272,10 @@ def test_hidden_waits_cost_nothing():
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        (run(), "No DataLoader handed out a batch"),
+        (run(), "No DataLoader delivered a batch"),
         (run(loader(IO), exit="SIGKILL", ended=False), "The script ended with SIGKILL"),
-        (run(loader(IO), exit=None, ended=False), "had not ended"),
-        (run(loader(IO), loader(step_s=0.0, totals={"steps": 0})), "1 of 2 loaders handed out nothing"),
+        (run(loader(IO), exit=None, ended=False), "before the run ended"),
+        (run(loader(IO), loader(step_s=0.0, totals={"steps": 0})), "1 of 2 loaders delivered no batch"),
         (run(loader({("fetch", 0, "io"): 0.005})), "Data is not the problem"),
     ],
 )

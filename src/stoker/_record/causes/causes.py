@@ -107,9 +107,9 @@ def settle(loader: LoaderRecord, machine: Machine) -> Causes:
     if cause == "io":
         _storage(loader, evidence, missing)
     if cause == "unknown":
-        missing.append("the workers' CPU times: without them nobody can tell waiting from computing")
+        missing.append("the workers' CPU times, so waiting and computing look the same")
     if hidden_ns is None and machine.accelerators:
-        missing.append("whether the accelerator was idle meanwhile: all waiting is counted as lost")
+        missing.append("whether the accelerator was idle, so all waiting counts as lost")
     time_ns = totals.wait_ns + totals.step_ns
     record_ns = sum(ns for (stage, _), ns in sums.items() if stage == "record")
     stall = max(0, totals.wait_ns - (hidden_ns or 0) - record_ns) / time_ns if time_ns else None
@@ -136,7 +136,7 @@ def _is_starved(sums: Sums, taker: str | None, evidence: list[Measurement]) -> b
         return False
     share = total(sums, "starved") / wanted_ns
     limit = STARVED.get(taker or "", STARVED["neighbours"])
-    text = f"work that wanted a CPU waited for one {share:.0%} of that time (starved from {limit:.0%} on)"
+    text = f"work that was ready to run waited for a CPU {share:.0%} of that time (starved: from {limit:.0%})"
     evidence.append(Measurement("runq_share", share, limit, text))
     foreign = next((each.value for each in evidence if each.code == "foreign_cpus"), None)
     nobody = taker == "neighbours" and foreign is not None and foreign < LEAST_FOREIGN
@@ -177,9 +177,7 @@ def _leading(sums: Sums, *, starved: bool) -> str | None:
 
 def _storage(loader: LoaderRecord, evidence: list[Measurement], missing: list[str]) -> None:
     """What kind of waiting it was, as far as counters tell."""
-    missing.append(
-        "cold against warm reads: storage, network, a lock and a sleep look alike to the scheduler"
-    )
+    missing.append("cold and warm reads, so storage, network, a lock and a sleep look the same")
     load = loader.load
     if load.iowait_ns is None or not load.wall_ns:
         missing.append("the machine's I/O wait")

@@ -1,4 +1,4 @@
-"""Who had the CPU while workers were ready to run: the cgroup's quota, this job itself, or other processes. Pure."""
+"""Finds what used the CPU while workers were ready to run: the cgroup's quota, this job itself, or other processes. Pure."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def culprit(
     if load.quota_periods and load.throttled_periods is not None:
         share = load.throttled_periods / load.quota_periods
         if share > THROTTLED:
-            text = f"the cgroup throttled the job in {share:.0%} of its periods (its quota limits from {THROTTLED:.0%} on)"
+            text = f"the cgroup throttled the job in {share:.0%} of its periods (the quota is the limit from {THROTTLED:.0%})"
             evidence.append(Measurement("throttled_share", share, THROTTLED, text))
             return "quota"
     elif load.quota_periods is None and machine.quota is not None:
         missing.append("how often the cgroup throttled the job")
     usable = machine.usable
     if usable is None or not load.wall_ns:
-        missing.append("how many CPUs there are: who else had them cannot be told")
+        missing.append("how many CPUs there are, so other users of them are not known")
         return None
     wanted, excess = _wanted_cpus(loader, usable)
     got = (load.own_cpu_ns if load.own_cpu_ns is not None else _job_cpu_ns(loader)) / load.wall_ns
@@ -47,9 +47,11 @@ def culprit(
         missing.append("how much CPU other processes used")
     else:
         taken = min(taken, foreign)
-        text = f"others used {foreign:.1f} of {machine.cpus or usable} CPUs meanwhile, this job {got:.1f}"
+        text = (
+            f"others used {foreign:.1f} of {machine.cpus or usable} CPUs at that time, and this job {got:.1f}"
+        )
         evidence.append(Measurement("foreign_cpus", foreign, None, text))
-    text = f"this job would use {wanted:.1f} CPUs, and {usable} are there for it"
+    text = f"this job could use {wanted:.1f} CPUs, and has {usable}"
     evidence.append(Measurement("wanted_cpus", wanted, float(usable), text))
     if load.pressure_ns is not None:
         share = load.pressure_ns / load.wall_ns

@@ -1,4 +1,4 @@
-"""What has to be called by another name before the causes of a wait are weighed. Pure.
+"""Reclassifies the causes of waits, using evidence from the whole run. Pure.
 
 Blame goes by what a thread did: on the CPU, waiting for one, or neither. That threads which are off it wait for the GIL, and not
 for a disk, only facts of the whole run tell. Every function takes sums and gives sums: time is moved, and never lost.
@@ -84,10 +84,10 @@ def gil(sums: Sums, loader: LoaderRecord, machine: Machine, evidence: list[Measu
         return sums
     late = _late_share(loader.totals.wake_ns)
     if late_us > LATE_WAKE_US:
-        text = f"the training loop hears of a batch {late_us / 1000:.1f} ms late (median; beyond 2 ms somebody holds the GIL)"
+        text = f"the training loop notices a batch {late_us / 1000:.1f} ms late (median; over 2 ms, something holds the GIL)"
         evidence.append(Measurement("late_wake_us", late_us, LATE_WAKE_US, text))
     elif FULL <= held <= MOST_HELD and late >= LATE_SHARE:
-        text = f"the threads use {held:.0%} of one CPU, all together, and {late:.0%} of batches are heard of over 2 ms late"
+        text = f"the threads use {held:.0%} of one CPU, all together, and {late:.0%} of batches are noticed over 2 ms late"
         evidence.append(Measurement("gil_full", held, FULL, text))
     else:
         return sums
@@ -145,7 +145,7 @@ def slow_samples(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) 
     moved_ns = min(blamed_ns - held_ns, total(sums, "io"))
     if moved_ns <= 0:
         return sums
-    text = f"{len(slow)} samples that took over {SLOW} times the usual are to blame for {blamed_ns / sum(sums.values()):.0%} of it"
+    text = f"{len(slow)} samples that took over {SLOW} times the usual caused {blamed_ns / sum(sums.values()):.0%} of it"
     evidence.append(Measurement("slow_samples", blamed_ns / sum(sums.values()), None, text))
     return part_moved(sums, "io", "head_of_line", moved_ns / total(sums, "io"))
 
@@ -188,12 +188,12 @@ def bandwidth(
     if pair is None or ratio > pair[1].workers / max(1, pair[0].workers) * BANDWIDTH:
         if 2 * total(sums, "compute") > sum(sums.values()):
             missing.append(
-                "CPU per row with few and with many workers: compute and memory bandwidth not separated"
+                "CPU per row with few and with many workers, so compute and memory bandwidth are not separated"
             )
         return sums
     low, high = pair
     text = f"a row costs {ratio:.2f} × as much CPU with {high.workers} workers at work as with {low.workers}"
-    text += f" (memory bandwidth from {BANDWIDTH} on)"
+    text += f" (memory bandwidth: from {BANDWIDTH})"
     evidence.append(Measurement("cpu_per_row_ratio", ratio, BANDWIDTH, text))
     return moved(sums, "compute", "bandwidth") if ratio > BANDWIDTH else sums
 
@@ -229,7 +229,7 @@ def starved_parent(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]
     share = load.loop_runq_ns / max(1, load.loop_runq_ns + load.loop_cpu_ns)
     if share <= CROWDED:
         return sums
-    text = f"the training loop itself wanted a CPU and waited for one {share:.0%} of that time"
+    text = f"the training loop itself waited for a CPU {share:.0%} of that time"
     evidence.append(Measurement("loop_runq_share", share, CROWDED, text))
     return part_moved(sums, "parent", "starved", share)
 

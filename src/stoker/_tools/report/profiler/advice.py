@@ -1,4 +1,4 @@
-"""What the traces of a run speak for, the weightiest first, with what to do about it. Pure. Thresholds: docs/traces.md."""
+"""Turns the traces of a run into findings with advice, the most important first. Pure. Thresholds: docs/traces.md."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NAMES = {
     "launch-bound": "the host launches kernels more slowly than the device finishes them",
     "host-work": "the device waits for other work of the host",
     "host-full": "the host's CPUs are too busy to launch work in time",
-    "host-sync": "synchronisations let the device run dry",
+    "host-sync": "the device idles because the host synchronises with it",
     "late-rank": "ranks wait for one that is late",
     "memory-growing": "memory grows from step to step",
 }
 """Findings in a headline."""
 _PART_NAMES = {
     "data": "waits for data", "compute": "computes", "launch": "waits for the host's operations", "host": "waits for the host",
-    "sync": "is run dry by synchronisations", "copy": "copies from the host", "other": "copies",
+    "sync": "idles after synchronisations", "copy": "copies from the host", "other": "copies",
     "turnaround": "is between kernels", "comm": "is in collectives",
 }  # fmt: skip
 
@@ -81,12 +81,12 @@ def _data(analysis: Analysis, share: float) -> VerdictFinding:
         evidence += f" Of the time in next(), {hidden:.0%} is hidden: the device had work."
     if sum(slow_starts) > call_ns / 2:
         evidence += f" Most of it, {_time(sum(slow_starts))}, is the first batch: workers starting."
-    edit, text = None, "Run it under `stoker profile train.py`: it says which stage, which samples and why."
+    edit, text = None, "Run `stoker profile train.py`: it names the stage, the samples and the cause."
     if iterators == {"_SingleProcessDataLoaderIter"}:
         edit = Edit("num_workers=4", "num_workers=0")
-        text = "Batches are made in the training process itself. `stoker tune train.py:loader` says how many workers to take."
+        text = "Batches are made in the training process itself. `stoker tune train.py:loader` finds the number of workers to use."
     elif any(each.elsewhere for each in analysis.ranks):
-        text += " The loader is called by a thread that launches nothing: perhaps it is only ahead of time."
+        text += " The thread that calls the loader launches nothing, so it may only prefetch."
     return VerdictFinding(
         "data-starved",
         severity(share),
@@ -100,8 +100,8 @@ def _data(analysis: Analysis, share: float) -> VerdictFinding:
 def _copy(analysis: Analysis, share: float) -> VerdictFinding:
     pageable = sum(each.pageable_bytes for each in analysis.ranks)
     pinned = sum(each.pinned_bytes for each in analysis.ranks)
-    evidence = f"Copies from the host take {share:.0%} of the time during which no kernel runs"
-    gain = Gain(share, "all copies that run alone now", at_most=True)
+    evidence = f"Copies from the host take {share:.0%} of the time while no kernel runs"
+    gain = Gain(share, "all copies that now run alone", at_most=True)
     if pageable >= pinned:
         text = "With it, `.to(device, non_blocking=True)` returns at once and the copy runs beside kernels."
         evidence += f"; {_megabytes(pageable)} came from pageable memory."
@@ -119,7 +119,7 @@ def _sync(share: float) -> VerdictFinding:
         f"For {share:.0%} of the time the device has nothing to do because the host waited for it to finish.",
         "Look for `.item()`, `.cpu()`, `print(loss)` and `synchronize()` in the loop; do them every hundredth step.",
         None,
-        Gain(share, "all time that the device is dry after one", at_most=True),
+        Gain(share, "all idle time of the device after a synchronisation", at_most=True),
     )
 
 
@@ -139,7 +139,7 @@ def _host(analysis: Analysis, share: float) -> VerdictFinding:
             severity(share),
             f"For {share:.0%} of the time the device waits for the next launch: {per_step}, half of them "
             f"shorter than {_time(kernel_ns)}.",
-            "Fewer and larger kernels: `torch.compile(model, mode=\"reduce-overhead\")`, CUDA graphs, fused optimizers, "
+            "Use fewer and larger kernels: `torch.compile(model, mode=\"reduce-overhead\")`, CUDA graphs, fused optimizers, "
             "larger batches.",
             None,
             gain,
@@ -162,12 +162,12 @@ def _host(analysis: Analysis, share: float) -> VerdictFinding:
 def _full(analysis: Analysis, share: float) -> VerdictFinding:
     signs = _slow_launches(analysis)
     if uneven := _uneven(analysis):
-        signs = f"the same operations take now longer, now shorter ({uneven:.0%} of their time)"
+        signs = f"the same operations vary in length by {uneven:.0%} of their time"
     return VerdictFinding(
         "host-full",
         severity(share),
         f"The host seems to have no CPU left, {share:.0%} of the time: {signs}.",
-        "Fewer workers or threads: `stoker profile train.py` compares what they want with the CPUs that there are.",
+        "Use fewer workers or threads: `stoker profile train.py` compares their demand with the available CPUs.",
         None,
         Gain(share, "all time that the device waits for the host", at_most=True),
     )
@@ -192,7 +192,7 @@ def _late(analysis: Analysis) -> VerdictFinding:
         "late-rank",
         severity(late.share),
         f"The other ranks wait {late.share:.0%} of the time in collectives for {late.rank}. {why}",
-        f"Look at {late.rank} first: `stoker report` on its trace alone. What it waits for, all wait for.",
+        f"Look at {late.rank} first: run `stoker report` on its trace alone. All ranks wait for whatever it waits for.",
         None,
         Gain(late.share, "all time that the others wait for it", at_most=True),
     )
@@ -220,7 +220,7 @@ def _nothing(analysis: Analysis) -> VerdictFinding:
     return VerdictFinding(
         "not-data",
         "none",
-        f"{who} {'at work ' if analysis.on_device else ''}{busy:.0%} of the time, and no other part is worth a change.",
+        f"{who} {'at work ' if analysis.on_device else ''}{busy:.0%} of the time, and no other part is worth changing.",
         "Leave the loader as it is: make the model's step cheaper.",
     )
 

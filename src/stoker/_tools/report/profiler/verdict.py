@@ -1,4 +1,4 @@
-"""From traces to the answer: is it data, and if not, what is it. Pure; ``screen`` shows it."""
+"""Judges traces: whether devices wait for data, and if not, what they wait for. Pure; ``screen`` shows it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS = {
     "other": ("in other copies and fills", ""),
     "turnaround": ("between kernels that were launched", ""),
     "data": ("waiting for data", "waiting for data"),
-    "sync": ("run dry by a synchronisation", ""),
+    "sync": ("idle after a synchronisation", ""),
     "launch": ("waiting for the host's operations", ""),
     "host": ("waiting for other work of the host", "outside of operations"),
 }

@@ -1,4 +1,4 @@
-"""What to do about a cause: findings with the edit as it would be typed and the gain that the record supports. Pure.
+"""Turns a cause into findings: what to change, the edit to type, and the gain that the record supports. Pure.
 
 One function per cause. Each says only what follows from measured numbers; where a gain cannot be computed it says so.
 """
@@ -42,7 +42,7 @@ def _fine(case: AdviceCase) -> list[VerdictFinding]:
             f"the training loop waits {share:.1%} of the time",
             "Leave the loader alone: look at the step itself (model, optimiser, logging, evaluation).",
             None,
-            Gain(share, "all waiting there is", at_most=True),
+            Gain(share, "all of the waiting", at_most=True),
         )
     ]
     held = case.causes.told("gil_held")
@@ -52,11 +52,11 @@ def _fine(case: AdviceCase) -> list[VerdictFinding]:
             case.finding(
                 "use-processes",
                 held.text,
-                "Steps are slowed by the loader's threads, which hold Python's lock: processes have locks of their own.",
+                "Use processes, which have locks of their own: the loader's threads hold Python's lock and slow down the steps.",
                 case.edit("executor", "process"),
                 Gain(
                     None,
-                    "how much of a step waits for the lock is not in the record: compare the step's time",
+                    "unknown: the record does not show how long a step waits for the lock; compare the time of a step",
                 ),
             ),
         )
@@ -67,9 +67,9 @@ def _no_batch(case: AdviceCase) -> VerdictFinding:
     """For a loader that was waited for in vain: nothing can be said of its pace."""
     return case.finding(
         "no-batch",
-        f"{duration(case.causes.wait_ns / 1e9)} of waiting, and not one batch",
-        "Find out where its first samples hang or what they wait for: stoker doctor tries them one by one, with the Python stack "
-        "of one that hangs.",
+        f"{duration(case.causes.wait_ns / 1e9)} of waiting without one batch",
+        "Find out where the first samples hang: stoker doctor tries them one by one and shows the Python stack of one that "
+        "hangs.",
     )
 
 
@@ -92,7 +92,7 @@ def _io(case: AdviceCase) -> list[VerdictFinding]:
                 f"{case.worker_share('off_ns')} of the workers' time is off the CPU",
                 "Threads wait as well as processes, start at once and share memory; try them if the dataset is thread-safe.",
                 case.edit("executor", "thread"),
-                Gain(None, "the rate stays that of the waiting; memory and start-up shrink"),
+                Gain(None, "the rate stays the same; memory and start-up time shrink"),
             )
         )
     return found

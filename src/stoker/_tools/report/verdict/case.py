@@ -37,7 +37,7 @@ class AdviceCase:
     def at_most(self, *causes: str) -> Gain:
         """The bound that holds whatever is done: all the waiting of these causes."""
         share = (self.causes.stall or 0.0) * self.causes.share(*causes)
-        return Gain(share, f"all waiting of this kind, {share:.0%} of the time", at_most=True)
+        return Gain(share, f"all waiting of this kind is {share:.0%} of the time", at_most=True)
 
     def finding(
         self, code: str, evidence: str, advice: str, edit: Edit | None = None, gain: Gain | None = None
@@ -85,15 +85,15 @@ def more_workers(case: AdviceCase, *, waiting: bool) -> list[VerdictFinding]:
     )
     evidence = f"{doing} {duration(now.batch_s)} for a batch, a step takes {duration(now.step_s)}"
     why = (
-        "waiting scales past the cores, unless all wait for one lock or a disk at its limit"
+        "waiting scales beyond the CPUs, unless all workers wait for one lock or one disk at its limit"
         if waiting
-        else "computing scales up to the cores"
+        else "computing scales up to the number of CPUs"
     )
     return [
         case.finding(
             "more-workers",
             evidence,
-            f"More workers: {why}. `stoker tune` measures how many.",
+            f"Use more workers: {why}. `stoker tune` measures how many.",
             case.edit("num_workers", count),
             gain,
         )

@@ -1,4 +1,4 @@
-"""The codes of what a verdict finds. They are stable: other tools go by them."""
+"""The codes of a verdict's findings. They are stable, because other tools rely on them."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from stoker._record import finding
 CODES = {
     "not-data": "the loader is not what limits this run",
     "more-workers": "more workers would make batches fast enough, or faster",
-    "fewer-workers": "more workers than CPUs that they could use",
+    "fewer-workers": "there are more workers than CPUs",
     "threads-per-worker": "workers compute with several threads each, more than there are CPUs",
-    "cheaper-samples": "all CPUs are at work: a sample has to cost less",
+    "cheaper-samples": "all CPUs are busy, so a sample must cost less",
     "slow-reads": "samples wait for storage, network, a lock or a sleep, and more workers would not help",
     "use-threads": "workers that only wait can be threads",
-    "use-processes": "threads hold each other up at the interpreter's lock",
+    "use-processes": "threads wait for each other at the interpreter's lock",
     "memory-bandwidth": "workers wait for memory",
     "cpu-quota": "the cgroup's quota is used up",
     "cpu-neighbours": "other processes have the CPUs",
-    "no-batch": "not one batch came",
-    "dying-workers": "workers died while they were waited for",
+    "no-batch": "no batch came",
+    "dying-workers": "workers died while the loop waited for them",
     "slow-worker": "one worker takes much longer than the others",
-    "slow-samples": "few samples take much longer than the others",
-    "deeper-window": "batches are made too few ahead for how much their times differ",
+    "slow-samples": "a few samples take much longer than the others",
+    "deeper-window": "too few batches are made ahead, given how much their times differ",
     "any-order": "finished batches wait for an earlier one",
     "slow-sampler": "the sampler, in the training process, is slow",
-    "heavy-batches": "opening a batch takes the training process long",
-    "slow-pinning": "copying into pinned memory takes long",
-    "late-wake": "the training process hears of finished batches late",
-    "persistent-workers": "workers are started anew at every epoch",
+    "heavy-batches": "opening a batch takes the training process a long time",
+    "slow-pinning": "copying into pinned memory takes a long time",
+    "late-wake": "the training process notices finished batches late",
+    "persistent-workers": "workers start again in every epoch",
     "slow-start": "the first batch comes late",
     "no-readings": "the workers' CPU times were not measured",
     "stoker-loader": "the same script with stoker's DataLoader",

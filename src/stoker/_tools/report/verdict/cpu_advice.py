@@ -1,4 +1,4 @@
-"""What to do when workers compute, or would if they had a CPU. Pure."""
+"""Advice for workers that compute, or that would compute if they had a CPU. Pure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def bandwidth(case: AdviceCase) -> list[VerdictFinding]:
             None,
             Gain(
                 None,
-                "how a memory bus shares itself cannot be computed from these numbers: try num_workers − 1",
+                "unknown: the record does not show how workers share the memory bus; try num_workers − 1",
             ),
         )
     ]
@@ -102,16 +102,14 @@ def _oversubscribed(case: AdviceCase) -> list[VerdictFinding]:
     threads = max((active_threads(each) for each in case.loader.workers), default=1.0)
     usable = case.machine.usable or 1
     count = len(case.loader.workers)
-    nothing = Gain(
-        None, "the work stays the same; what taking turns cost cannot be computed from these numbers"
-    )
+    nothing = Gain(None, "unknown: the record does not show what switching between threads costs")
     found = []
     if threads > 1:
         found.append(
             case.finding(
                 "threads-per-worker",
-                f"each of {count} workers computes with {threads:.1f} threads, and {usable} CPUs are there",
-                "One thread per worker: call torch.set_num_threads(1) (cv2.setNumThreads(0), OMP_NUM_THREADS=1) in each.",
+                f"each of {count} workers computes with {threads:.1f} threads, on {usable} CPUs",
+                "Use one thread per worker: call torch.set_num_threads(1) (cv2.setNumThreads(0), OMP_NUM_THREADS=1) in each.",
                 Edit("worker_init_fn=lambda _: torch.set_num_threads(1)", None, case.loader.site),
                 nothing,
             )
@@ -121,7 +119,7 @@ def _oversubscribed(case: AdviceCase) -> list[VerdictFinding]:
             case.finding(
                 "fewer-workers",
                 f"{count} workers on {usable} CPUs",
-                "As many workers as CPUs do the same work, with less memory and fewer switches.",
+                "Use as many workers as CPUs: they do the same work with less memory and fewer switches.",
                 case.edit("num_workers", usable),
                 nothing,
             )
@@ -144,8 +142,8 @@ def gil(case: AdviceCase) -> list[VerdictFinding]:
         case.finding(
             "use-processes",
             case.told("late_wake_us") or case.told("gil_full"),
-            "Processes do not share an interpreter's lock; threads are for native code and for waiting.",
+            "Use processes: each has an interpreter lock of its own. Threads suit native code and waiting.",
             case.edit("executor", "process"),
-            Gain(None, "how much of the work is Python's cannot be told from outside: try it"),
+            Gain(None, "unknown: the record does not show how much of the work is Python code; try it"),
         )
     ]

@@ -1,4 +1,4 @@
-"""What another number of workers would change, from the times that were measured, or why that cannot be said. Pure.
+"""Predicts from measured times what another number of workers would change, or says why it cannot. Pure.
 
 A batch takes a worker ``batch_s``, of which it computes ``cpu_s``; the training loop takes ``step_s`` for a step. N workers
 make a batch every ``batch_s / N``, unless all CPUs together need longer for it: the slowest of these is the pace.
@@ -103,9 +103,7 @@ def gain_of_workers(now: Pace, workers: int, share: float) -> Gain:
     open_s = now.wait_s * share
     short_s = now.bound_s(now.workers) - now.step_s
     if short_s < _EXPLAINED * open_s:
-        return Gain(
-            None, "the workers are not busy all the time, so what more of them would do cannot be computed"
-        )
+        return Gain(None, "unknown: the workers are not always busy, so their number does not set the pace")
     left_s = max(0.0, now.bound_s(workers) - now.step_s) * min(1.0, open_s / short_s)
     saved = max(0.0, open_s - left_s) / now.whole_s
     how = (

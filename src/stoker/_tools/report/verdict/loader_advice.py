@@ -1,4 +1,4 @@
-"""What to do when it is the loader itself that is waited for: order, the training process, the start of workers. Pure."""
+"""Advice for waits that the loader itself causes: order, the training process, the start of workers. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def head_of_line(case: AdviceCase) -> list[VerdictFinding]:
                 f"samples {names} held finished batches back",
                 "Look at these samples: a large file, a retry, a cold cache. Make them cheaper or leave them out.",
                 None,
-                Gain(share, f"what these {len(blamed)} samples are to blame for", at_most=True),
+                Gain(share, f"the waiting that these {len(blamed)} samples cause", at_most=True),
             )
         )
     factor = case.option("prefetch_factor")
@@ -30,9 +30,11 @@ def head_of_line(case: AdviceCase) -> list[VerdictFinding]:
             case.finding(
                 "deeper-window",
                 f"later batches were ready during {case.causes.share('head_of_line'):.0%} of the waiting",
-                "Make more batches ahead, so that a slow one is begun earlier.",
+                "Make more batches ahead, so that a slow one starts earlier.",
                 case.edit("prefetch_factor", 4 * factor),
-                Gain(None, "depends on how slow batches are spread; bounded by what is blamed on order"),
+                Gain(
+                    None, "depends on how the slow batches are spread; at most the waiting that order causes"
+                ),
             )
         )
     if case.option("in_order") is not False:
@@ -40,7 +42,7 @@ def head_of_line(case: AdviceCase) -> list[VerdictFinding]:
             case.finding(
                 "any-order",
                 f"later batches were ready during {case.causes.share('head_of_line'):.0%} of the waiting",
-                "If the order of batches does not matter, take them as they are done.",
+                "If the order of batches does not matter, take them as they finish.",
                 case.edit("in_order", False),
                 case.at_most("head_of_line"),
             )
@@ -57,7 +59,7 @@ def slow_worker(case: AdviceCase) -> VerdictFinding:
         case.told("slow_worker"),
         "Look at what differs in this worker: worker_init_fn, its shard of the data, the CPU or the disk that it is bound to.",
         None,
-        Gain(share, "what is blamed on this worker", at_most=True),
+        Gain(share, "the waiting that this worker causes", at_most=True),
     )
 
 
@@ -98,9 +100,9 @@ def start_up(case: AdviceCase) -> list[VerdictFinding]:
             case.finding(
                 "persistent-workers",
                 f"workers were started {epochs} times",
-                "Keep them over epochs.",
+                "Keep the workers between epochs.",
                 case.edit("persistent_workers", True),
-                Gain(share, f"{epochs - 1} of {epochs} starts fall away"),
+                Gain(share, f"{epochs - 1} of {epochs} starts are saved"),
             )
         )
     found.append(
@@ -109,7 +111,7 @@ def start_up(case: AdviceCase) -> list[VerdictFinding]:
             evidence,
             "Move work out of worker_init_fn and the dataset's first access: open files lazily, import less, share large data.",
             None,
-            Gain(None, "a start is paid once per run, or epoch: the longer it lasts the less it matters"),
+            Gain(None, "workers start once per run or epoch, so a long run gains little"),
         )
     )
     return found
@@ -123,7 +125,7 @@ def switch(case: AdviceCase) -> VerdictFinding:
     helpers = case.causes.told("helpers_share")
     share += 0.0 if helpers is None else helpers.value or 0.0
     if share < 0.1:
-        gain = Gain(None, "the samples' own work stays what it is: no gain is promised")
+        gain = Gain(None, "the work of the samples stays the same, so no gain is promised")
     else:
         gain = Gain(
             (case.causes.stall or 0.0) * share,
@@ -132,8 +134,8 @@ def switch(case: AdviceCase) -> VerdictFinding:
         )
     return case.finding(
         "stoker-loader",
-        f"{share:.0%} of the waiting is the loader's own: opening batches, hearing of them, order",
-        "Try stoker's DataLoader, without an edit: stoker run in place of python.",
+        f"{share:.0%} of the waiting is the loader's own work: opening batches, noticing them, keeping order",
+        "Try stoker's DataLoader without editing the script: type stoker run instead of python.",
         Edit("from stoker import DataLoader", "from torch.utils.data import DataLoader"),
         gain,
     )

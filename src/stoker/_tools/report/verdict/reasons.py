@@ -1,4 +1,4 @@
-"""A cause in words: the verdict's sentence, why it is so, and the measured lines under it. Pure."""
+"""Puts a cause into words: the verdict's sentence, its reasons, and the measured lines under it. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = {
     "parent": "the training process itself is the bottleneck",
     "start_up": "workers take long to start",
     "head_of_line": "finished batches wait for an earlier, slow one",
-    "unknown": "of what, was not measured",
+    "unknown": "the cause was not measured",
 }
 TAKERS = {
     "quota": "the cgroup's quota is used up",
@@ -56,26 +56,24 @@ def title(loader: LoaderRecord) -> str:
 def sentence(loader: LoaderRecord, causes: Causes) -> str:
     """The verdict in one sentence: which loader, how much, which cause."""
     if causes.stall is None:
-        return f"{title(loader)} was asked for nothing that took time."
+        return f"{title(loader)} did nothing that took time, so there is nothing to judge."
     if not loader.totals.steps and not loader.totals.worker_deaths:
         return f"The training loop waited {duration(causes.wait_ns / 1e9)} for {title(loader)}, and no batch came."
     if causes.severity == "none":
         text = f"Data is not the problem: the training loop waits {causes.stall:.1%} of the time for {title(loader)}"
         return f"{text}, but shares Python's lock with it." if causes.told("gil_held") else f"{text}."
     if causes.cause is None:  # sums that do not add up, in a record that somebody wrote
-        return f"The training loop waits {causes.stall:.0%} of the time for {title(loader)}: of what, is not told."
+        return f"The training loop waits {causes.stall:.0%} of the time for {title(loader)}: the record does not say why."
     name = NAMES[causes.cause]
     if causes.cause == "starved":
         who = "the training process gets" if _is_parents(loader, causes) else "workers get"
-        name = f"{who} no CPU: {TAKERS.get(causes.culprit or '', 'who has them was not measured')}"
+        name = f"{who} no CPU: {TAKERS.get(causes.culprit or '', 'what uses the CPUs was not measured')}"
     elif causes.cause == "compute" and not loader.kind.workers:
         name = "without workers, the training process makes every sample itself"
     elif causes.cause == "start_up" and not loader.kind.workers:
-        name = "it takes long to begin an epoch"
+        name = "starting an epoch takes long"
     elif causes.cause == "unknown" and loader.totals.worker_deaths:
-        name = (
-            f"{counted(loader.totals.worker_deaths, 'worker')} died, and what they had begun was made again"
-        )
+        name = f"{counted(loader.totals.worker_deaths, 'worker')} died, and their batches were made again"
     return f"The training loop waits {causes.stall:.0%} of the time for {title(loader)}: {name} ({label(causes)})."
 
 

@@ -1,4 +1,4 @@
-"""A verdict on one screen. Also as JSON."""
+"""Shows a verdict on one screen, or as JSON."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _events(loader: LoaderVerdict) -> str:
 def _others(loaders: list[LoaderVerdict]) -> list[Line]:
     lines = [Line(f"Also: {each.sentence}", 6 + place) for place, each in enumerate(loaders[:_MOST_OTHERS])]
     if len(loaders) > _MOST_OTHERS:
-        lines.append(Line(f"… and {len(loaders) - _MOST_OTHERS} loaders more.", 9))
+        lines.append(Line(f"… and {len(loaders) - _MOST_OTHERS} more loaders.", 9))
     return lines
 
 

@@ -1,4 +1,4 @@
-"""From a run record to the answer: which loader, how bad, why, and what to do. Pure; ``screen`` shows it."""
+"""Judges a run record: which loader costs most, how bad it is, why, and what to do. Pure; ``screen`` shows it."""
 
 from __future__ import annotations
 
@@ -80,13 +80,11 @@ def judge(record: RunRecord, *, price_per_hour: float | None = None, watts: floa
     used = [each for each in record.loaders if each.totals.steps or each.totals.wait_ns]
     found = sorted((_loader(each, record.machine) for each in used), key=lambda each: -each.causes.exposed_ns)
     headline = (
-        found[0].sentence
-        if found
-        else "No DataLoader handed out a batch: there is nothing to say about data."
+        found[0].sentence if found else "No DataLoader delivered a batch, so there is nothing to judge."
     )
     notes = _notes(record)
     if found and 0 < found[0].steps < _FEW_STEPS:
-        notes.append(f"That is of {counted(found[0].steps, 'batch', 'batches')}: too few to count on.")
+        notes.append(f"This rests on {counted(found[0].steps, 'batch', 'batches')}, too few to rely on.")
     return Verdict(headline, tuple(found), _cost(found, price_per_hour, watts), tuple(notes))
 
 
@@ -169,10 +167,10 @@ def _notes(record: RunRecord) -> list[str]:
     notes = []
     run = record.run
     if run.exit not in (None, "0"):
-        notes.append(f"The script ended with {run.exit}: this is what it had done by then.")
+        notes.append(f"The script ended with {run.exit}; the record covers the run until then.")
     elif not run.ended:
-        notes.append("The run had not ended when this was written: it is under way, or was killed.")
+        notes.append("The record was written before the run ended: the run still goes on, or was killed.")
     idle = sum(1 for each in record.loaders if not each.totals.steps and not each.totals.wait_ns)
     if idle and idle < len(record.loaders):
-        notes.append(f"{idle} of {len(record.loaders)} loaders handed out nothing.")
+        notes.append(f"{idle} of {len(record.loaders)} loaders delivered no batch.")
     return notes
