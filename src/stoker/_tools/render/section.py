@@ -7,6 +7,7 @@ reader, a terminal and a pull request show.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,6 +75,12 @@ class SideBySide:
 
 
 Part = Prose | Code | Table | Chart | Remark | SideBySide
+
+
+def side_by_side(columns: Iterable[tuple[str, Sequence[Part]]]) -> tuple[Part, ...]:
+    """Columns that have parts, next to each other; the parts of a single one, without its label."""
+    found = tuple((label, tuple(parts)) for label, parts in columns if parts)
+    return (SideBySide(found),) if len(found) > 1 else found[0][1] if found else ()
 
 
 @dataclass(frozen=True, slots=True)

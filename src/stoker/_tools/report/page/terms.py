@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from stoker._record.finding import Gain, capitalised, duration
 from stoker._record.schema import LoaderRecord
+from stoker._tools.render.section import Part, side_by_side
 from stoker._tools.render.theme import SERIES, colour
 from stoker._tools.report.page.material import ReportedRun
 from stoker._tools.report.verdict import reasons
@@ -88,6 +89,19 @@ def loaders(run: ReportedRun) -> list[tuple[LoaderRecord, LoaderVerdict]]:
                 found.append((loader, verdict))
                 break
     return found
+
+
+def by_run(
+    runs: Iterable[ReportedRun], parts_of: Callable[[LoaderRecord, LoaderVerdict, int], Iterable[Part | None]]
+) -> tuple[Part, ...]:
+    """What ``parts_of`` makes of each run's loader that costs most, and of the run's number. Runs stand side by side."""
+    return side_by_side(
+        (
+            run.label,
+            [part for pair in loaders(run)[:1] for part in parts_of(*pair, number) if part is not None],
+        )
+        for number, run in enumerate(runs)
+    )
 
 
 def title(loader: LoaderRecord) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 from stoker._record.finding import capitalised
 from stoker._record.schema import STAGES, LoaderRecord
-from stoker._tools.render.section import Chart, Part, Section, SideBySide, Table
+from stoker._tools.render.section import Chart, Section, Table
 from stoker._tools.render.theme import colour
 from stoker._tools.report.page.material import Material
-from stoker._tools.report.page.terms import MEANS, loaders, order, percent, plain, title, took
+from stoker._tools.report.page.terms import MEANS, by_run, order, percent, plain, title, took
 from stoker._tools.report.page.vega import coloured, measured, named, tips
 from stoker._tools.report.verdict.table import cause_of
 from stoker._tools.report.verdict.verdict import LoaderVerdict
@@ -24,18 +24,11 @@ _DARK = 0.45
 
 def section(material: Material) -> Section | None:
     """Of each run the loader that costs most."""
-    columns = []
-    for number, run in enumerate(material.runs):
-        for loader, verdict in loaders(run)[:1]:
-            charts = [
-                chart for chart in (_stages(loader, verdict, number), _workers(loader, number)) if chart
-            ]
-            if charts:
-                columns.append((run.label, tuple(charts)))
-    if not columns:
-        return None
-    parts: tuple[Part, ...] = columns[0][1] if len(columns) == 1 else (SideBySide(tuple(columns)),)
-    return Section("blame", "What is to blame", parts)
+    parts = by_run(
+        material.runs,
+        lambda loader, verdict, number: (_stages(loader, verdict, number), _workers(loader, number)),
+    )
+    return Section("blame", "What is to blame", parts) if parts else None
 
 
 def _stages(loader: LoaderRecord, verdict: LoaderVerdict, number: int) -> Chart | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stoker._tools.render.section import Chart, Part, Section, SideBySide, Table
+from stoker._tools.render.section import Chart, Section, Table
 from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.sections.course import course
 from stoker._tools.report.page.sections.waits import waits
 from stoker._tools.report.page.terms import (
     MEANS,
     TRAINING,
+    by_run,
     cut,
     loaders,
     ms,
@@ -40,18 +41,10 @@ def section(material: Material) -> Section | None:
     bars = [bar for run in material.runs for bar in _bars(run, len(material.runs) > 1)]
     if not bars:
         return None
-    columns = []
-    for number, run in enumerate(material.runs):
-        leading = [loader for loader, _ in loaders(run)[:1]]
-        charts = [made for loader in leading for make in (course, waits) if (made := make(loader, number))]
-        if charts:
-            columns.append((run.label, tuple(charts)))
-    parts: list[Part] = [_chart(bars)]
-    if len(columns) > 1:
-        parts.append(SideBySide(tuple(columns)))
-    else:
-        parts += [chart for _, charts in columns for chart in charts]
-    return Section("breakdown", "Where a step's time goes", tuple(parts))
+    over_time = by_run(
+        material.runs, lambda loader, _, number: (course(loader, number), waits(loader, number))
+    )
+    return Section("breakdown", "Where a step's time goes", (_chart(bars), *over_time))
 
 
 def _bars(run: ReportedRun, several: bool) -> list[Bar]:

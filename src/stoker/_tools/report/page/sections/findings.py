@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stoker._record.finding import SEVERITIES, capitalised
-from stoker._tools.render.section import Part, Prose, Remark, Section, SideBySide, Table
+from stoker._tools.render.section import Part, Prose, Remark, Section, Table, side_by_side
 from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.terms import cut, edited, gained, sentence
 from stoker._tools.report.verdict.codes import CODES, VerdictFinding
@@ -15,9 +15,7 @@ _MOST_LOADERS = 4
 
 def section(material: Material) -> Section | None:
     """The runs' side by side, the doctor's below."""
-    parts: list[Part] = []
-    columns = [(run.label, tuple(found)) for run in material.runs if (found := _run(run))]
-    parts += columns[0][1] if len(columns) == 1 else [SideBySide(tuple(columns))] if columns else []
+    parts = [*side_by_side((run.label, _run(run)) for run in material.runs)]
     if material.traces is not None:
         parts += [remark(each) for each in material.traces.findings]
     for diagnosis in material.diagnoses:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from stoker._record.schema import LoaderRecord
-from stoker._tools.render.section import Chart, Part, Prose, Section, SideBySide, Table
+from stoker._tools.render.section import Chart, Part, Prose, Section, Table
 from stoker._tools.render.theme import colour
 from stoker._tools.report.page.material import Material
 from stoker._tools.report.page.stretch import Bar, Stretch, around_worst, numbered
-from stoker._tools.report.page.terms import DOING, loaders, ms, title, took
+from stoker._tools.report.page.terms import DOING, by_run, ms, title, took
 from stoker._tools.report.page.vega import coloured, measured, named, tips
 from stoker.errors import RecordError
 
@@ -21,16 +21,8 @@ _AXIS = "milliseconds of this stretch"
 
 def section(material: Material) -> Section | None:
     """Of each run the loader that costs most, around its longest wait."""
-    columns = []
-    for number, run in enumerate(material.runs):
-        for loader, _ in loaders(run)[:1]:
-            parts = _parts(loader, number)
-            if parts:
-                columns.append((run.label, tuple(parts)))
-    if not columns:
-        return None
-    parts = list(columns[0][1]) if len(columns) == 1 else [SideBySide(tuple(columns))]
-    return Section("lanes", "Workers and batches over time", tuple(parts))
+    parts = by_run(material.runs, lambda loader, _, number: _parts(loader, number))
+    return Section("lanes", "Workers and batches over time", parts) if parts else None
 
 
 def _parts(loader: LoaderRecord, number: int) -> list[Part]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from stoker._record.finding import size
 from stoker._record.schema import LoaderRecord, WorkerRecord
-from stoker._tools.render.section import Part, Prose, Section, SideBySide, Table
+from stoker._tools.render.section import Part, Prose, Section, Table, side_by_side
 from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.terms import cut, loaders, percent, plain, title, took
 
@@ -21,11 +21,8 @@ def section(material: Material) -> Section | None:
     """One table of facts for all runs; then for each its workers, its options and its events."""
     if not material.runs:
         return None
-    parts: list[Part] = [_facts(material.runs)]
-    columns = [(run.label, tuple(_of(run))) for run in material.runs]
-    columns = [(label, found) for label, found in columns if found]
-    parts += columns[0][1] if len(columns) == 1 else [SideBySide(tuple(columns))] if columns else []
-    return Section("machine", "Machine, options, events", tuple(parts))
+    parts = (_facts(material.runs), *side_by_side((run.label, _of(run)) for run in material.runs))
+    return Section("machine", "Machine, options, events", parts)
 
 
 def _facts(runs: tuple[ReportedRun, ...]) -> Table:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from stoker._record.finding import counted, size
 from stoker._record.schema import LoaderRecord, WorkerRecord
-from stoker._tools.render.section import Chart, Part, Prose, Remark, Section, SideBySide, Table
+from stoker._tools.render.section import Chart, Part, Prose, Remark, Section, Table, side_by_side
 from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.sections.memory_chart import spec
 from stoker._tools.report.page.sections.occupied import PARENT, LoaderMemory, ProcessMemory, occupied
@@ -27,15 +27,9 @@ _LEAST_SECONDS = 10.0
 
 def section(material: Material) -> Section | None:
     """For each run its curve and its growth; side by side when there are several."""
-    columns = []
-    for number, run in enumerate(material.runs[:_MOST_RUNS]):
-        parts = _of_run(run, number)
-        if parts:
-            columns.append((run.label, parts))
-    if not columns:
-        return None
-    parts = columns[0][1] if len(columns) == 1 else (SideBySide(tuple(columns)),)
-    return Section("memory", "Memory of the workers", parts)
+    runs = enumerate(material.runs[:_MOST_RUNS])
+    parts = side_by_side((run.label, _of_run(run, number)) for number, run in runs)
+    return Section("memory", "Memory of the workers", parts) if parts else None
 
 
 def _of_run(run: ReportedRun, number: int) -> tuple[Part, ...]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from stoker._record.schema import LoaderRecord, SlowestSample
-from stoker._tools.render.section import Chart, Part, Section, SideBySide, Table
+from stoker._tools.render.section import Chart, Section, Table
 from stoker._tools.render.theme import colour
 from stoker._tools.report.page.material import Material
-from stoker._tools.report.page.terms import cut, loaders, ms, percent, title, took
+from stoker._tools.report.page.terms import by_run, cut, ms, percent, title, took
 from stoker._tools.report.page.vega import coloured, measured, named, tips
 
 _MOST = 16
@@ -17,16 +17,10 @@ _KINDS = {"was waited for": "wait", "hidden by other batches": "quiet"}
 
 def section(material: Material) -> Section | None:
     """Of each run the loader that costs most."""
-    columns = []
-    for number, run in enumerate(material.runs):
-        for loader, _ in loaders(run)[:1]:
-            charts = [chart for chart in (_samples(loader, number), _histogram(loader, number)) if chart]
-            if charts:
-                columns.append((run.label, tuple(charts)))
-    if not columns:
-        return None
-    parts: tuple[Part, ...] = columns[0][1] if len(columns) == 1 else (SideBySide(tuple(columns)),)
-    return Section("slowest", "Slowest samples", parts)
+    parts = by_run(
+        material.runs, lambda loader, _, number: (_samples(loader, number), _histogram(loader, number))
+    )
+    return Section("slowest", "Slowest samples", parts) if parts else None
 
 
 def _samples(loader: LoaderRecord, number: int) -> Chart | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from stoker._record.causes.thresholds import HIGH, MODERATE
 from stoker._record.schema import LoaderRecord
-from stoker._tools.render.section import Part, Prose, Remark, Section, SideBySide, Table
+from stoker._tools.render.section import Part, Prose, Remark, Section, Table, side_by_side
 from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.sections.findings import remark
 from stoker._tools.report.page.terms import cut, edited, gained, loaders, number, percent, title, took
@@ -20,13 +20,8 @@ _MOST_OTHERS = 8
 
 def section(material: Material) -> Section | None:
     """For each run its answer, of a single one its figures, and for a tuning what it recommends."""
-    parts: list[Part] = []
     alone = len(material.runs) == 1
-    columns = tuple((run.label, tuple(_answer(run, alone))) for run in material.runs)
-    if len(columns) == 1:
-        parts += columns[0][1]
-    elif columns:
-        parts.append(SideBySide(columns))
+    parts = [*side_by_side((run.label, _answer(run, alone)) for run in material.runs)]
     if material.traces is not None:
         parts += [Prose(line.text) for line in cost_lines(material.traces.cost)]
         parts += map(Prose, (*material.traces.why, *material.traces.notes))
