@@ -11,20 +11,20 @@ from typing import Any, Final, Literal
 from stoker._pickling.instances import own_dict
 
 Step = tuple[Literal["attribute", "item"], Any]
-"""One step from an object to what it holds: by attribute, or by index or key of a list, tuple or dict."""
+"""One step from an object to a part: by attribute, or by index or key of a list, tuple or dict."""
 
 Path = tuple[Step, ...]
 
 
 class _MissingType:
-    """What stands where nothing is."""
+    """The type of MISSING."""
 
 
 MISSING: Final = _MissingType()
 
 
 def slots_of(kind: type) -> dict[str, MemberDescriptorType]:
-    """The slots that classes in Python gave to instances of a type, by name."""
+    """Return the slots that Python classes gave to instances of a type, by name."""
     return {
         name: member
         for cls in reversed(kind.__mro__)
@@ -35,7 +35,7 @@ def slots_of(kind: type) -> dict[str, MemberDescriptorType]:
 
 
 def read(obj: object, name: str) -> Any:
-    """The attribute's value, or MISSING."""
+    """Return the attribute's value, or MISSING."""
     slot = slots_of(type(obj)).get(name)
     if slot is not None:
         return read_slot(obj, slot)
@@ -44,7 +44,7 @@ def read(obj: object, name: str) -> Any:
 
 
 def read_slot(obj: object, slot: MemberDescriptorType) -> Any:
-    """What lies in a slot, or MISSING."""
+    """Return the value of a slot, or MISSING."""
     try:
         return slot.__get__(obj)
     except AttributeError:
@@ -52,7 +52,7 @@ def read_slot(obj: object, slot: MemberDescriptorType) -> Any:
 
 
 def write(obj: object, name: str, value: Any) -> None:
-    """Set the attribute, or delete it when ``value`` is MISSING. Nothing happens to an object without a place for it."""
+    """Set the attribute, or delete it when ``value`` is MISSING. Does nothing if the object cannot store it."""
     slot = slots_of(type(obj)).get(name)
     if slot is None:
         attributes = own_dict(obj)
@@ -69,7 +69,7 @@ def write(obj: object, name: str, value: Any) -> None:
 
 
 def follow(obj: object, path: Path) -> Any:
-    """What a path leads to, or MISSING when a step of it leads nowhere."""
+    """Return the object at a path, or MISSING when a step leads nowhere."""
     found: Any = obj
     for kind, key in path:
         if kind == "attribute":
@@ -87,11 +87,11 @@ def follow(obj: object, path: Path) -> Any:
 
 
 def spell(path: Path, name: str) -> str:
-    """An attribute as a user would write it: ``dataset.datasets[0].epoch``."""
+    """Return an attribute as a user would write it: ``dataset.datasets[0].epoch``."""
     return f"{spell_path('dataset', path)}.{name}"
 
 
 def spell_path(root: str, path: Path) -> str:
-    """Whatever a path leads to, likewise."""
+    """Return a path as a user would write it."""
     steps = (f".{key}" if kind == "attribute" else f"[{key!r}]" for kind, key in path)
     return f"{root}{''.join(steps)}"

@@ -26,7 +26,7 @@ _CONTAINERS = (list, tuple, dict, set, frozenset)
 
 
 def unsendable_error(obj: object, error: Exception, make_pickler: Callable[[Any], Any]) -> UnsendableError:
-    """The error to raise when ``obj`` could not be pickled. ``make_pickler`` gives the pickler that failed, for a stream.
+    """Return the error to raise when ``obj`` could not be pickled. ``make_pickler`` makes the failing pickler for a stream.
 
     Called inside the spawning context of that attempt.
     """
@@ -40,7 +40,7 @@ def unsendable_error(obj: object, error: Exception, make_pickler: Callable[[Any]
 
 
 class Unpicklable(NamedTuple):
-    """What cannot be pickled: its path and kind in words, why, and what to do about it."""
+    """An object that cannot be pickled: its path and type as text, the error, and a remedy."""
 
     text: str
     error: Exception
@@ -48,7 +48,7 @@ class Unpicklable(NamedTuple):
 
 
 def search(obj: object, root: str, make_pickler: Callable[[Any], Any]) -> Unpicklable | None:
-    """The innermost part of ``obj``, which ``root`` names, that this kind of pickler refuses; None when it refuses nothing."""
+    """Return the innermost part of ``obj`` that this pickler refuses; None if it refuses nothing. ``root`` names ``obj``."""
     tracer = _TracingPickler(make_pickler)
     try:
         tracer.save(obj)
@@ -63,7 +63,7 @@ def search(obj: object, root: str, make_pickler: Callable[[Any], Any]) -> Unpick
 
 
 class _TrailStep:
-    """An object being pickled, and the parts it is reduced to if it is no plain container."""
+    """An object that is being pickled, and the parts it is reduced to if it is no plain container."""
 
     __slots__ = ("args", "obj", "state")
 
@@ -77,7 +77,7 @@ _Python: Any = pickle._Pickler
 
 
 class _TracingPickler(_Python):  # type: ignore[misc]
-    """Pickles to nowhere. After an exception ``trail`` leads from the root to what raised it."""
+    """Pickles without output. After an exception, ``trail`` leads from the root to the object that raised it."""
 
     def __init__(self, make_pickler: Callable[[Any], Any]) -> None:
         super().__init__(io.BytesIO(), protocol=5, buffer_callback=lambda _: None)
@@ -126,7 +126,7 @@ class _TracingPickler(_Python):  # type: ignore[misc]
 
 
 def _up_to_a_known_kind(trail: list[_TrailStep]) -> list[_TrailStep]:
-    """Cut at the first thing known to stay with its process: people know their thread, not the lock inside it."""
+    """Cut the trail at the first object of a known kind: users know their thread, not the lock inside it."""
     for at, step in enumerate(trail):
         if remedies.stays(step.obj):
             return trail[: at + 1]
@@ -134,7 +134,7 @@ def _up_to_a_known_kind(trail: list[_TrailStep]) -> list[_TrailStep]:
 
 
 class _PathText(NamedTuple):
-    """A path so far. ``origin`` tells where it begins when that is no name of the user's arguments."""
+    """The text of a path so far. ``origin`` says where it begins, if that is no argument of the user."""
 
     text: str
     origin: str = ""
@@ -173,7 +173,7 @@ def _path(trail: list[_TrailStep], root: str) -> _PathText:
 
 
 def _made_of(step: _TrailStep, child: tuple[Any, ...]) -> bool:
-    """Whether this tuple is what the object is rebuilt from. pickle takes the class off it sometimes."""
+    """Whether the object is rebuilt from this tuple. pickle sometimes removes the class from it."""
     args = step.args or ()
     return child is args or (
         len(child) == len(args) - 1 and all(a is b for a, b in zip(child, args[1:], strict=True))
@@ -181,7 +181,7 @@ def _made_of(step: _TrailStep, child: tuple[Any, ...]) -> bool:
 
 
 def _inside(path: _PathText, obj: Any, child: Any) -> _PathText:
-    """The way from an object to something that is pickled with it, beside its state: its class, or an item."""
+    """Extend the path from an object to a part beside its state: its class, or an item."""
     if child is type(obj):
         return path._replace(text=f"type({path.text})")
     if isinstance(obj, dict | list | set | frozenset | deque):
@@ -201,7 +201,7 @@ def _item(path: _PathText, obj: Any, child: Any) -> _PathText:
 
 
 def _of_owner(path: _PathText, owner: _TrailStep, part: Any, child: Any) -> _PathText | None:
-    """The way from an object to ``child`` in its state or arguments ``part``; None when the way goes on inside those."""
+    """Extend the path from an object to ``child`` in its state or arguments ``part``; None if ``child`` has no name yet."""
     obj = owner.obj
     if isinstance(obj, types.CellType):
         return path
@@ -224,7 +224,7 @@ def _two_dicts(state: Any) -> bool:
 
 
 def _attributes(obj: Any, part: Any, owner: _TrailStep) -> Iterator[tuple[str, Any]]:
-    """Names for what is pickled of an object: those of its state first, then attributes that hold the same thing."""
+    """Yield names for the pickled parts of an object: from its state first, then attributes with the same value."""
     if isinstance(part, dict):
         yield from part.items()
     elif isinstance(part, list | tuple):
@@ -247,7 +247,7 @@ def _attributes(obj: Any, part: Any, owner: _TrailStep) -> Iterator[tuple[str, A
 
 
 def _of_function(path: _PathText, function: Any, part: Any, child: Any) -> _PathText | None:
-    """A function that travels by value brings what it closes over, the globals it uses and its defaults."""
+    """Extend the path from a function sent by value to a closure variable, a global or a default."""
     if child is function.__closure__ or _two_dicts(part):
         return None
     text = path.text

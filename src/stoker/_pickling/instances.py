@@ -7,7 +7,7 @@ from typing import Any
 
 
 def own_dict(obj: object) -> dict[str, Any] | None:
-    """The instance's ``__dict__`` itself, not a copy, without running code of its class; None where it has none."""
+    """Return the ``__dict__`` of the instance itself, without running code of its class; None without one."""
     for cls in type(obj).__mro__:
         getter = cls.__dict__.get("__dict__")
         if getter is not None:

@@ -14,7 +14,7 @@ NAMES = ("__main__", "__mp_main__")
 
 
 def register_by_value() -> None:
-    """See to it that cloudpickle treats the script alike under both names. Idempotent."""
+    """Make cloudpickle treat the script equally under both names. Idempotent."""
     module = sys.modules.get("__mp_main__")
     if module is not None and module.__name__ == "__mp_main__":
         cloudpickle.register_pickle_by_value(module)

@@ -42,7 +42,7 @@ _OPENERS = frozenset(
         "tables",
     }
 )
-"""Packages whose objects stand for something open: a file, a database, a connection."""
+"""Packages whose objects represent an open file, database or connection."""
 
 _OPEN_LATE = "Keep what it takes to open it, and open it in worker_init_fn or at the first __getitem__, once per worker."
 
@@ -86,14 +86,14 @@ _DEFAULT = "Open it inside __getitem__ or in worker_init_fn, or drop it in __get
 
 
 def stays(obj: Any) -> bool:
-    """Whether this stays with its process and has no way of its own to travel: what lies inside it is then of no interest."""
+    """Whether this object cannot leave its process and defines no pickling. Then its parts do not matter."""
     kind = type(obj)
     hooks = ("__getstate__", "__reduce__", "__reduce_ex__")
     return _text(obj) is not None and all(getattr(kind, hook) is getattr(object, hook) for hook in hooks)
 
 
 def remedy(obj: Any, error: Exception) -> str:
-    """The sentence that helps most with an object that could not be pickled, given what the pickler said."""
+    """Return the most helpful sentence about an object that could not be pickled, given the pickler's error."""
     if isinstance(obj, torch.Tensor | torch.UntypedStorage | torch.TypedStorage):
         return _of_tensor(obj)
     if type(obj).__module__.startswith("multiprocessing.") and "fork" in str(error):

@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 class SegmentWriter:
-    """Collects packed data in a file that nobody else sees yet. One thread; end it with ``seal`` or ``close``."""
+    """Collects packed data in a private file. One thread; end it with ``seal`` or ``close``."""
 
     _fd = -1
 
@@ -47,11 +47,11 @@ class SegmentWriter:
 
     @property
     def nbytes(self) -> int:
-        """What has been written so far."""
+        """How many bytes were written so far."""
         return self._end
 
     def put(self, chunks: Iterable[Any]) -> Place:
-        """Write buffers one behind the other."""
+        """Write buffers one after the other; return their place."""
         start = cursor = -(-self._end // _ALIGN) * _ALIGN
         for chunk in chunks:
             view = memoryview(chunk)
@@ -65,7 +65,7 @@ class SegmentWriter:
         return self.put((values.reshape(-1).view(np.uint8),))
 
     def seal(self) -> Segment:
-        """The finished segment: from now on no process can change the file."""
+        """Return the finished segment. No process can change the file from now on."""
         os.ftruncate(self._fd, max(self._end, _ALIGN))
         if hasattr(fcntl, "F_ADD_SEALS"):
             seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -79,7 +79,7 @@ class SegmentWriter:
         return segment
 
     def close(self) -> None:
-        """Give everything up. Idempotent; nothing after ``seal``."""
+        """Discard the file. Idempotent; does nothing after ``seal``."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -88,24 +88,24 @@ class SegmentWriter:
 
 
 class Segment(mmap.mmap):
-    """The mapped file; owner of its descriptor. Whatever is built over its memory keeps it. Any thread."""
+    """The mapped file; owns its descriptor. Objects over its memory keep it alive. Any thread."""
 
     fd: int
     nbytes: int
     address: int
 
     def __reduce__(self) -> Any:
-        """While a process is being started: the descriptor goes along. By value a segment never travels."""
+        """Send the descriptor to a process that is being started. A segment is never sent by value."""
         return _arrived, (reduction.DupFd(self.fd),)
 
     def words(self, place: Place, kind: str) -> memoryview:
-        """Numbers of one format (as ``struct`` names them), read-only."""
+        """Return numbers of one ``struct`` format, read-only."""
         return memoryview(self).toreadonly()[place.at : place.at + place.nbytes].cast(kind)  # type: ignore[call-overload, no-any-return]
 
     def array(
         self, place: Place, dtype: np.dtype[Any], shape: tuple[int, ...], order: Any = "C"
     ) -> np.ndarray[Any, Any]:
-        """A read-only array."""
+        """Return a read-only array."""
         array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, self, place.at, order=order)
         array.flags.writeable = False
         return array
@@ -118,7 +118,7 @@ class Segment(mmap.mmap):
 
 
 def adopt(fd: int) -> Segment:
-    """The segment in this file, mapped once per process. The descriptor is ours from now on."""
+    """Return the segment in this file, mapped once per process. Takes over the descriptor."""
     try:
         found = os.fstat(fd)
         key = (found.st_dev, found.st_ino)
@@ -137,7 +137,7 @@ def adopt(fd: int) -> Segment:
 
 
 def _mapped(fd: int, nbytes: int) -> Segment:
-    """Map the file without a second descriptor: Python keeps one of its own for every mapped file unless told not to."""
+    """Map the file without a second descriptor. By default Python keeps one for every mapped file."""
     flags, prot = mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE
     if sys.version_info >= (3, 13):
         segment = Segment(fd, nbytes, flags=flags, prot=prot, trackfd=False)
@@ -156,7 +156,7 @@ def _mapped(fd: int, nbytes: int) -> Segment:
 
 
 def find(address: int, nbytes: int) -> tuple[Segment, int] | None:
-    """The segment that holds these bytes of this process, and where in it."""
+    """Return the segment that holds these bytes of this process, and their place in it; None if there is none."""
     for ref in _live.valuerefs():  # listed in one step: another thread may open a segment meanwhile
         segment = ref()
         if segment is None:
@@ -168,7 +168,7 @@ def find(address: int, nbytes: int) -> tuple[Segment, int] | None:
 
 
 def anonymous_file(name: str, *, sealing: bool = False) -> int:
-    """A new file without a name: memory where the system has memfd, else an unlinked temporary file. The caller's to close."""
+    """Create a file without a name: a memfd, or else an unlinked temporary file. The caller closes it."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(name, os.MFD_CLOEXEC | (os.MFD_ALLOW_SEALING if sealing else 0))
     fd, path = tempfile.mkstemp(prefix=f"{name}-")
@@ -177,7 +177,7 @@ def anonymous_file(name: str, *, sealing: bool = False) -> int:
 
 
 def write_at(fd: int, data: bytes | memoryview, at: int) -> int:
-    """Write all of it; how many bytes that were."""
+    """Write all of ``data``; return its number of bytes."""
     view = memoryview(data).cast("B")
     nbytes = view.nbytes
     while view.nbytes:

@@ -42,16 +42,16 @@ _PLACE = struct.Struct("<qQQ")
 _HERE = -1
 _ALIGN = 4096
 _LATER_BYTES = 16 << 20
-"""Less than this is written at once: it takes less time than it takes a process to start."""
+"""Less than this is written at once: that is faster than starting a process."""
 
 _BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 _NEW_DTYPES = torch.storage._new_dtypes()
-"""Those (uint16, float8) whose tensors torch can unpickle from a file of its own only."""
+"""Dtypes (uint16, float8) whose tensors torch unpickles only from its own files."""
 _inherited: list[int] = []
 
 
 class _BufferPlace(NamedTuple):
-    """Where a buffer lies: in the packed spec's own file (``_HERE``) or in that of its descriptors which this number names."""
+    """Where a buffer lies: in the packed spec's own file (``_HERE``), or in the passed descriptor with this number."""
 
     file: int
     at: int
@@ -59,7 +59,7 @@ class _BufferPlace(NamedTuple):
 
 
 class _PassedFd:
-    """A descriptor inside a packed spec, by its number in the list that accompanies it."""
+    """A descriptor in a packed spec, by its number in the list that accompanies it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -69,7 +69,7 @@ class _PassedFd:
 
 
 class FdRecorder:
-    """Plays the process being spawned while objects are pickled: multiprocessing asks it to pass descriptors on."""
+    """Stands for the process being spawned while objects are pickled: multiprocessing gives it descriptors to pass on."""
 
     DupFd = _PassedFd
 
@@ -116,12 +116,12 @@ class SpecPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def probing(stream: Any) -> SpecPickler:
-    """A pickler whose result nobody wants."""
+    """Return a pickler that writes no buffers, to see whether an object can be pickled."""
     return SpecPickler(stream, protocol=5, buffer_callback=lambda _: None)
 
 
 def _rebuilt_by_us(obj: Any) -> bool:
-    """Whether torch's way to another process would open a shared-memory file that nobody asked for."""
+    """Whether torch's own pickling would open a shared-memory file that nobody asked for."""
     if isinstance(obj, torch.Tensor):
         return not (obj.layout is torch.strided and not obj.is_nested and obj.is_shared())  # type: ignore[no-untyped-call]
     if isinstance(obj, torch.UntypedStorage):
@@ -153,11 +153,11 @@ def _typed(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStor
 class SpecPickle:
     """A packed object. Owner: the pool that starts the readers. ``fds`` must reach every reader, in this order.
 
-    ``root_bytes`` is what a reader has to go through; large buffers lie beside it and are only mapped.
-    ``modules`` are those it names things from.
+    ``root_bytes`` is the size of the pickle that a reader loads; large buffers are only mapped. ``modules`` are the modules
+    that the pickle names.
 
-    One larger than ``limit_bytes`` is refused before it takes any memory. With ``later`` large buffers are written by ``load``,
-    which the caller owes to the readers.
+    An object larger than ``limit_bytes`` is refused before it takes any memory. With ``later``, the caller must call ``load``,
+    which writes the large buffers.
     """
 
     def __init__(self, obj: object, *, limit_bytes: int | None = None, later: bool = False) -> None:
@@ -205,7 +205,7 @@ class SpecPickle:
             raise
 
     def load(self) -> None:
-        """Write what is not written yet; readers go on. Idempotent. Called in the process that packed."""
+        """Write the large buffers, so that readers can go on. Idempotent. Called in the process that packed."""
         if self._unwritten:
             for view, at in self._unwritten:
                 write_at(self.fd, view, at)
@@ -219,7 +219,7 @@ class SpecPickle:
         views: Sequence[memoryview],
         found: Sequence[tuple[Segment, int] | None],
     ) -> None:
-        """Make the file, with everything but the large buffers, and lock it if there are any."""
+        """Make the file with everything but the large buffers, and lock it if there are any."""
         places = []
         files: dict[int, int] = {}
         cursor = _HEADER.size + _PLACE.size * len(views) + len(root)
@@ -259,9 +259,9 @@ class SpecPickle:
 
 
 def unpack(fd: int, fds: Sequence[int]) -> Any:
-    """The object of a packed spec, in a reader process. ``fds`` are this process's numbers of the shipped descriptors.
+    """Return the object of a packed spec, in a reader process. ``fds`` are the passed descriptors in this process.
 
-    Waits until all of it is there, or the process that packed it is gone.
+    Waits until all of it is written, or the packing process is gone.
     """
     fcntl.lockf(fd, fcntl.LOCK_SH)
     fcntl.lockf(fd, fcntl.LOCK_UN)
@@ -286,7 +286,7 @@ def unpack(fd: int, fds: Sequence[int]) -> Any:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pickling makes millions of objects and no garbage among them: looking for it takes a fifth of the time."""
+    """Switch the garbage collector off. Pickling makes millions of objects and no garbage; looking takes a fifth of the time."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -297,7 +297,7 @@ def collector_paused() -> Iterator[None]:
 
 
 def _in_segment(view: memoryview) -> tuple[Segment, int] | None:
-    """The segment that a buffer lies in already, and where."""
+    """Return the segment that already holds a buffer, and the place in it; None if there is none."""
     if not view.nbytes:
         return None
     return segments.find(np.frombuffer(view, np.uint8).ctypes.data, view.nbytes)

@@ -9,7 +9,7 @@ import torch
 
 
 def plain_tensor(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is nothing but its numbers: on the CPU, dense, without gradient."""
+    """Whether a tensor consists of its numbers alone: on the CPU, dense, without gradient."""
     return (
         tensor.device.type == "cpu"
         and tensor.layout is torch.strided
@@ -22,5 +22,5 @@ def plain_tensor(tensor: torch.Tensor) -> bool:
 
 
 def tensor_bytes(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The numbers of a tensor, in order, as bytes."""
+    """Return the numbers of a tensor, in order, as bytes."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()

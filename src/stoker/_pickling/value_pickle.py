@@ -17,13 +17,13 @@ _context: Any = context
 
 
 class UnfitInPlace(Exception):
-    """This value can reach new processes but not running ones. Its text says why, as the end of a sentence."""
+    """Raised for a value that can reach new processes but not running ones. Its text ends a sentence that says why."""
 
 
 def pack(obj: object, refer: Callable[[object], Any], limit_bytes: int) -> bytes:
-    """The pickled object. ``refer`` gives what stands for an object that the reader has, None for all others.
+    """Return the pickled object. ``refer`` returns a reference to an object that the reader has; None for all others.
 
-    Raises UnfitInPlace for what takes more than ``limit_bytes`` or needs descriptors of its own, and whatever pickling raises.
+    Raises UnfitInPlace for an object that takes more than ``limit_bytes`` or needs descriptors, and any error of pickling.
     """
     recorder = FdRecorder()
     stream = _BoundedBuffer(limit_bytes)

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Gate:
-    """A door in front of a worker, in whatever process it is: ``pass_through`` blocks until ``open``.
+    """Blocks workers in any process: ``pass_through`` waits until ``open``.
 
-    It is a FIFO: opening its reading end blocks in the kernel until there is a writer. No polling, no shared lock, and a
-    worker that waits there can be killed.
+    It is a FIFO: opening its reading end blocks in the kernel until there is a writer. There is no polling and no shared lock,
+    and a waiting worker can be killed.
     """
 
     def __init__(self, folder: str) -> None:
@@ -25,12 +25,12 @@ class Gate:
         self._fd = -1
 
     def open(self) -> None:
-        """Let everybody through from now on. Idempotent."""
+        """Let all workers through from now on. Idempotent."""
         if self._fd < 0:
             self._fd = os.open(self.path, os.O_RDWR)
 
     def close(self) -> None:
-        """Give the descriptor back. Idempotent."""
+        """Close the descriptor. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -64,7 +64,7 @@ class NumberStream:
 
 
 class Bench:
-    """One executor on the bench: tasks built by hand, results opened as the engine would, everything kept.
+    """Tests one executor: builds tasks by hand, opens results as the engine would, and keeps everything.
 
     Owner: a test, on its own thread. ``seen`` holds every arrival in order.
     """
@@ -85,7 +85,7 @@ class Bench:
         self.tickets: dict[tuple[int, int], Any] = {}
 
     def begin(self) -> int:
-        """Start the next epoch; its number."""
+        """Start the next epoch; return its number."""
         from stoker._runtime.executors.base import IterationStart
 
         self._epoch += 1
@@ -94,7 +94,7 @@ class Bench:
         return self._epoch
 
     def submit(self, indices: list[Any], *, worker: int | None = None, parts: int = 1) -> tuple[int, int]:
-        """Submit one ticket, whole or in parts; its (epoch, seq)."""
+        """Submit one ticket, whole or in parts; return its (epoch, seq)."""
         from stoker._runtime.scheduler.row_ranges import row_ranges, share_ranges
         from stoker._runtime.scheduler.types import Part, Task, Ticket
 
@@ -120,7 +120,7 @@ class Bench:
             self.seen += self.executor.wait(None)
 
     def settled(self, key: tuple[int, int]) -> list[Any]:
-        """All events that answer a ticket."""
+        """Return all events that answer a ticket."""
         from stoker._runtime.scheduler import messages as m
 
         answers = (m.BatchReady, m.BatchFailed, m.SourceEnded, m.Withdrawn)
@@ -129,14 +129,14 @@ class Bench:
         ]
 
     def wait_for(self, *keys: tuple[int, int]) -> list[Any]:
-        """The answers to these whole tickets, in this order; each is asserted to be the only one so far."""
+        """Return the answers to these whole tickets, in this order. Asserts that each has exactly one."""
         self.wait_until(lambda: all(self.settled(key) for key in keys))
         for key in keys:
             assert len(self.settled(key)) == 1, f"ticket {key} was answered {self.settled(key)}"
         return [self.settled(key)[0] for key in keys]
 
     def open(self, key: tuple[int, int], events: Sequence[Any]) -> Any:
-        """The batch of a ticket; raises what its worker raised."""
+        """Return the batch of a ticket; raise what its worker raised."""
         from stoker._runtime.scheduler import messages as m
 
         return self._opener.open(m.Deliver(self.tickets[key], tuple(events)))
@@ -146,7 +146,7 @@ class Bench:
         return [self.open(key, [event]) for key, event in zip(keys, self.wait_for(*keys), strict=True)]
 
     def losses(self, worker: int) -> list[int]:
-        """Where in ``seen`` this worker's loss was reported."""
+        """Return where in ``seen`` this worker's loss was reported."""
         from stoker._runtime.scheduler import messages as m
 
         return [
@@ -156,9 +156,9 @@ class Bench:
         ]
 
     def close(self) -> None:
-        """Close the executor twice, as anybody may, drop it, and close what belongs to it.
+        """Close the executor twice, drop it, and close what belongs to it.
 
-        It has to be dropped because the process handles in ``workers`` keep a descriptor each for as long as they live.
+        It is dropped because the process handles in ``workers`` keep a descriptor each as long as they live.
         """
         self.executor.close()
         self.executor.close()

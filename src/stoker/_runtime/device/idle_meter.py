@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import torch
 
 _PENDING = 64
-"""Waits whose events are not done yet. Beyond it further ones are not timed: a host that runs that far ahead is not waiting."""
+"""How many waits may have unfinished events. More are not timed: a host that runs that far ahead is not waiting."""
 
 
 class TimedEvent(Protocol):
-    """``torch.cuda.Event(enable_timing=True)``, or its like of another device."""
+    """``torch.cuda.Event(enable_timing=True)``, or the equivalent of another device."""
 
     def record(self) -> Any: ...
 
@@ -30,7 +30,7 @@ class TimedEvent(Protocol):
 
 
 class IdleMeter:
-    """Sums up how much of the waits the device had work for. One per loader, on the thread that iterates."""
+    """Sums how much of the waits the device was busy. One per loader, on the thread that iterates."""
 
     def __init__(self, event: Callable[[], TimedEvent]) -> None:
         self._event = event
@@ -39,12 +39,12 @@ class IdleMeter:
         self._asked: TimedEvent | None = None
         self.hidden_ns = 0
         self.timed_ns = 0
-        """How much waiting was timed: ``hidden_ns`` is a part of it."""
+        """How much waiting was timed; ``hidden_ns`` is a part of it."""
         self.broken = False
-        """A device that refused once is not asked again: what it has to say to the trainer is not for us to hear first."""
+        """Whether an event raised. Then the device is not asked again, so the trainer sees its errors first."""
 
     def asked(self) -> None:
-        """A wait begins."""
+        """Note that a wait begins."""
         self._asked = None
         if self.broken or len(self._pending) >= _PENDING:
             return
@@ -56,7 +56,7 @@ class IdleMeter:
             self.broken = True
 
     def given(self, waited_ns: int) -> None:
-        """It ended."""
+        """Note that the wait ended."""
         began, self._asked = self._asked, None
         try:
             if began is not None:
@@ -81,7 +81,7 @@ class IdleMeter:
 
 
 def idle_meter() -> IdleMeter | None:
-    """For the accelerator that this process has initialised; None where there is none, or where it has no timed events."""
+    """Return a meter for the accelerator of this process; None without one, or without timed events."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return None
     return IdleMeter(lambda: torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]

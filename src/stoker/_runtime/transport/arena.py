@@ -23,14 +23,14 @@ from stoker._runtime.transport.codec import decode
 
 DEFAULT_STRIDE = 1 << 36
 FILE_STRIDE = 1 << 33
-"""Used instead on a real file system, where a file's length is limited (ext4: 16 TiB)."""
+"""The stride on a real file system, where a file's length is limited (ext4: 16 TiB)."""
 
 _MIN_STRIDE = 1 << 24
 _FIRST_SLOTS = 64
 
 
 class _LeaseEnd(weakref.ref[Any]):
-    """Watches a lease's anchor; knows which slot to give back, and how much of it the user reads."""
+    """Watches the anchor of a lease; knows its slot and how much of it the user reads."""
 
     __slots__ = ("nbytes", "ref")
     ref: SlotRef
@@ -40,7 +40,7 @@ class _LeaseEnd(weakref.ref[Any]):
 class Region:
     """The bytes of one batch. It keeps the lease, and so does every tensor, view or alias built from it.
 
-    Thread: any; it holds no state but the buffer.
+    Any thread; the only state is the buffer.
     """
 
     __slots__ = ("_buffer",)
@@ -49,21 +49,20 @@ class Region:
         self._buffer = buffer
 
     def tensor(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """A contiguous, writable tensor over the region. An empty one holds no lease."""
+        """Return a contiguous, writable tensor over the region. An empty one holds no lease."""
         return rebuild.tensor(self._buffer, offset, shape, dtype)
 
     def load(self, root_offset: int, root_bytes: int) -> Any:
-        """The object that ``SlotWriter.write`` encoded, from the root named in its receipt."""
+        """Return the object that ``SlotWriter.write`` encoded, from the root named in its receipt."""
         return decode(self._buffer, self._buffer[root_offset : root_offset + root_bytes])
 
 
 class Arena:
-    """Owner of the shared file. Caller: the pool, in the parent process, from one thread at a time.
+    """Owns the shared file. Caller: the pool, in the parent process, from one thread at a time.
 
-    ``released`` is the exception: leases end wherever the last tensor dies, on any thread, inside garbage
-    collection too. There a lease only appends its slot to this deque; the pool drains it. In a forked child
-    nothing is appended. Where RLIMIT_FSIZE or the file system refuses the length, ``stride`` becomes smaller
-    than asked for.
+    ``released`` is the exception. A lease ends where its last tensor dies: on any thread, even inside garbage collection. It
+    only appends its slot to this deque, and the pool drains it. In a forked child nothing is appended. Where RLIMIT_FSIZE or
+    the file system refuses the length, ``stride`` becomes smaller than requested.
     """
 
     def __init__(self, *, backing: shared_pages.Backing | None = None, stride: int = DEFAULT_STRIDE) -> None:
@@ -77,7 +76,7 @@ class Arena:
         self._lease_ended = _lease_ended(self._leases, self.released)
         self._slots = 0
         self._bare: set[int] = set()
-        """Slots whose pages were given back and that nobody was told of since."""
+        """Slots whose pages were returned and that no worker has used since."""
         self._open = threading.RLock()
         try:
             self._fit_stride()
@@ -91,7 +90,7 @@ class Arena:
         return self.backing == "file"
 
     def prepare(self, index: int) -> None:
-        """Make slot ``index`` exist before a worker is told of it, where no ``put`` does."""
+        """Make slot ``index`` exist before a worker uses it, where no ``put`` does."""
         if index >= self._slots:
             slots = max(index + 1, 2 * self._slots)
             os.ftruncate(self.fd, slots * self.stride)
@@ -109,7 +108,7 @@ class Arena:
         mapping.view[:nbytes] = payload
 
     def lease(self, ref: SlotRef, nbytes: int) -> Region:
-        """A region over the slot's first ``nbytes``; when its last user dies ``ref`` goes to ``released``."""
+        """Return a region over the slot's first ``nbytes``; when its last user dies, ``ref`` goes to ``released``."""
         mapping = self._mappings.get(ref.index)
         if mapping is None or nbytes > mapping.length:
             mapping = self._mapping(ref.index, nbytes)
@@ -121,12 +120,12 @@ class Arena:
         return Region(anchor)
 
     def copy_out(self, ref: SlotRef, nbytes: int) -> Region:
-        """A region over a private copy of the slot's first ``nbytes``; the slot is free again at once."""
+        """Return a region over a private copy of the slot's first ``nbytes``; the slot is free again at once."""
         mapping = self._mapping(ref.index, nbytes)
         return Region(bytearray(mapping.view[:nbytes]))
 
     def trim(self, index: int) -> None:
-        """Give a free slot's pages back to the system; its contents become zeros. Nothing after ``close``."""
+        """Return a free slot's pages to the system; its contents become zeros. Does nothing after ``close``."""
         with (
             self._open
         ):  # a descriptor that is closed meanwhile may be somebody else's file by the time of the call
@@ -135,7 +134,7 @@ class Arena:
                 shared_pages.punch(self.fd, index * self.stride, self.stride)
 
     def shrink(self, free: Sequence[int], keep_bytes: int) -> None:
-        """Give pages of these free slots back, the first ones first, until the rest takes ``keep_bytes`` at most."""
+        """Return pages of these free slots, in order, until the rest takes ``keep_bytes`` at most."""
         keep_bytes += self.leased_bytes()
         for index in free:
             if self.resident_bytes() <= keep_bytes:
@@ -143,16 +142,16 @@ class Arena:
             self.trim(index)
 
     def unmap(self, index: int) -> None:
-        """Forget our mapping of a slot that is not used any more. Leases keep theirs."""
+        """Drop our mapping of an unused slot. Leases keep theirs."""
         self._mappings.pop(index, None)
 
     def resident_bytes(self) -> int:
-        """Bytes that the arena really occupies; 0 once it is closed. Any thread."""
+        """Return the bytes that the arena occupies; 0 once it is closed. Any thread."""
         fd = self.fd
         return os.fstat(fd).st_blocks * 512 if fd >= 0 else 0
 
     def leased_bytes(self) -> int:
-        """Bytes of batches that the user keeps. Any thread."""
+        """Return the bytes of batches that the user keeps. Any thread."""
         return sum([end.nbytes for end in list(self._leases.values())])
 
     def close(self) -> None:
@@ -183,7 +182,7 @@ class Arena:
 
 
 def _lease_ended(leases: dict[int, _LeaseEnd], released: deque[SlotRef]) -> Callable[[_LeaseEnd], None]:
-    """The callback of one arena's leases. It refers to no arena: leases must not keep one alive."""
+    """Return the callback of an arena's leases. It refers to no arena, so leases do not keep one alive."""
     owner = os.getpid()
 
     def ended(end: _LeaseEnd, getpid: Callable[[], int] = os.getpid) -> None:

@@ -26,7 +26,7 @@ from stoker._runtime.scheduler.types import SlotRef
 
 @dataclass(frozen=True, slots=True)
 class WrittenBatch:
-    """What a worker reports about a written batch; small integers, made to travel in a fixed header.
+    """What a worker reports about a written batch: small integers for a fixed header.
 
     ``root_offset`` and ``root_bytes`` say where its root lies, ``nbytes`` how much of the slot to map.
     """
@@ -53,48 +53,48 @@ class SlotReader(Protocol):
     """Slots whose lease ended, appended on any thread, inside garbage collection too. The pool drains it."""
 
     def prepare(self, index: int) -> None:
-        """Before a slot is first named to a worker, unless ``put`` is called for it."""
+        """Make a slot exist. Called before it is first named to a worker, unless ``put`` is called for it."""
 
     def put(self, index: int, payload: bytes | memoryview) -> None:
-        """Before the ticket is dispatched, with the slot free."""
+        """Write a task payload to a free slot. Called before the ticket is dispatched."""
 
     def lease(self, ref: SlotRef, nbytes: int) -> BatchRegion:
-        """Once per receipt of a worker. The slot is busy until ``ref`` appears in ``released``."""
+        """Map a written batch. Called once per receipt; the slot is busy until ``ref`` appears in ``released``."""
 
     def copy_out(self, ref: SlotRef, nbytes: int) -> BatchRegion:
-        """Instead of ``lease``: the slot is free when this returns."""
+        """Copy a written batch instead of leasing it: the slot is free when this returns."""
 
     def trim(self, index: int) -> None:
-        """At any time while the slot is free."""
+        """Return the memory of a free slot to the system. Called at any time."""
 
     def close(self) -> None:
-        """Once no worker writes any more; leases may still be alive and stay valid."""
+        """Close the memory, once no worker writes any more. Live leases stay valid."""
 
 
 class BatchWriter(Protocol):
     """Worker side, one slot. One thread, between ``open`` and ``held``."""
 
     def peek(self, nbytes: int) -> bytes:
-        """First: the task that the parent put into the slot."""
+        """Return the task that the parent put into the slot. Called first."""
 
     def tensor(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """While fetching and collating: memory of the slot that ``write`` will not have to copy."""
+        """Return memory of the slot that ``write`` need not copy. Called while fetching and collating."""
 
     def tensor_at(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """The same at a place that several workers agreed on, for rows of one batch."""
+        """Return memory at a fixed place, for rows of one batch that several workers make."""
 
     def write(self, obj: object) -> WrittenBatch:
-        """Once the batch is made; the slot belongs to the parent as soon as the receipt is sent."""
+        """Write the finished batch. The slot belongs to the parent as soon as the receipt is sent."""
 
     def held(self) -> bool:
-        """After the worker dropped the batch: whether user code kept memory of it, which forbids reuse."""
+        """Whether user code kept memory of the batch, which forbids reuse. Called after the worker dropped it."""
 
 
 class SlotSource(Protocol):
     """Worker side, all slots. One thread."""
 
     def open(self, index: int) -> BatchWriter:
-        """For every ticket; what an earlier ``open`` of the same slot gave out is void."""
+        """Return the writer of a slot, for one ticket. The result of an earlier ``open`` of this slot is void."""
 
     def close(self) -> None:
         """Unmap every slot that no tensor uses any more; a later ``open`` maps it again."""

@@ -9,13 +9,13 @@ import torch
 
 _DEPTH = 4
 _ITEMS = 256
-"""Items of one container that are looked at; the others are taken to be like them."""
+"""How many items of one container are looked at; the rest counts as their average."""
 
 
 def batch_bytes(batch: Any, depth: int = _DEPTH) -> int:
-    """Tensors, arrays and texts in containers and in attributes of objects; a few microseconds for an ordinary batch. Never raises.
+    """Return the bytes of tensors, arrays and texts in containers and attributes. Never raises.
 
-    What is shared with the dataset or counted twice does no harm: it is an estimate.
+    This is an estimate, so data that is shared or counted twice does no harm. An ordinary batch takes a few microseconds.
     """
     if isinstance(batch, torch.Tensor):
         try:

@@ -24,14 +24,14 @@ from stoker._runtime.transport.layout import BatchLayout, Window
 from stoker._runtime.transport.skeleton import skeleton
 
 _SKELETON, _ONE, _LIST, _TUPLE = 0, 1, 2, 3
-"""Form of a batch, the first field of its table; a dict has the tuple of its keys there."""
+"""The form of a batch, the first field of its table; a dict has the tuple of its keys there."""
 
 _LENGTH_BYTES: Final = 4
 _memmove = ctypes.memmove
 
 
 class EncodedBatch:
-    """An encoded batch whose data still lies where the batch is. Lives only inside one ``write``."""
+    """An encoded batch whose data was not copied yet. Lives only inside one ``write``."""
 
     __slots__ = ("_layout", "_leaves", "end", "root")
 
@@ -50,10 +50,10 @@ class EncodedBatch:
 
 
 def encode(obj: object, cursor: int, windows: Sequence[Window]) -> EncodedBatch:
-    """Encode ``obj`` with its data to lie at offsets from ``cursor`` on.
+    """Encode ``obj``; its data gets offsets from ``cursor`` on.
 
-    Memory inside one of ``windows`` is only described, never copied. Raises UnsendableError, with the path to
-    the culprit, for what neither pickle nor cloudpickle can take.
+    Memory inside one of ``windows`` is described but not copied. Raises UnsendableError with the path to the part that neither
+    pickle nor cloudpickle accepts.
     """
     layout = BatchLayout(cursor, windows)
     form, items = _flat(obj)
@@ -70,7 +70,7 @@ def encode(obj: object, cursor: int, windows: Sequence[Window]) -> EncodedBatch:
 
 
 def decode(buffer: Any, root: Any) -> Any:
-    """The object that ``encode`` was given, its tensors lying in (and keeping) ``buffer``. Any thread."""
+    """Return the object that ``encode`` was given. Its tensors lie in ``buffer`` and keep it alive. Any thread."""
     form, *table = marshal.loads(root)
     leaves = rebuild.leaves(buffer, table[0]) if len(table) == 1 else rebuild.plain(buffer, *table)
     if form == _SKELETON:
@@ -87,7 +87,7 @@ def decode(buffer: Any, root: Any) -> Any:
 
 
 def _flat(obj: Any) -> tuple[Any, Sequence[Any] | None]:
-    """(form, items) of a batch that needs no skeleton if its items are plain tensors, else (form, None)."""
+    """Return (form, items) of a batch that needs no skeleton if its items are plain tensors, else (form, None)."""
     kind = type(obj)
     if kind is torch.Tensor:
         return _ONE, (obj,)

@@ -29,7 +29,7 @@ STORAGE = -1
 """Third field of a storage's entry (where a tensor has its shape)."""
 
 _OFFSET_ALIGN = 16
-"""A shared region starts on a multiple of the widest element: every member's offset is whole elements."""
+"""A shared region starts on a multiple of the widest element, so offsets of its members are whole elements."""
 
 _Tensor = torch.Tensor
 _strided = torch.strided
@@ -43,15 +43,15 @@ Entry = tuple[Any, ...]
 Columns = tuple[list[int], list[int], list[tuple[int, ...]]]
 """Offsets, dtype codes and shapes of contiguous, non-empty tensors, each on a storage of its own."""
 Span = tuple[int, int, int, int, int]
-"""(block, low, high, used, first): the address of the memory a leaf shares with others (0: with none), the
-addresses it reaches from and to, how many of those bytes it uses, and the address of its first element.
+"""(block, low, high, used, first) of a leaf, as addresses: the block that it shares with others (0: none), the lowest and highest
+address that it reaches, the bytes it uses of those, and its first element.
 """
 Window = tuple[int, int]
-"""Addresses [start, end) at which this slot is mapped: what lies inside is already where it should be."""
+"""Addresses [start, end) at which this slot is mapped. Data inside is already in place."""
 
 
 class BatchLayout:
-    """Where a batch's leaves go, and the copies that make it true. One per encoded batch; single thread.
+    """The places of a batch's leaves, and the copies to be made. One per encoded batch; single thread.
 
     ``cursor`` is the first free offset. Nothing is copied until the caller has made room up to it.
     """
@@ -66,10 +66,10 @@ class BatchLayout:
         self._keep: list[object] = []
 
     def place_plain(self, leaves: Sequence[Any], *, checked: bool) -> Columns | None:
-        """The table of a batch of plain tensors, or None (and nothing changed) if one is anything else.
+        """Return the table of a batch of plain tensors; None, with nothing changed, if a leaf is anything else.
 
-        Plain: nothing but bytes, a dtype that numpy has, and a shape; contiguous, not empty, sharing no
-        storage. ``checked`` says that tensors among the leaves are known to be :func:`is_bare`.
+        A plain tensor is contiguous, not empty, alone on its storage, and of a dtype that numpy has. ``checked`` says that
+        tensors among the leaves are known to be :func:`is_bare`.
         """
         offsets: list[int] = []
         codes: list[int] = []
@@ -113,7 +113,7 @@ class BatchLayout:
         return offsets, codes, shapes
 
     def place(self, leaves: Sequence[Any]) -> list[Entry]:
-        """The entries of any leaves, in order. Leaves must stay alive until the copies are made."""
+        """Return the entries of any leaves, in order. Leaves must stay alive until the copies are made."""
         spans = [_span(leaf) for leaf in leaves]
         entries: dict[int, Entry] = {}
         for members in _shared(spans):
@@ -124,7 +124,7 @@ class BatchLayout:
         ]
 
     def _region(self, address: int, nbytes: int) -> int:
-        """The offset at which the bytes from ``address`` will be found; memory of this slot stays put."""
+        """Return the offset for the bytes from ``address`` on; memory of this slot stays where it is."""
         for start, end in self._windows:
             if start <= address < end:
                 return address - start
@@ -138,7 +138,7 @@ class BatchLayout:
         return any(start <= address < end for start, end in self._windows)
 
     def _lone(self, leaf: Any, span: Span) -> Entry:
-        """Entry of a leaf that shares its memory with no other, or not enough of it."""
+        """Return the entry of a leaf that shares too little memory with others for a common region."""
         _, low, high, used, first = span
         compact = high - low > 2 * used and not self._resident(low)
         if type(leaf) is _Tensor:
@@ -175,7 +175,7 @@ class BatchLayout:
     def _place_group(
         self, leaves: Sequence[Any], spans: Sequence[Span], members: list[int], entries: dict[int, Entry]
     ) -> None:
-        """One region for leaves over one storage, unless it is more than twice the bytes they use."""
+        """Give leaves over one storage one region, unless it has more than twice the bytes they use."""
         block = spans[members[0]][0]
         low = block + ((min(spans[number][1] for number in members) - block) & -_OFFSET_ALIGN)
         high = max(spans[number][2] for number in members)
@@ -203,7 +203,7 @@ def is_bare(tensor: torch.Tensor) -> bool:
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a freshly made tensor, in elements."""
+    """Return the strides of a new tensor, in elements."""
     strides, step = [1] * len(shape), 1
     for dim in range(len(shape) - 1, -1, -1):
         strides[dim] = step
@@ -212,7 +212,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _shared(spans: Sequence[Span]) -> list[list[int]]:
-    """Numbers of the leaves that lie in one block, for every block that holds more than one leaf."""
+    """Return the numbers of the leaves in one block, for every block with more than one leaf."""
     first: dict[int, int] = {}
     shared: dict[int, list[int]] = {}
     for number, (block, *_) in enumerate(spans):
@@ -223,7 +223,7 @@ def _shared(spans: Sequence[Span]) -> list[list[int]]:
 
 
 def _span(leaf: Any) -> Span:
-    """Where a leaf lies. Repeated elements of expanded dimensions are counted once."""
+    """Return where a leaf lies. Repeated elements of expanded dimensions count once."""
     if type(leaf) is _Tensor:
         block, first, nbytes = leaf.untyped_storage().data_ptr(), leaf.data_ptr(), leaf.nbytes
         if leaf.is_contiguous():
@@ -245,7 +245,7 @@ def _span(leaf: Any) -> Span:
 
 
 def _block(array: np.ndarray[Any, Any]) -> int:
-    """Address of the memory that an array is a view of."""
+    """Return the address of the memory that an array is a view of."""
     while type(array.base) is np.ndarray:
         array = array.base
     owner: Any = array.base
@@ -260,7 +260,7 @@ def _address(array: np.ndarray[Any, Any]) -> int:
 def _reach(
     first: int, shape: Sequence[int], strides: Sequence[int], itemsize: int
 ) -> tuple[int, int, int, int]:
-    """(lowest address, end, bytes in use, first element) for strides in bytes, which may be negative or 0."""
+    """Return (lowest address, end, bytes in use, first element) for strides in bytes, which may be negative or 0."""
     low, high, used = first, first + itemsize, itemsize
     for size, stride in zip(shape, strides, strict=True):
         if size == 0:
@@ -275,7 +275,7 @@ def _reach(
 
 
 def _compact(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[tuple[int, ...], int]:
-    """Dense strides in the same order of dimensions (expanded ones stay so), and the bytes they span."""
+    """Return dense strides in the same order of dimensions, and the bytes they span. Expanded dimensions stay so."""
     compact, step = [0] * len(shape), 1
     for dim in sorted(range(len(shape)), key=lambda dim: (strides[dim], -dim)):
         if strides[dim]:
@@ -285,5 +285,5 @@ def _compact(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tup
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str | bytes:
-    """A dtype as its type string, or pickled where that may not say it all (fields, foreign dtypes)."""
+    """Return a dtype as its type string; pickled where that is not enough (fields, foreign dtypes)."""
     return dtype.str if dtype.isbuiltin == 1 else pickle.dumps(dtype)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 Backing = Literal["memfd", "file"]
 
 MIN_MAPPING_BYTES = 1 << 16
-"""Smallest mapping of a slot; larger ones are powers of two, so a growing slot is remapped rarely."""
+"""The smallest mapping of a slot. Larger ones are powers of two, so a growing slot is rarely mapped again."""
 
 _PROT_READ_WRITE = 0x1 | 0x2
 _MAP_SHARED = 0x1
@@ -35,19 +35,18 @@ _munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 @functools.cache
 def _anchor_type(length: int) -> Any:
-    """The type of anchors over mappings of one length; lengths are powers of two, so there are few of them.
+    """Return the type of anchors for one length; lengths are powers of two, so there are few types.
 
-    An anchor is an exporter of its own: numpy, torch and memoryview slices keep what a memoryview was made
-    from but never the memoryview object, so a memoryview's death would say nothing about the tensors built
-    over it.
+    An anchor exports the mapped buffer itself. numpy, torch and memoryview slices keep the exporter of a memoryview, never the
+    memoryview. So the end of a memoryview would say nothing about the tensors built over it.
     """
     return type("Anchor", (ctypes.c_char * length,), {"__slots__": ("mapping",)})
 
 
 class SharedMapping:
-    """One shared mapping of ``length`` bytes of a file; unmapped when the last anchor over it dies.
+    """A shared mapping of ``length`` bytes of a file; unmapped when its last anchor dies.
 
-    Thread: any. ``__del__`` may run inside garbage collection and only unmaps.
+    Any thread. ``__del__`` may run inside garbage collection and only unmaps.
     """
 
     __slots__ = ("_from_address", "_unmap", "address", "length", "limit", "view")
@@ -68,7 +67,7 @@ class SharedMapping:
         self.view = memoryview(self._from_address(address)).cast("B")
 
     def anchor(self) -> Any:
-        """A fresh exporter of the mapped bytes: what is built over it keeps it, and it keeps the mapping."""
+        """Return a new exporter of the mapped bytes. Tensors over it keep it, and it keeps the mapping."""
         anchor = self._from_address(self.address)
         anchor.mapping = self
         return anchor
@@ -79,7 +78,7 @@ class SharedMapping:
 
 
 def mapping_bytes(nbytes: int, stride: int) -> int:
-    """Length of the mapping that serves ``nbytes``: a power of two, at least 64 KiB, at most the stride."""
+    """Return the length of a mapping for ``nbytes``: a power of two, at least 64 KiB, at most the stride."""
     if nbytes > stride:
         raise OSError(
             errno.EFBIG,
@@ -90,7 +89,7 @@ def mapping_bytes(nbytes: int, stride: int) -> int:
 
 
 def create(backing: Backing | None) -> tuple[int, Backing]:
-    """A new, empty, nameless file for slots, and its backing; None means memfd where there is one."""
+    """Create a nameless, empty file for slots; return it and its backing. None prefers memfd."""
     if backing != "file" and hasattr(os, "memfd_create"):
         try:
             return os.memfd_create("stoker-arena", os.MFD_CLOEXEC), "memfd"
@@ -104,13 +103,13 @@ def create(backing: Backing | None) -> tuple[int, Backing]:
 
 
 def reserve(fd: int, offset: int, nbytes: int) -> None:
-    """Allocate the pages of a file range now: a full disk is an OSError here instead of a SIGBUS later."""
+    """Allocate the pages of a file range now, so that a full disk is an OSError here and no SIGBUS later."""
     if nbytes > 0:
         os.posix_fallocate(fd, offset, nbytes)
 
 
 def punch(fd: int, offset: int, nbytes: int) -> None:
-    """Give the pages of a file range back: it reads as zeros then. Does nothing where that is impossible."""
+    """Return the pages of a file range to the system; it then reads as zeros. Does nothing where that is impossible."""
     fallocate = getattr(_libc, "fallocate64", None) or getattr(_libc, "fallocate", None)
     if fallocate is None:
         return

@@ -24,11 +24,11 @@ _Tensor = torch.Tensor
 _strided = torch.strided
 
 _MARK = pickle.PickleBuffer(bytearray())
-"""Stands for a leaf's data while pickling. Writable: for a read-only one the reader would wrap the leaf."""
+"""Stands for a leaf's data while pickling. It is writable, because the reader would wrap a read-only one."""
 
 
 def skeleton(obj: object) -> tuple[bytes, list[Any]]:
-    """``obj`` pickled without its leaves, and the leaves in the order the unpickler will ask for them."""
+    """Return ``obj`` pickled without its leaves, and the leaves in the order of unpickling."""
     try:
         return _pickled(_SkeletonPickler, obj)
     except MemoryError:
@@ -44,7 +44,7 @@ def skeleton(obj: object) -> tuple[bytes, list[Any]]:
 
 
 def _failure(obj: object) -> Exception | None:
-    """Why ``obj`` cannot be pickled by itself, None if it can."""
+    """Return why ``obj`` cannot be pickled by itself; None if it can."""
     try:
         _pickled(_ByValuePickler, obj)
     except Exception as error:
@@ -66,7 +66,7 @@ def _pickled(kind: type[_SkeletonPickler] | type[_ByValuePickler], obj: object) 
 
 
 def _merged(buffers: list[pickle.PickleBuffer], leaves: Iterator[Any]) -> list[Any]:
-    """Leaves and the buffers that objects gave out of band by themselves, in the order of the pickle."""
+    """Merge leaves with buffers that objects put out of band themselves, in the order of the pickle."""
     for buffer in buffers:
         # Raises BufferError for one that is not contiguous: pickle refuses those too.
         buffer.raw().release()
@@ -83,7 +83,7 @@ class _SkeletonPickler(pickle.Pickler):
 
 
 class _ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles by value what the reader could not import."""
+    """Pickles by value what the reader cannot import."""
 
     leaves: list[Any]
 
@@ -93,7 +93,7 @@ class _ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _reduce(obj: Any, leaves: list[Any]) -> Any:
-    """How ``obj`` is pickled: a leaf is collected and leaves a hole, all else is left to the pickler."""
+    """Reduce ``obj``: a leaf is collected and leaves a hole, everything else is left to the pickler."""
     kind = type(obj)
     if kind is _Tensor:
         if not is_bare(obj):
@@ -113,9 +113,9 @@ def _reduce(obj: Any, leaves: list[Any]) -> Any:
 
 
 def _reduce_tensor(tensor: torch.Tensor) -> Any:
-    """A tensor that is more than bare: reduced to a bare one and what to do with it, or as torch does it.
+    """Reduce a tensor that is not bare to a bare one and its changes, or leave it to torch.
 
-    What has a history is detached: the values travel, the graph cannot.
+    A tensor with a history is detached: its values travel, the graph cannot.
     """
     kind = type(tensor)
     if tensor.device.type not in ("cpu", "meta"):
@@ -138,7 +138,7 @@ def _reduce_tensor(tensor: torch.Tensor) -> Any:
 
 
 def _reduce_sparse(tensor: torch.Tensor) -> Any:
-    """A sparse tensor as the dense ones it consists of."""
+    """Reduce a sparse tensor to its dense parts."""
     layout, requires_grad = tensor.layout, tensor.requires_grad and tensor.is_leaf
     tensor = tensor.detach()
     shape = tuple(tensor.shape)
@@ -155,7 +155,7 @@ def _reduce_sparse(tensor: torch.Tensor) -> Any:
 
 
 def _pickles_itself(kind: type[torch.Tensor]) -> bool:
-    """Whether a class has its own way to be pickled, or holds other tensors instead of memory."""
+    """Whether a class defines its own pickling, or holds other tensors instead of memory."""
     return (
         kind.__reduce_ex__ is not _Tensor.__reduce_ex__
         or kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__

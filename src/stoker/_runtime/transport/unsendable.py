@@ -15,16 +15,16 @@ _Failure = Callable[[object], Exception | None]
 
 
 def unsendable(obj: object, error: Exception, failure: _Failure, name: str = "batch") -> UnsendableError:
-    """The error to raise for ``obj``, as in ``batch['meta'][3]: generator (cannot pickle ...)``.
+    """Return the error to raise for ``obj``, as in ``batch['meta'][3]: generator (cannot pickle ...)``.
 
-    ``failure`` says why a part cannot be pickled by itself, or None. Slow: called only after a failure.
+    ``failure`` returns why a part cannot be pickled by itself, or None. Slow: called only after a failure.
     """
-    path, culprit, reason = _descend(obj, error, failure, name)
-    return coded(UnsendableError(f"{path}: {type(culprit).__qualname__} ({_reason(reason)})"), "STK406")
+    path, part, reason = _descend(obj, error, failure, name)
+    return coded(UnsendableError(f"{path}: {type(part).__qualname__} ({_reason(reason)})"), "STK406")
 
 
 def _descend(obj: object, error: Exception, failure: _Failure, path: str) -> tuple[str, object, Exception]:
-    """Follow the parts that fail until one fails although none of its own parts does."""
+    """Follow failing parts down to one that fails although none of its own parts does."""
     seen: set[int] = set()
     if isinstance(error.__cause__ or error, RecursionError):
         # Every step down would fail again for the same reason, a hundred thousand times.
@@ -40,7 +40,7 @@ def _descend(obj: object, error: Exception, failure: _Failure, path: str) -> tup
 
 
 def _parts(obj: Any) -> Iterator[tuple[str, object]]:
-    """The parts of an object that are pickled with it, each with its step of the path."""
+    """Yield the parts of an object that are pickled with it, each with its step of the path."""
     if isinstance(obj, dict):
         for key, value in obj.items():
             yield f"[{_short(key)}]", value

@@ -18,11 +18,10 @@ _PRUNE_ABOVE = 8
 
 
 class SlotWriter:
-    """One slot as seen by one worker. Owner: :class:`ArenaWriter`; caller: the worker's loop, one thread.
+    """One slot for one worker. Owner: :class:`ArenaWriter`; caller: the worker's loop, one thread.
 
-    Between two ``open`` calls: ``peek`` (the task), then any number of ``tensor``/``tensor_at``, then
-    ``write``, then, once the worker has dropped its batch, ``held``. The slot's memory may be written only
-    until the receipt is sent.
+    Between two ``open`` calls comes ``peek`` (the task), then ``tensor`` and ``tensor_at`` any number of times, then ``write``.
+    When the worker has dropped its batch, ``held`` follows. The slot's memory may be written only until the receipt is sent.
     """
 
     def __init__(self, fd: int, index: int, stride: int, *, reserve: bool) -> None:
@@ -48,13 +47,13 @@ class SlotWriter:
         self._windows = [(self._mapping.address, self._mapping.limit)]
 
     def tensor(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Uninitialised memory of the slot, 64-byte aligned, that nothing else in this batch uses."""
+        """Return uninitialised memory of the slot, 64-byte aligned, that nothing else in this batch uses."""
         return self.tensor_at(self._cursor, shape, dtype)
 
     def tensor_at(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """The tensor at a fixed place, for rows of one batch that several workers make.
+        """Return the tensor at a fixed place, for rows of one batch that several workers make.
 
-        ``offset`` must be a multiple of the element size. Later ``tensor`` calls stay clear of it.
+        ``offset`` must be a multiple of the element size. Later ``tensor`` calls avoid it.
         """
         nbytes = dtype.itemsize
         for size in shape:
@@ -66,15 +65,15 @@ class SlotWriter:
         return rebuild.tensor(self._anchor, offset, shape, dtype)
 
     def peek(self, nbytes: int) -> bytes:
-        """The task payload that the parent put at the slot's beginning; call it before writing anything."""
+        """Return the task payload that the parent put at the start of the slot. Call it before writing anything."""
         if nbytes > self._mapping.length:
             self._grow(nbytes)
         return bytes(self._mapping.view[:nbytes])
 
     def write(self, obj: object) -> WrittenBatch:
-        """Encode a batch into the slot. Tensors that lie in the slot already are not copied.
+        """Encode a batch into the slot. Tensors that already lie in the slot are not copied.
 
-        Raises UnsendableError naming what cannot be pickled, and OSError when there is no room for the pages.
+        Raises UnsendableError with the part that cannot be pickled, and OSError when there is no room for the pages.
         """
         encoded = encode(obj, self._cursor, self._windows)
         root, start = encoded.root, encoded.end
@@ -123,7 +122,7 @@ class SlotWriter:
 
 
 class ArenaWriter:
-    """All slots of one arena as seen by one worker; single thread. ``fd`` stays the caller's to close.
+    """All slots of one arena for one worker; single thread. The caller closes ``fd``.
 
     ``reserve`` must be True for file backing: pages are then allocated before they are touched.
     """
@@ -135,7 +134,7 @@ class ArenaWriter:
         self._slots: dict[int, SlotWriter] = {}
 
     def open(self, index: int) -> SlotWriter:
-        """The writer of slot ``index``, empty. What an earlier ``open`` of this index gave out is void."""
+        """Return the empty writer of slot ``index``. The result of an earlier ``open`` of this slot is void."""
         slot = self._slots.get(index)
         if slot is None:
             slot = self._slots[index] = SlotWriter(self._fd, index, self._stride, reserve=self._reserve)
