@@ -336,7 +336,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return (
             begun(self._initial_workers, workers)
             if self._autoscaler is None
-            else self._autoscaler.told(workers)
+            else self._autoscaler.stats(workers)
         )
 
     def state_dict(self) -> dict[str, Any]:

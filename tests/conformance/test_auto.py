@@ -216,7 +216,7 @@ def test_it_does_not_keep_the_loader(scripted: Any) -> None:
     assert gone() is None  # without a garbage collection
 
 
-class Seat:
+class ConsensusDouble:
     """A rank among others whose leader is it or not, and which hears of this target."""
 
     def __init__(self, *, leads: bool, target: AgreedWorkers | None = None) -> None:
@@ -228,7 +228,7 @@ class Seat:
     def report(self, window: Observation) -> None:
         self.reports += 1
 
-    def gathered(self, window: Observation) -> Observation:
+    def combined(self, window: Observation) -> Observation:
         return window
 
     def publish(self, workers: int, window: int = 0, *, split: bool = False) -> None:
@@ -247,7 +247,7 @@ def test_local_ranks_have_what_the_leading_one_chose(
     leads: bool, scripted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = scripted(3)
-    seat = Seat(leads=leads, target=None if leads else AgreedWorkers(7, 4))
+    seat = ConsensusDouble(leads=leads, target=None if leads else AgreedWorkers(7, 4))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setattr("stoker._runtime.autoscale.controller._join_ranks", lambda loader: seat)
     with auto(Mixture(ROWS, noise=False), persistent_workers=True) as loader:

@@ -130,7 +130,7 @@ def test_the_leader_hears_of_the_rank_that_waits_most(rank: Callable[..., RankCo
     first, second, third = rank(0), rank(1), rank(2)
     second.report(replace(WINDOW, wait_ns=800_000_000, busy=0.97))
     third.report(WINDOW)
-    whole = first.gathered(WINDOW)
+    whole = first.combined(WINDOW)
     assert (whole.stall, whole.busy, whole.warm_up) == (0.4, 0.97, False)
 
 
@@ -139,7 +139,7 @@ def test_ranks_that_have_not_followed_yet_are_waited_for_but_not_for_ever(
 ) -> None:
     first, second = rank(0), rank(1)
     second.report(replace(WINDOW, workers=1))
-    waited = [first.gathered(WINDOW).warm_up for _ in range(MOST_APART + 1)]
+    waited = [first.combined(WINDOW).warm_up for _ in range(MOST_APART + 1)]
     assert waited == [True] * MOST_APART + [False]
 
 
@@ -176,11 +176,11 @@ def test_killed_ranks_block_nobody_and_their_word_is_gone(
     second = rank(1)
     assert not second.leads
     assert second.target() == AgreedWorkers(1, 9)
-    assert second.gathered(WINDOW).stall == 1.0
+    assert second.combined(WINDOW).stall == 1.0
     assert child.end(signal.SIGKILL) == -signal.SIGKILL
     assert second.leads
     assert second.target() is None
-    assert second.gathered(WINDOW) == WINDOW
+    assert second.combined(WINDOW) == WINDOW
     second.publish(4)
     assert second.target() == AgreedWorkers(2, 4)
 
@@ -198,7 +198,7 @@ def test_processes_agree(environ: dict[str, str], rank: Callable[..., RankConsen
     leader = rank(0)
     child = Child(body)
     child.wait()
-    assert leader.gathered(WINDOW).stall == WINDOW.stall
+    assert leader.combined(WINDOW).stall == WINDOW.stall
     leader.publish(5)
     child.go()
     child.wait()
@@ -223,7 +223,7 @@ def test_a_restarted_job_hears_nothing_of_the_old_one(
     again = rank(1)  # rank 0 is not there yet
     assert again.leads
     assert again.target() is None
-    assert again.gathered(WINDOW) == WINDOW
+    assert again.combined(WINDOW) == WINDOW
     elastic = rank(0, TORCHELASTIC_RESTART_COUNT="1")
     again.publish(2)
     assert elastic.target() is None
@@ -241,7 +241,7 @@ def test_whoever_comes_later_has_the_seat(
     assert not old.leads
     assert old.target() is None
     assert new.target() is None
-    assert "another process has this rank's seat" in caplog.text
+    assert "another process has this rank's row" in caplog.text
     old.close()
     new.publish(2)
     assert new.target() == AgreedWorkers(1, 2)
@@ -282,8 +282,8 @@ def test_a_page_of_another_pid_namespace_is_left_alone_for_a_day(
 ) -> None:
     """Containers may share a folder: whether a rank in another one is alive cannot be seen from here."""
     place = rank_file.folder(environ)
-    elsewhere = place / "concord-0-elsewhere"
-    os.close(rank_file.take(elsewhere, 0, RankRow(2**22 + 1, 1, 1, 0)))
+    elsewhere = place / "ranks-0-elsewhere"
+    os.close(rank_file.take_row(elsewhere, 0, RankRow(2**22 + 1, 1, 1, 0)))
     rank(0)
     assert elsewhere.exists()
     os.utime(elsewhere, (1, 1))
@@ -331,12 +331,12 @@ def test_folders_and_files_of_others_are_not_used(
     which = rank_file.name_of("job", "key")
     (place / which).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match=r"."):
-        rank_file.open_page(place / which)
+        rank_file.open_file(place / which)
     (place / which).unlink()
     (place / which).write_bytes(b"")
     (place / which).chmod(0o644)
     with pytest.raises(PermissionError):
-        rank_file.open_page(place / which)
+        rank_file.open_file(place / which)
 
 
 def test_a_page_that_is_cut_short_stops_nobody(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from stoker._runtime.autoscale.policy import AutoscalePolicy
-from stoker._runtime.autoscale.rank_report import RankReport, gathered
+from stoker._runtime.autoscale.rank_report import RankReport, combined
 from stoker._runtime.autoscale.types import AutoscaleBounds, Observation
 from tests.unit.tuning.plant import Plant, Times
 
@@ -27,7 +27,7 @@ MINE = Observation(
 
 
 def test_alone_it_is_the_window_itself() -> None:
-    assert gathered(MINE, []) is MINE
+    assert combined(MINE, []) is MINE
 
 
 def test_the_rank_that_waits_most_gives_the_wait_and_its_reasons() -> None:
@@ -42,7 +42,7 @@ def test_the_rank_that_waits_most_gives_the_wait_and_its_reasons() -> None:
         room_bytes=None,
         worker_bytes=30,
     )
-    whole = gathered(MINE, [RankReport.of(MINE), RankReport.of(slow)])
+    whole = combined(MINE, [RankReport.of(MINE), RankReport.of(slow)])
     assert whole.stall == 0.3
     assert whole.interval_ns == MINE.interval_ns
     assert (whole.busy, whole.waits, whole.blocked) == (0.95, 80, 40)
@@ -51,19 +51,19 @@ def test_the_rank_that_waits_most_gives_the_wait_and_its_reasons() -> None:
 
 
 def test_ranks_that_do_not_wait_for_each_other_count_by_the_mean() -> None:
-    whole = gathered(MINE, [RankReport.of(replace(MINE, wall_ns=2 * MINE.wall_ns))])
+    whole = combined(MINE, [RankReport.of(replace(MINE, wall_ns=2 * MINE.wall_ns))])
     assert whole.interval_ns == 1.5 * MINE.interval_ns
     assert whole.stall == MINE.stall
 
 
 def test_what_other_ranks_compute_is_not_foreign() -> None:
-    whole = gathered(MINE, [RankReport.of(MINE)])
+    whole = combined(MINE, [RankReport.of(MINE)])
     assert whole.foreign_cpus is not None
     assert abs(whole.foreign_cpus - (3.0 - 0.7)) < 1e-9
 
 
 def test_nothing_to_go_by_while_a_rank_warms_up() -> None:
-    assert gathered(MINE, [RankReport.of(replace(MINE, warm_up=True))]).warm_up
+    assert combined(MINE, [RankReport.of(replace(MINE, warm_up=True))]).warm_up
 
 
 def test_a_report_survives_being_written_as_numbers() -> None:
@@ -88,7 +88,7 @@ def test_one_policy_decides_for_eight_ranks() -> None:
         windows = [replace(each, wall_ns=int(each.steps * slowest_ns)) for each in windows]
         reports = [RankReport.of(each) for each in windows]
         stalls.append(max(each.stall for each in reports))
-        action = policy.decide(gathered(windows[0], reports[1:]))
+        action = policy.decide(combined(windows[0], reports[1:]))
         for plant in plants if action is not None and action.kind != "hold" else []:
             assert action is not None
             plant.apply(action)

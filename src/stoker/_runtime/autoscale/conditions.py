@@ -1,4 +1,4 @@
-"""Under which circumstances something was found out: what did not pay then may be tried again when they are others."""
+"""The conditions of an observation: demand, work and load. An action that did not help may be tried again when they change."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import NamedTuple
 from stoker._runtime.autoscale.types import Observation
 
 DEMAND = 0.2
-"""A step that takes longer or shorter by this share of the whole interval is another demand."""
+"""The demand changed if a step takes longer or shorter by this share of the whole interval."""
 
 MAKING = 0.5
-"""Batches that take half as long again, or less by a third, are another work."""
+"""The work changed if batches take half as long again, or a third less."""
 
 FOREIGN_CPUS = 0.5
 FOREIGN_SHARE = 0.15
-"""Neighbours that take this much more or less, in CPUs and as a share of all, are another load."""
+"""The load changed if other programs use this much more or less, in CPUs and as a share of all CPUs."""
 
 
 class Conditions(NamedTuple):
-    """``making_ns`` has the run queue in it and so depends on how many workers there were."""
+    """The conditions at one time. ``making_ns`` includes the run queue, so it depends on the number of workers."""
 
     interval_ns: float
     step_ns: float
@@ -27,13 +27,19 @@ class Conditions(NamedTuple):
     workers: int
 
     @classmethod
-    def of(cls, window: Observation) -> Conditions:
-        """As a window shows them."""
-        making_ns = window.making_ns + window.runq_ns
-        return cls(window.interval_ns, window.step_ns, making_ns, window.foreign_cpus, window.workers)
+    def of(cls, observation: Observation) -> Conditions:
+        """The conditions of one observation."""
+        making_ns = observation.making_ns + observation.runq_ns
+        return cls(
+            observation.interval_ns,
+            observation.step_ns,
+            making_ns,
+            observation.foreign_cpus,
+            observation.workers,
+        )
 
     def change(self, later: Conditions, cpus: float, *, factor: float = 1.0) -> str:
-        """What is noticeably different, in words; "" if nothing is. ``factor`` is how much more it takes to be noticed."""
+        """The noticeable change in words; "" if there is none. A larger ``factor`` makes a larger change necessary."""
         moved_ns = abs(later.step_ns - self.step_ns)
         if moved_ns > factor * DEMAND * max(1.0, min(self.interval_ns, later.interval_ns)):
             return f"a step took {_ms(self.step_ns)} and takes {_ms(later.step_ns)}"
@@ -46,7 +52,7 @@ class Conditions(NamedTuple):
         return ""
 
     def load_moved(self, later: Conditions, cpus: float, *, factor: float = 1.0) -> bool:
-        """Whether the neighbours' load is another one; not known is no difference."""
+        """Whether the load of other programs changed. An unknown load is no change."""
         if self.foreign_cpus is None or later.foreign_cpus is None:
             return False
         least = max(FOREIGN_CPUS, FOREIGN_SHARE * cpus)

@@ -38,34 +38,34 @@ if TYPE_CHECKING:
     from stoker._runtime.engine.loader_stats import LoaderStats
 
 PAUSE_NS = 250_000_000
-"""Between two looks, at most, when there is not enough to go by yet."""
+"""The pause between two looks when there are too few steps for an observation."""
 
 SETTLE_NS = 60_000_000_000
-"""Workers that have not come up, or not left, after so long are not waited for any more."""
+"""After this time the controller no longer waits for workers to start or to leave."""
 
 _KEPT = 200
-"""Actions that ``stats()`` remembers."""
+"""The number of actions that ``stats()`` keeps."""
 _NEVER = 1 << 62
 _PART = STEP_COLUMNS.index("part")
 _ASKED = STEP_COLUMNS.index("asked_ns")
 _GIVEN = STEP_COLUMNS.index("given_ns")
 _log = logging.getLogger("stoker")
 _clock = time.monotonic_ns
-_alike: Counter[str] = Counter()
-"""Loaders of this process so far, by what they load: in all ranks the same."""
+_same_data: Counter[str] = Counter()
+"""The number of loaders so far in this process, by the data that they load. It is the same in all ranks."""
 
 
 class AutoscaleController:
-    """One per loader, which it knows through a weak reference. Used on the thread that iterates; any thread may call ``told``."""
+    """One per loader, held by a weak reference. The thread that iterates uses it; any thread may call ``stats``."""
 
     def __init__(self, loader: Any, begun: InitialWorkers, stats: LoaderStats, recorder: Recorder) -> None:
         found = cpus()
         limit, why = most_workers(found)
         self.recorder = recorder
         self.due_ns = _NEVER
-        """When to look next."""
+        """The time of the next look."""
         self.pending: int | None = None
-        """How many workers the next epoch is to have, where this one's stay as they are."""
+        """The number of workers for the next epoch, if this epoch's number cannot change."""
         self._loader = weakref.ref(loader)
         self._stats = stats
         self._begun = begun
@@ -85,7 +85,7 @@ class AutoscaleController:
         self._skip = self._anchor_ns = self._since_ns = self._segment_ns = self._observed_ns = (
             self._batches
         ) = 0
-        self._windows = self._crew = 0
+        self._observations = self._worker_count = 0
         self._actions: list[dict[str, Any]] = []
         self._held: str | None = None
         self._last = begun.reason
@@ -123,7 +123,7 @@ class AutoscaleController:
         self._guarded(lambda: self._look(iteration))
 
     def at_edge(self) -> int | None:
-        """Before an epoch begins: how many workers it is to have, if that has to be another pool's."""
+        """Before an epoch begins: its number of workers, if another pool has to be started for it."""
         pending, self.pending = self.pending, None
         if pending is not None:
             self.recorder.resized(Option(pending, f"auto: {self._last}"), 0)
@@ -134,11 +134,11 @@ class AutoscaleController:
     def _go_on(self, iteration: Iteration, *, anew: bool = False) -> None:
         """Begin a segment of the observation. The first batches are skipped: they were made under other conditions."""
         now_ns = _clock()
-        if anew or not self._sums.steps or iteration.workers != self._crew:
+        if anew or not self._sums.steps or iteration.workers != self._worker_count:
             self._sums, self._observed_ns = ObservationSums(), 0
             self._host_load.begin()
-        self._crew = iteration.workers
-        self._skip, self._anchor_ns = max(1, self._crew), 0
+        self._worker_count = iteration.workers
+        self._skip, self._anchor_ns = max(1, self._worker_count), 0
         self._since_ns = self._segment_ns = now_ns
         self._batches = self._stats.batches
         self._due(now_ns)
@@ -152,7 +152,7 @@ class AutoscaleController:
     def _look(self, iteration: Iteration) -> None:
         now_ns, loader = _clock(), self._loader()
         if iteration.over or (loader is not None and not isinstance(loader.num_workers, Auto)):
-            self.due_ns = _NEVER  # in the latter case the user has settled the number meanwhile
+            self.due_ns = _NEVER  # the loader's owner may have set the number of workers meanwhile
             return
         if self._settling_ns:
             iteration.listen()
@@ -173,12 +173,12 @@ class AutoscaleController:
             return
         sums, self._sums = self._sums, ObservationSums()
         around = self._host_load.known(sums.wall_ns, sums.cpu_ns, iteration.pool._workers)
-        window = sums.observation(iteration.workers, iteration.window, split=iteration.splits, **around)
+        observation = sums.observation(iteration.workers, iteration.window, split=iteration.splits, **around)
         self._host_load.begin()
         self._observed_ns, self._segment_ns = 0, now_ns
         self._due(now_ns)
-        self._windows += 1
-        self._decide(iteration, window)
+        self._observations += 1
+        self._decide(iteration, observation)
 
     def _gather(self) -> None:
         """Add the recorder's new rows to the sums. If some rows are already overwritten, the rest begin a new segment."""
@@ -203,18 +203,18 @@ class AutoscaleController:
 
     # Deciding
 
-    def _decide(self, iteration: Iteration, window: Observation) -> None:
+    def _decide(self, iteration: Iteration, observation: Observation) -> None:
         deepest = iteration.deepest if self._open_window else 0
         self._policy.bounds = replace(self._policy.bounds, window_most=deepest)
         consensus = self._consensus
         if consensus is None:
-            action = self._policy.decide(window)
+            action = self._policy.decide(observation)
             if action is not None:
                 self._do(iteration, action)
             return
-        consensus.report(window)
+        consensus.report(observation)
         if consensus.leads:
-            action = self._policy.decide(consensus.gathered(window))
+            action = self._policy.decide(consensus.combined(observation))
             if action is not None and action.kind == "hold":
                 self._do(iteration, action)
             elif (
@@ -222,7 +222,7 @@ class AutoscaleController:
                 and action.workers > iteration.workers
                 and (why := self._dangerous(iteration))
             ):
-                self._hold(why)  # the others would go where this rank cannot follow
+                self._hold(why)  # the other ranks would follow a decision that this rank cannot carry out
             elif action is not None:
                 consensus.publish(action.workers, action.window, split=action.split)
                 self._followed = target.sequence if (target := consensus.target()) is not None else 0
@@ -239,7 +239,7 @@ class AutoscaleController:
 
     @property
     def _open_window(self) -> bool:
-        """Whether the window is ours to change."""
+        """Whether the policy may change the window."""
         loader = self._loader()
         return loader is not None and isinstance(loader.prefetch_factor, LeftOpen) and loader.in_order
 
@@ -266,7 +266,9 @@ class AutoscaleController:
         self._note(action, before, (iteration.workers, iteration.window))
 
     def _dangerous(self, iteration: Iteration) -> str:
-        """Why no worker may be forked now; threads may have come since that do not survive it. Who asked for fork has it."""
+        """The reason to fork no worker now, or "": threads that do not survive a fork may have started. A user who asked for fork
+        gets it.
+        """
         plan, loader = iteration.pool.plan, self._loader()
         if not plan.kind.processes or plan.context.get_start_method() != "fork":
             return ""
@@ -285,7 +287,7 @@ class AutoscaleController:
         if loader is not None and isinstance(loader.num_workers, Auto):
             loader.num_workers = Auto(workers)
 
-    # Telling
+    # Reporting
 
     def _note(
         self, action: AutoscaleAction, before: tuple[int, int], after: tuple[int, int], when: str = ""
@@ -317,17 +319,17 @@ class AutoscaleController:
 
     def _say(self, kind: str, text: str) -> None:
         self._stats.event(kind, text)
-        with suppress(Exception):  # of a handler of the user's
+        with suppress(Exception):  # a handler of the user's may raise
             _log.info("%s: %s", self._stats.name, text)
 
-    def told(self, workers: int) -> dict[str, Any]:
+    def stats(self, workers: int) -> dict[str, Any]:
         """For ``stats()``: a fresh, plain dict."""
         bounds = self._policy.bounds
         return {
             **begun(self._begun, workers),
             "most": bounds.most,
             "most_reason": bounds.reason,
-            "windows": self._windows,
+            "windows": self._observations,
             "actions": [dict(each) for each in list(self._actions)],
             "held": self._held,
             "next_epoch": self.pending,
@@ -339,7 +341,7 @@ class AutoscaleController:
             what()
         except Exception as error:
             if not is_ours(error):
-                raise  # a signal handler's, for the script
+                raise  # it comes from a signal handler: the script shall see it
             self.unplugged = f"{type(error).__name__}: {error}"
             self.due_ns = _NEVER
             self._stats.warn(
@@ -359,5 +361,5 @@ def _join_ranks(loader: Any) -> RankConsensus | None:
     """Join the local ranks that load the same data. All of them iterate their loaders in the same order."""
     kind = type(loader.dataset)
     key = f"{kind.__module__}.{kind.__qualname__} {loader.batch_size}"
-    _alike[key] += 1
-    return RankConsensus.join(os.environ, f"{key} {_alike[key]}")
+    _same_data[key] += 1
+    return RankConsensus.join(os.environ, f"{key} {_same_data[key]}")

@@ -11,34 +11,36 @@ from stoker._host.memory_available import Gauge
 from stoker._host.process_memory import footprint
 from stoker._record.machine import CounterReader
 
-_WEIGH_NS = 60_000_000_000
-"""A worker is weighed so often: it takes up to 15 ms, for which the training loop waits."""
+_MEMORY_NS = 60_000_000_000
+"""The interval between two readings of a worker's memory. One reading takes up to 15 ms of the training loop's time."""
 
 
 class HostLoad:
-    """Read at the start and the end of an observation, in some tenths of a millisecond. On the thread that iterates."""
+    """Reads counters at the start and the end of an observation. That takes some tenths of a millisecond of the thread that
+    iterates.
+    """
 
     def __init__(self, found: Cpus) -> None:
         self._cpus = found
-        self._dials = CounterReader()
+        self._counters = CounterReader()
         self._gauge = Gauge()
-        self._before = self._dials.read()
-        self._weigh_due_ns = 0
+        self._before = self._counters.read()
+        self._memory_due_ns = 0
         self._worker_bytes: int | None = None
 
     def begin(self) -> None:
-        """From here on."""
-        self._before = self._dials.read()
+        """Start an observation."""
+        self._before = self._counters.read()
 
     def known(self, wall_ns: int, workers_cpu_ns: int, handles: Sequence[Any]) -> dict[str, Any]:
         """The load since ``begin``, by the names in ``Observation``. Training steps took ``wall_ns`` of that time."""
-        load = self._dials.read().since(self._before, workers_cpu_ns)
+        load = self._counters.read().since(self._before, workers_cpu_ns)
         elapsed_ns = max(1, load.wall_ns)
         found, available = self._cpus, self._gauge.read().available_bytes
         foreign = None
         if load.busy_cpu_ns is not None:
             used = max(0, load.busy_cpu_ns - (load.own_cpu_ns or 0)) / elapsed_ns
-            # What others use of the CPUs that are not ours to count on takes nothing from us.
+            # Load on CPUs that this rank does not count on takes nothing from it.
             foreign = max(0.0, used - (found.machine - found.usable))
         throttled = 0.0
         if load.quota_periods:
@@ -48,15 +50,15 @@ class HostLoad:
             "foreign_cpus": foreign,
             "throttled": throttled,
             "room_bytes": None if available is None else available // max(1, found.ranks),
-            "worker_bytes": self._weighed(handles),
+            "worker_bytes": self._worker_memory(handles),
         }
 
-    def _weighed(self, handles: Sequence[Any]) -> int | None:
-        """Private memory of one worker, as of a while ago."""
+    def _worker_memory(self, handles: Sequence[Any]) -> int | None:
+        """Private memory of one worker, from the last reading."""
         now_ns = time.monotonic_ns()
         pids = [handle.pid for handle in handles if handle.pid]
-        if pids and now_ns >= self._weigh_due_ns:
-            self._weigh_due_ns = now_ns + _WEIGH_NS
+        if pids and now_ns >= self._memory_due_ns:
+            self._memory_due_ns = now_ns + _MEMORY_NS
             size = footprint(pids[0])
             if size is not None:
                 self._worker_bytes = size.private_bytes

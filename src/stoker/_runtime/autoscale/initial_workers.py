@@ -1,6 +1,6 @@
-"""With how many workers a loader begins that chooses their number itself: a saved profile, else facts of the machine.
+"""Chooses the first number of workers for ``num_workers="auto"``: from a saved profile, or from facts of the machine.
 
-Nothing is started and no data is read: frameworks construct loaders several times. What is found here is where the policy begins.
+It starts nothing and reads no data, because frameworks construct loaders several times. The policy continues from this number.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from stoker._runtime.simulation.setting import Setting
 from stoker.arguments import DEFAULT_EXECUTOR, executor_kind
 
 FIRST_MOST = 8
-"""Workers to begin with, at most: each costs memory and its start, and the first batches tell whether more are wanted."""
+"""The most workers at the start. Each costs memory and start-up time, and the first batches show whether more are needed."""
 
 MOST = 32
 MOST_PER_CPU = 4
-"""Workers at all, at most: so many or, where that is more, so many for each CPU. Work that waits is worth more than the CPUs."""
+"""The most workers at any time: this number, or so many for each CPU if that is more. Work that waits needs more than the CPUs."""
 
 _WAITING = ("sleep", "storage", "mixed")
-"""Regimes in which workers beyond the CPUs are of use."""
+"""Regimes in which more workers than CPUs help."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitialWorkers:
-    """What to begin with, and why. ``prefetch`` and ``split`` are None where the profile has nothing to say of them."""
+    """The first number of workers and the reason. ``prefetch`` and ``split`` are None if the profile does not set them."""
 
     workers: int
     reason: str
@@ -43,7 +43,7 @@ def choose_initial_workers(
     threads: int = 1,
     found: Cpus | None = None,
 ) -> InitialWorkers:
-    """Called by a loader's constructor, in about a millisecond. Never raises."""
+    """Choose. A loader's constructor calls it; it takes about a millisecond and never raises."""
     if not executor_kind(executor).workers:
         return InitialWorkers(0, f"executor={executor!r} makes batches without workers")
     found = found or cpus()
@@ -56,13 +56,13 @@ def choose_initial_workers(
 
 
 def most_workers(found: Cpus) -> tuple[int, str]:
-    """How many workers there may be at all, and why no more."""
+    """The most workers at any time, and the reason."""
     limit = max(MOST, MOST_PER_CPU * found.usable)
     return limit, f"no more than {MOST_PER_CPU} for each usable CPU ({found.reason}), or {MOST}"
 
 
 def _profiled(profile: Profile, found: Cpus, executor: str, threads: int) -> InitialWorkers:
-    """A profile's setting, as far as it is ours to take: no bit of what is delivered may depend on whether it was found."""
+    """The profile's setting, without the values that would change the delivered batches."""
     setting = profile.setting
     limit, why = most_workers(found)
     left = ""
@@ -84,7 +84,7 @@ def _profiled(profile: Profile, found: Cpus, executor: str, threads: int) -> Ini
 
 
 def _shown(setting: Setting) -> str:
-    """Arguments of a setting that a loader does not take up by itself."""
+    """The arguments of a setting that a loader does not apply by itself."""
     given = setting.arguments()
     wanted = ("num_workers", "executor", "threads_per_worker")
     return ", ".join(f"{name}={given[name]!r}" for name in wanted if name in given)

@@ -1,8 +1,8 @@
-"""What to try next, by what a window shows. Pure, and without memory: the policy keeps that.
+"""Chooses the next action from one observation. Pure and stateless: the policy keeps the state.
 
-the loop waits ─┬─ workers are busy ──────────────────────► more of them, as far as CPUs, memory and demand go
-                ├─ they idle, and a later batch is ready ─► batches in parts, a deeper window
-                └─ they idle, and none is ready ──────────► nothing: the training process or I/O is what limits
+the loop waits ─┬─ workers are busy ────────────────────────► more workers, within CPUs, memory and demand
+                ├─ workers idle, and a later batch is ready ─► split batches, a deeper window
+                └─ workers idle, and no batch is ready ──────► nothing: the training process or I/O is the limit
 """
 
 from __future__ import annotations
@@ -17,54 +17,54 @@ from stoker._runtime.autoscale.worker_bounds import WorkerCeiling, ceiling, dema
 from stoker._runtime.simulation.replay import SimulationResult
 
 CALM_REPLAYED = 0.01
-"""Fewer workers are tried when the replay says that the loop would wait less than this share of its time."""
+"""Fewer workers are tried if the replay predicts that the loop waits less than this share of its time."""
 
 BUSY = 0.85
-"""Workers that are busy less than this are not what is missing."""
+"""If workers are busy for less than this share, more workers do not help."""
 
 BLOCKED = 0.5
-"""A later batch was ready in this share of the waits: it is the head of the line that everybody waits for."""
+"""If a later batch was ready in this share of the waits, the head of the line is the limit."""
 
 FEW_WAITS = 0.01
-"""When no more steps than this have to wait for a batch to be made, what ``next()`` takes is not for want of workers."""
+"""If no larger share of steps waits for a batch, the time in ``next()`` is not caused by too few workers."""
 
 JUMP = 16
-"""In the opening the count goes straight to what is needed up to here, or to three times what it is."""
+"""During ramp-up the number grows at once to the needed number, up to this or to three times the current number."""
 
 STRIDE = 2
-"""By how many it grows later on, at most."""
+"""Later it grows by at most this number."""
 
 OVERFULL = 1.5
 OVER = 2
 QUEUED = 0.3
-"""Workers beyond the CPUs by half, and by two at least, that wait for one a third of the time are in each other's way."""
+"""Workers hinder each other if there are half as many again as CPUs, at least two more, and they queue a third of the time."""
 
 THROTTLED = 0.05
-"""Share of throttled periods from which on the quota is what to name."""
+"""From this share of throttled periods on, the quota is named as the limit."""
 
 
 class RejectedCount(NamedTuple):
-    """A count that did not pay, under which circumstances, and how often it was tried."""
+    """A number of workers that did not help, the conditions then, and how often it was tried."""
 
     workers: int
-    context: Conditions
+    conditions: Conditions
     times: int
     harmful: bool
-    """It made the step longer; otherwise it only did not make it shorter."""
+    """True: the step became longer. False: it only did not become shorter."""
 
 
 class NextAction(NamedTuple):
-    """One decision. ``refuted`` has what is known not to pay under the circumstances of ``seen``, by kind of action."""
+    """One decision. ``rejected`` has, by kind of action, what did not help under the conditions of ``seen``."""
 
     seen: Observation
     bounds: AutoscaleBounds
-    refuted: Mapping[str, RejectedCount]
-    opening: bool
+    rejected: Mapping[str, RejectedCount]
+    ramping_up: bool
     oracle: Callable[..., SimulationResult]
 
     @property
-    def fed(self) -> bool:
-        """Whether batches are there when they are asked for."""
+    def supplied(self) -> bool:
+        """Whether batches are ready when the loop asks for them."""
         seen = self.seen
         return bool(seen.workers) and seen.waits <= FEW_WAITS * seen.steps and not self._blocked
 
@@ -72,10 +72,10 @@ class NextAction(NamedTuple):
     def _blocked(self) -> bool:
         return self.seen.blocked >= BLOCKED * max(1, self.seen.waits)
 
-    def relieve(self) -> AutoscaleAction | None:
-        """The loop waits: what could help, or why nothing does."""
+    def reduce_wait(self) -> AutoscaleAction | None:
+        """The loop waits: the action that could help, or a "hold" with the reason why none does."""
         seen, blocked = self.seen, self._blocked
-        if self.fed:
+        if self.supplied:
             text = f"the loop spends {seen.stall:.1%} of the time in next(), but only {seen.waits / seen.steps:.1%} of the batches"
             return self._hold(
                 f"{text} were not ready: the training process limits, not the number of workers", "parent"
@@ -85,12 +85,12 @@ class NextAction(NamedTuple):
             return self._grow()
         return self._unblock(blocked=blocked)
 
-    def spare(self) -> AutoscaleAction | None:
-        """Nobody waits: fewer workers, if the replay says that nobody would."""
+    def free_workers(self) -> AutoscaleAction | None:
+        """The loop does not wait: fewer workers, if the replay predicts that it still would not."""
         seen, have = self.seen, self.seen.workers
-        refuted = self.refuted.get("shrink")
+        rejected = self.rejected.get("shrink")
         for fewer in sorted({have - max(1, have // 4), have - 1}):
-            if fewer < self.bounds.least or (refuted is not None and fewer <= refuted.workers):
+            if fewer < self.bounds.least or (rejected is not None and fewer <= rejected.workers):
                 continue
             window = max(1, round(seen.window * fewer / have))
             stall = self._replayed(fewer, window).stall
@@ -100,18 +100,18 @@ class NextAction(NamedTuple):
         return None
 
     def _goal(self) -> tuple[int, WorkerCeiling]:
-        """To how many workers to go next, and what stands above it."""
+        """The next number of workers, and the limit above it."""
         have = self.seen.workers
         limit = ceiling(self.seen, self.bounds)
-        refuted = self.refuted.get("grow")
-        if refuted is not None and refuted.workers <= limit.workers:
+        rejected = self.rejected.get("grow")
+        if rejected is not None and rejected.workers <= limit.workers:
             limit = WorkerCeiling(
-                refuted.workers - 1, "more were tried and the step did not become shorter", "tried"
+                rejected.workers - 1, "more were tried and the step did not become shorter", "tried"
             )
-        stride = max(3 * have, JUMP) if self.opening else have + STRIDE
+        stride = max(3 * have, JUMP) if self.ramping_up else have + STRIDE
         goal = int(min(max(needed(self.seen), have + 1), stride, limit.workers))
-        if refuted is not None and refuted.harmful:
-            goal = min(goal, have + max(1, (refuted.workers - have) // 2))
+        if rejected is not None and rejected.harmful:
+            goal = min(goal, have + max(1, (rejected.workers - have) // 2))
         return goal, limit
 
     def _grow(self) -> AutoscaleAction | None:
@@ -127,31 +127,33 @@ class NextAction(NamedTuple):
         return self._action("grow", goal, text + enough, "demand")
 
     def _crowded(self) -> AutoscaleAction | None:
-        """Workers that wait for CPUs which other workers have: fewer do as much and leave the training process its own."""
+        """Fewer workers, if they queue for CPUs that other workers use. Fewer do as much and leave the training process its CPU."""
         seen = self.seen
         fill = max(self.bounds.least, knee(seen, self.bounds).workers)
         queued = seen.runq_ns / max(1.0, seen.making_ns + seen.runq_ns)
-        refuted = self.refuted.get("shrink")
-        known = refuted is not None and fill <= refuted.workers
+        rejected = self.rejected.get("shrink")
+        known = rejected is not None and fill <= rejected.workers
         if seen.workers < max(OVERFULL * fill, fill + OVER) or queued < QUEUED or known:
             return None
         text = f"{seen.workers} workers wait {queued:.0%} of their time for a CPU, and {fill} would fill those that there are"
         return self._action("shrink", fill, text, "crowded")
 
     def _unblock(self, *, blocked: bool) -> AutoscaleAction | None:
-        """Workers idle although the loop waits."""
+        """The action for workers that are idle although the loop waits."""
         seen, have = self.seen, self.seen.workers
         text = f"the loop waits {seen.stall:.1%} of the time, {self._busy}, and "
         text += "a later batch was ready" if blocked else "no batch was ready"
-        may_split = self.bounds.may_split and not seen.split and seen.rows > 1 and "split" not in self.refuted
+        may_split = (
+            self.bounds.may_split and not seen.split and seen.rows > 1 and "split" not in self.rejected
+        )
         if blocked and may_split:
             text += ": batches that hold up others are made by several workers"
             return self._action("split", have, text, "blocked", window=seen.window, split=True)
-        crew, depth = self._deeper() if blocked else (have, min(self.bounds.window_most, 2 * seen.window))
-        if crew > have:
+        count, depth = self._deeper() if blocked else (have, min(self.bounds.window_most, 2 * seen.window))
+        if count > have:
             text += ": more workers and more batches in the making"
-            return self._action("grow", crew, text, "blocked", window=depth)
-        if depth > seen.window and (blocked or "deepen" not in self.refuted):
+            return self._action("grow", count, text, "blocked", window=depth)
+        if depth > seen.window and (blocked or "deepen" not in self.rejected):
             return self._action("deepen", have, f"{text}: room for more batches", "blocked", window=depth)
         if blocked:
             return self._hold(f"{text}: more workers would not help", "blocked")
@@ -159,20 +161,20 @@ class NextAction(NamedTuple):
         return self._hold(text, "idle")
 
     def _deeper(self) -> tuple[int, int]:
-        """Workers and window with which batches that take long hold up others least, by the replay."""
+        """The number of workers and the window with the shortest predicted interval, so that slow batches hold up others least."""
         have, window = self.seen.workers, self.seen.window
         goal, _ = self._goal()
         more = goal > have and needed(self.seen) > have
         options = [(have, window)]
-        for crew in [have, goal] if more else [have]:
-            depth = max(1, round(window * crew / have))
-            if crew > have:
-                options.append((crew, depth))
-            elif "deepen" in self.refuted:
+        for count in [have, goal] if more else [have]:
+            depth = max(1, round(window * count / have))
+            if count > have:
+                options.append((count, depth))
+            elif "deepen" in self.rejected:
                 continue
             while depth < self.bounds.window_most:
                 depth = min(self.bounds.window_most, 2 * depth)
-                options.append((crew, depth))
+                options.append((count, depth))
         intervals = [self._replayed(*each).interval_ns for each in options]
         least = min(intervals)
         if least > (1 - GAIN) * intervals[0]:

@@ -1,7 +1,7 @@
 """Sums rows of the recorder's step buffer into one Observation for the policy. Pure.
 
-A stretch begins behind a batch (``anchor_ns``: when that was handed over) and may be continued in a later epoch: the time between
-epochs is no step. Neither is one that took longer than ten seconds, its wait left out: somebody evaluated, or debugged.
+A segment begins after a batch; ``anchor_ns`` is the time of its hand-over. It may continue in a later epoch: the time between
+epochs is no step. A step that takes more than ten seconds without its wait does not count: it was an evaluation or a debugger.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AT = {name: place for place, name in enumerate(STEP_COLUMNS)}
 
 @dataclass(slots=True)
 class ObservationSums:
-    """Sums over steps. ``work_ns`` is what workers had batches in their hands, of which ``metered_ns`` has readings."""
+    """Sums over steps. ``work_ns`` is the time in which workers made batches; ``metered_ns`` of it has CPU readings."""
 
     steps: int = 0
     wall_ns: int = 0
@@ -37,7 +37,7 @@ class ObservationSums:
     batch_ns: list[int] = field(default_factory=list)
 
     def add(self, rows: Array, anchor_ns: int) -> int:
-        """Rows of one epoch, in the order of delivery, the first of them behind the anchor; the anchor of what follows."""
+        """Add the rows of one epoch in delivery order, beginning after the anchor. Returns the next anchor."""
         if not len(rows):
             return anchor_ns
         steps = rows[rows[:, _AT["part"]] == 0]
@@ -68,12 +68,12 @@ class ObservationSums:
         self.cpu_ns += int(rows[:, _AT["cpu_ns"]].sum())
         self.runq_ns += int(rows[:, _AT["runq_ns"]].sum())
         self.metered_ns += int(rows[:, _AT["metered_ns"]].sum())
-        number = np.cumsum(rows[:, _AT["part"]] == 0) - 1  # the parts of a split batch follow its first
+        number = np.cumsum(rows[:, _AT["part"]] == 0) - 1  # the parts of a split batch follow its first part
         whole = np.bincount(np.maximum(number, 0), took)
         self.batch_ns = [*self.batch_ns, *whole.astype(np.int64).tolist()][-SAMPLED:]
 
     def observation(self, workers: int, window: int, **known: object) -> Observation:
-        """As the policy wants it. ``known`` is what rows do not tell."""
+        """The observation for the policy. ``known`` has the values that rows do not contain."""
         steps = max(1, self.steps)
         each_ns = self.work_ns / steps
         shares = (0.0, 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""A profile: what a tuning leaves for ``num_workers="auto"``. Plain values, which a file may hold."""
+"""A profile: the result of a tuning, saved for ``num_workers="auto"``. It has plain values only."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from stoker._runtime.simulation.setting import Setting
 FORMAT = "stoker-profile"
 VERSION = 1
 _LONGEST = 2000
-"""Characters of a text that is taken from a file."""
+"""The longest text that is read from a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """The setting that won for one dataset, batch size and machine.
 
-    ``dataset`` and ``machine`` are keys (``_record.dataset_identity``). ``batch_size`` is None where a batch sampler, or
-    nobody, makes batches. ``cpus`` and ``ranks`` are what the setting was found with: one that is picked up with less has
-    to be bounded.
+    ``dataset`` and ``machine`` are keys (``_record.dataset_identity``). ``batch_size`` is None if a batch sampler makes the
+    batches, or if there are none. The setting was found with so many ``cpus`` and ``ranks``. With fewer CPUs it is bounded.
     """
 
     dataset: str
@@ -29,24 +28,26 @@ class Profile:
     setting: Setting
     regime: str = "unknown"
     made_at: str = ""
-    """When, as people read it: "2026-11-16 16:40 UTC"."""
+    """The date, for people: "2026-11-16 16:40 UTC"."""
     interval_ns: float | None = None
-    """Between two batches, as it was measured."""
+    """The measured time between two batches."""
     step_ns: int = 0
-    """What the training loop took for a step; 0: not known."""
+    """The training loop's time for a step; 0 if unknown."""
     batch_ns: float | None = None
-    """What making a batch took one worker."""
+    """One worker's time for a batch."""
     cpus: float | None = None
     ranks: int = 1
     reason: str = ""
-    """Why this setting, in a sentence."""
+    """The reason for this setting, in a sentence."""
     name: str = ""
     """The dataset's class, for people."""
     plain: Setting | None = None
-    """The best one of worker processes without threads, where ``setting`` is none of these: what changes no bit of a batch."""
+    """The best setting with worker processes and without threads, if ``setting`` is not of this kind. It changes no bit of a
+    batch.
+    """
 
     def as_dict(self) -> dict[str, Any]:
-        """For a JSON file."""
+        """Plain values for a JSON file."""
         settings = {
             "setting": self.setting.as_dict(),
             "plain": None if self.plain is None else self.plain.as_dict(),
@@ -55,7 +56,7 @@ class Profile:
 
     @classmethod
     def from_dict(cls, data: Any) -> Profile:
-        """Raises ValueError for what is no profile, is damaged, or is of a newer version. Names that are not known are left out."""
+        """Raises ValueError if the data is no profile, is damaged, or has a newer version. Unknown names are ignored."""
         if not isinstance(data, Mapping) or data.get("format") != FORMAT:
             raise ValueError(f"it has no format {FORMAT!r}")
         version = data.get("version")

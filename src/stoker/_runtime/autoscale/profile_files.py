@@ -1,8 +1,8 @@
-"""Profiles on disk: a tuning leaves one, ``num_workers="auto"`` picks it up for the same dataset, batch size and machine.
+"""Profiles on disk. A tuning saves one; ``num_workers="auto"`` finds it by dataset, batch size and machine.
 
-A folder of the user's own (``$STOKER_PROFILES``, else ``stoker/profiles`` in the user's cache) with a small JSON file for each.
-Whoever can write there settles how many processes are started, so a folder or file that belongs to somebody else, or that others
-may write to, is not read. Nothing in it is ever executed or unpickled.
+They are small JSON files in a folder of the user: ``$STOKER_PROFILES``, or ``stoker/profiles`` in the user's cache. A profile
+decides how many processes are started. So a folder or file is not read if another user owns it or may write to it. Nothing in it
+is executed or unpickled.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from stoker._runtime.autoscale.profile import Profile
 
 VARIABLE = "STOKER_PROFILES"
 OFF = "off"
-"""As the variable's value: neither read nor written."""
+"""The value of the variable that turns profiles off: none is read or written."""
 _MOST = 256
-"""Files that are kept: the latest."""
+"""The number of files that are kept, the latest ones."""
 _MOST_BYTES = 1 << 16
 _NAME = re.compile(r"[0-9a-f]{24}-[0-9]+\.json")
 _log = logging.getLogger("stoker")
 
 
 def find(dataset: Any, batch_size: int | None, *, ranks: int | None = None) -> Profile | None:
-    """The one that was saved for this work on this machine, for so many local ranks if there is one. Never raises.
+    """The profile for this dataset on this machine, preferably for so many local ranks; None if there is none. Never raises.
 
-    ``ranks`` is as the environment says by default. A profile that was made for another number says so in ``Profile.ranks``.
+    ``ranks`` is by default what the environment says. ``Profile.ranks`` has the number that the profile was made for.
     """
     try:
         return _found(dataset_key(dataset), batch_size, machine_key(), ranks or local_ranks(os.environ)[0])
-    except Exception as error:  # a loader works without one
+    except Exception as error:  # a loader works without a profile
         _log.debug("no profile: %s: %s", type(error).__name__, error)
         return None
 
 
 def find_key(dataset: str, batch_size: int | None, *, ranks: int | None = None) -> Profile | None:
-    """The same by the dataset's key (``identity.dataset_key``), for whoever does not have the dataset. Never raises."""
+    """The same, by the dataset's key (``identity.dataset_key``). Never raises."""
     try:
         return _found(dataset, batch_size, machine_key(), ranks or local_ranks(os.environ)[0])
     except Exception as error:
@@ -55,7 +55,7 @@ def find_key(dataset: str, batch_size: int | None, *, ranks: int | None = None) 
 
 
 def save(profile: Profile) -> Path:
-    """Write it, in the place of one for the same work. Returns the file. Raises OSError, which says why not."""
+    """Write a profile, in place of one for the same dataset. Returns the file. Raises OSError."""
     place = folder(os.environ)
     if place is None:
         raise OSError(f"{VARIABLE} is {OFF!r}, or there is no home folder")
@@ -65,7 +65,7 @@ def save(profile: Profile) -> Path:
     if wrong := _wrong(place.lstat(), stat.S_ISDIR):
         raise PermissionError(f"{place} {wrong}")
     path = place / _name(profile.dataset, profile.batch_size, profile.machine, profile.ranks)
-    handle, fresh = tempfile.mkstemp(dir=place, prefix=".new-")  # private to the user from its first moment
+    handle, fresh = tempfile.mkstemp(dir=place, prefix=".new-")  # private to the user from the start
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(profile.as_dict(), file, indent=1)
@@ -79,12 +79,12 @@ def save(profile: Profile) -> Path:
 
 
 def folder(environ: Mapping[str, str]) -> Path | None:
-    """Where profiles are; None when nobody wants any, or there is no such place."""
+    """The folder of profiles; None if profiles are turned off or there is no folder."""
     given = environ.get(VARIABLE, "")
     if given:
         return None if given == OFF else Path(os.path.abspath(given))
     cache = environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(cache):  # as its specification has it: relative ones are ignored
+    if not os.path.isabs(cache):  # the XDG specification ignores relative paths
         cache = os.path.join(os.path.expanduser("~"), ".cache")
     return Path(cache, "stoker", "profiles") if os.path.isabs(cache) else None
 
@@ -114,7 +114,7 @@ def _found(dataset: str, batch_size: int | None, machine: str, ranks: int) -> Pr
 
 
 def _read(path: Path) -> Profile | None:
-    """None when it is not there, or nothing to rely on."""
+    """The profile in a file; None if there is none, or it cannot be trusted."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -137,7 +137,7 @@ def _read(path: Path) -> Profile | None:
 
 
 def _wrong(held: os.stat_result, kind: Any) -> str:
-    """Why a file or folder is not to be relied on, "" when it is."""
+    """The reason not to trust a file or folder; "" if there is none."""
     if not kind(held.st_mode):
         return "is no folder" if kind is stat.S_ISDIR else "is no file"
     if held.st_uid != os.geteuid():
@@ -153,7 +153,7 @@ def _name(dataset: str, batch_size: int | None, machine: str, ranks: int) -> str
 
 
 def _prune(place: Path) -> None:
-    """Let go of the oldest beyond what is kept, and of what a killed writer left. Another process may do the same."""
+    """Delete the oldest files beyond the limit, and files that a killed writer left. Another process may do the same."""
     with suppress(OSError):
         found = [(each.stat().st_mtime, each) for each in place.iterdir() if _NAME.fullmatch(each.name)]
         newest = max((at for at, _ in found), default=0.0)

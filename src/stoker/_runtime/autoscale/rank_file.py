@@ -1,8 +1,8 @@
-"""The file through which the local ranks of a job agree: small, private, one row per rank, written by that rank alone.
+"""The file through which the local ranks of a job agree. It is small and private and has one row per rank, which that rank
+writes.
 
-Rows are read and written whole with one call each, and end with a checksum: one that is caught half-written is not believed. There
-is no mapping, so a file that is cut short kills nobody, and no lock on the way of a window: one is held for the moment in which a
-seat is taken, or a page taken away.
+One call reads or writes a whole row. A row ends with a checksum, so that a half-written row is ignored. The file is not mapped:
+if it is truncated, no process crashes. Observations take no lock; a lock is held only while a row is taken or a file is removed.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from stoker._runtime.autoscale.rank_report import RankReport
 _MAGIC = b"stokcon1"
 _ROW = struct.Struct("<8s8q13d")
 ROW_BYTES = 256
-_PREFIX = "concord-"
+_PREFIX = "ranks-"
 _TRIES = 20
 _PAUSE_S = 0.001
 _SILENT_S = 86_400
 _MOST_OLD = 64
-"""Pages of others that are looked at, at most, to take dead ones away."""
+"""The most files of other jobs that are checked, to remove those of dead jobs."""
 
 
 class RankRow(NamedTuple):
-    """One rank's row: its process, what it published last, and its report. ``token`` tells two rows of one process apart."""
+    """One rank's row: its process, its last published decision, and its report. ``token`` tells two rows of one process apart."""
 
     pid: int
     start: int
-    """When the process started, in clock ticks since boot; 0 where nobody tells."""
+    """The start of the process, in clock ticks since boot; 0 if unknown."""
     token: int
     at_ns: int
-    """When the report was written, on the monotonic clock; 0 before the first."""
+    """The time of the report on the monotonic clock; 0 before the first."""
     sequence: int = 0
     workers: int = 0
     window: int = 0
@@ -50,14 +50,14 @@ class RankRow(NamedTuple):
     report: RankReport | None = None
 
     def pack(self) -> bytes:
-        """The row as it is written."""
+        """The bytes of the row."""
         *whole, report = self
         row = _ROW.pack(_MAGIC, *whole, *(report or [0.0] * len(RankReport._fields)))
         return row + struct.pack("<I", zlib.crc32(row))
 
     @classmethod
     def unpack(cls, data: bytes) -> RankRow | None:
-        """None for a row that nobody wrote, or that is being written."""
+        """The row; None if it was never written, or is being written."""
         row = data[: _ROW.size]
         if len(data) < _ROW.size + 4 or not row.startswith(_MAGIC):
             return None
@@ -69,7 +69,7 @@ class RankRow(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Whether its process is still there, and still the same."""
+        """Whether its process still exists and is the same one."""
         if self.start:
             return started(f"/proc/{self.pid}") == self.start
         try:
@@ -82,7 +82,7 @@ class RankRow(NamedTuple):
 
 
 def folder(environ: Mapping[str, str]) -> Path:
-    """Where pages are: a folder that belongs to this user and that nobody else can look into. Raises OSError if there is none."""
+    """The folder of the files: it belongs to this user and nobody else can read it. Raises OSError if there is none."""
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     user = os.geteuid()
     if runtime and os.path.isabs(runtime) and _private(runtime, user):
@@ -104,20 +104,22 @@ def _private(path: str | Path, user: int) -> bool:
 
 
 def name_of(job: str, key: str) -> str:
-    """The page's name. Ranks in another pid namespace cannot be told dead from alive: they have a page of their own."""
+    """The file's name. Ranks in another pid namespace have a file of their own, because this process cannot see whether they
+    live.
+    """
     return _prefix() + hashlib.sha256(f"{job}\n{key}".encode()).hexdigest()[:24]
 
 
 def _prefix() -> str:
-    """How names of pages begin whose ranks this process can see."""
+    """The beginning of the names of files whose ranks this process can see."""
     space = 0
     with suppress(OSError):
         space = os.stat("/proc/self/ns/pid").st_ino
     return f"{_PREFIX}{space:x}-"
 
 
-def open_page(path: Path) -> int:
-    """A descriptor of the page, made if need be. Raises OSError, also for a page that is not ours alone."""
+def open_file(path: Path) -> int:
+    """Open the file, and make it if necessary. Raises OSError, also for a file that is not private to this user."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
@@ -126,14 +128,14 @@ def open_page(path: Path) -> int:
     return fd
 
 
-def take(path: Path, rank: int, seat: RankRow) -> int:
-    """Sit down: a descriptor of the page at this path, with the seat written. Raises OSError when it cannot be had soon."""
+def take_row(path: Path, rank: int, row: RankRow) -> int:
+    """Take a row: open the file at this path and write the row. Raises OSError if that is not possible soon."""
     for _ in range(_TRIES):
-        fd = open_page(path)
+        fd = open_file(path)
         try:
             with locked(fd, fcntl.LOCK_SH) as mine:
-                if mine and _is_at(path, fd):  # else somebody is taking away what was left by a dead job
-                    write(fd, rank, seat)
+                if mine and _is_at(path, fd):  # otherwise a process is removing the file of a dead job
+                    write(fd, rank, row)
                     return fd
         except BaseException:
             os.close(fd)
@@ -145,7 +147,7 @@ def take(path: Path, rank: int, seat: RankRow) -> int:
 
 @contextmanager
 def locked(fd: int, kind: int) -> Iterator[bool]:
-    """Whether the lock was had; it is not waited for."""
+    """Try to take the lock, without waiting. Yields whether it succeeded."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except OSError:
@@ -157,27 +159,27 @@ def locked(fd: int, kind: int) -> Iterator[bool]:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-def write(fd: int, rank: int, seat: RankRow) -> None:
-    """Put the row in its place. Raises OSError."""
-    data = seat.pack().ljust(ROW_BYTES, b"\0")
+def write(fd: int, rank: int, row: RankRow) -> None:
+    """Write the row at its position. Raises OSError."""
+    data = row.pack().ljust(ROW_BYTES, b"\0")
     if os.pwrite(fd, data, rank * ROW_BYTES) != len(data):
-        raise OSError("no room for the page")
+        raise OSError("no room for the file")
 
 
 def read(fd: int, ranks: int) -> list[RankRow | None]:
-    """All rows. Raises OSError."""
+    """Read all rows. Raises OSError."""
     data = os.pread(fd, ranks * ROW_BYTES, 0)
     return [RankRow.unpack(data[place * ROW_BYTES : (place + 1) * ROW_BYTES]) for place in range(ranks)]
 
 
-def vacate(path: Path, fd: int, rank: int) -> None:
-    """Give the seat up, and take the page away when nobody is left. Raises OSError."""
+def release(path: Path, fd: int, rank: int) -> None:
+    """Clear the row, and remove the file if no rank is left. Raises OSError."""
     os.pwrite(fd, b"\0" * ROW_BYTES, rank * ROW_BYTES)
     _remove_if_dead(path, fd)
 
 
-def sweep(place: Path) -> None:
-    """Take pages away whose jobs are gone; those of other pid namespaces after a day without a word. Never raises."""
+def remove_dead(place: Path) -> None:
+    """Remove files of dead jobs; those of other pid namespaces after a day without a change. Never raises."""
     with suppress(OSError):
         ours = _prefix()
         names = [name for name in sorted(os.listdir(place)) if name.startswith(_PREFIX)]
@@ -185,7 +187,7 @@ def sweep(place: Path) -> None:
             with suppress(OSError):
                 if not name.startswith(ours) and time.time() - os.lstat(place / name).st_mtime < _SILENT_S:
                     continue
-                fd = open_page(place / name)
+                fd = open_file(place / name)
                 try:
                     _remove_if_dead(place / name, fd)
                 finally:

@@ -1,4 +1,4 @@
-"""Several ranks as one: what the policy is told when it decides for all loaders of a job on this machine. Pure."""
+"""Combines the observations of several ranks into one, for a policy that decides for all loaders of a job on this machine. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stoker._runtime.autoscale.types import Observation
 
 
 class RankReport(NamedTuple):
-    """A rank's window, in numbers that fit into a row of the page. -1: not known."""
+    """A rank's observation, as numbers that fit into a row of the file. -1: unknown."""
 
     interval_ns: float
     stall: float
@@ -24,35 +24,35 @@ class RankReport(NamedTuple):
     off_ns: float
     runq_ns: float
     used_cpus: float
-    """That this rank kept busy, workers included."""
+    """CPUs that this rank kept busy, workers included."""
     room_bytes: int
     worker_bytes: int
     warm_up: bool
 
     @classmethod
-    def of(cls, window: Observation) -> RankReport:
-        """The window in short."""
-        wall_ns = max(1, window.wall_ns)
-        used_ns = window.cpu_ns * window.steps + (window.own_cpu_ns or 0)
+    def of(cls, observation: Observation) -> RankReport:
+        """The report of an observation."""
+        wall_ns = max(1, observation.wall_ns)
+        used_ns = observation.cpu_ns * observation.steps + (observation.own_cpu_ns or 0)
         return cls(
-            interval_ns=window.interval_ns,
-            stall=window.stall,
-            workers=window.workers,
-            busy=-1.0 if window.busy is None else window.busy,
-            waits=window.waits / max(1, window.steps),
-            blocked=window.blocked / max(1, window.waits),
-            cpu_ns=window.cpu_ns,
-            off_ns=window.off_ns,
-            runq_ns=window.runq_ns,
+            interval_ns=observation.interval_ns,
+            stall=observation.stall,
+            workers=observation.workers,
+            busy=-1.0 if observation.busy is None else observation.busy,
+            waits=observation.waits / max(1, observation.steps),
+            blocked=observation.blocked / max(1, observation.waits),
+            cpu_ns=observation.cpu_ns,
+            off_ns=observation.off_ns,
+            runq_ns=observation.runq_ns,
             used_cpus=used_ns / wall_ns,
-            room_bytes=-1 if window.room_bytes is None else window.room_bytes,
-            worker_bytes=-1 if window.worker_bytes is None else window.worker_bytes,
-            warm_up=window.warm_up,
+            room_bytes=-1 if observation.room_bytes is None else observation.room_bytes,
+            worker_bytes=-1 if observation.worker_bytes is None else observation.worker_bytes,
+            warm_up=observation.warm_up,
         )
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float]) -> RankReport:
-        """From what a row holds: all of it as floats, in this order."""
+        """From the floats of a row, in the order of the fields."""
         (
             interval_ns,
             stall,
@@ -74,52 +74,52 @@ class RankReport(NamedTuple):
         )
 
 
-def gathered(window: Observation, others: Sequence[RankReport]) -> Observation:
-    """The window of the rank that decides, with what it has to know of the others.
+def combined(observation: Observation, others: Sequence[RankReport]) -> Observation:
+    """The leader's observation, with the values of the other ranks that it needs.
 
-    Ranks wait for each other in every step, so the interval is everybody's; where they do not, the mean of all is what should
-    become shorter. The wait is that of the rank which waits most, with its reasons. What the other ranks compute is no foreign
-    load: it changes with what is decided here.
+    Ranks wait for each other in every step, so they have one interval; if they do not, the mean of all counts. The wait is that
+    of the rank that waits most, with its causes. CPU time of the other ranks is no foreign load, because it follows from the
+    decision.
     """
     if not others:
-        return window
+        return observation
     rooms = [each.room_bytes for each in others if each.room_bytes >= 0]
     sizes = [each.worker_bytes for each in others if each.worker_bytes >= 0]
-    if window.room_bytes is not None:
-        rooms.append(window.room_bytes)
-    if window.worker_bytes is not None:
-        sizes.append(window.worker_bytes)
-    foreign = window.foreign_cpus
+    if observation.room_bytes is not None:
+        rooms.append(observation.room_bytes)
+    if observation.worker_bytes is not None:
+        sizes.append(observation.worker_bytes)
+    foreign = observation.foreign_cpus
     if foreign is not None:
         foreign = max(0.0, foreign - sum(each.used_cpus for each in others))
-    interval_ns = (window.interval_ns + sum(each.interval_ns for each in others)) / (1 + len(others))
-    wall_ns = int(interval_ns * window.steps)
+    interval_ns = (observation.interval_ns + sum(each.interval_ns for each in others)) / (1 + len(others))
+    wall_ns = int(interval_ns * observation.steps)
     whole = replace(
-        window,
+        observation,
         wall_ns=wall_ns,
-        wait_ns=int(window.stall * wall_ns),
+        wait_ns=int(observation.stall * wall_ns),
         room_bytes=min(rooms) if rooms else None,
         worker_bytes=max(sizes) if sizes else None,
         foreign_cpus=foreign,
-        warm_up=window.warm_up or any(each.warm_up for each in others),
+        warm_up=observation.warm_up or any(each.warm_up for each in others),
     )
     worst = max(others, key=lambda each: each.stall)
-    return whole if worst.stall <= window.stall else _as_seen_by(whole, worst)
+    return whole if worst.stall <= observation.stall else _as_seen_by(whole, worst)
 
 
-def _as_seen_by(window: Observation, worst: RankReport) -> Observation:
-    waits = round(worst.waits * window.steps)
-    mine_ns = window.making_ns + window.runq_ns
+def _as_seen_by(observation: Observation, worst: RankReport) -> Observation:
+    waits = round(worst.waits * observation.steps)
+    mine_ns = observation.making_ns + observation.runq_ns
     its_ns = worst.cpu_ns + worst.off_ns + worst.runq_ns
     longer = its_ns / mine_ns if mine_ns > 0 and its_ns > 0 else 1.0
     return replace(
-        window,
-        wait_ns=int(min(1.0, worst.stall) * window.wall_ns),
+        observation,
+        wait_ns=int(min(1.0, worst.stall) * observation.wall_ns),
         busy=None if worst.busy < 0 else worst.busy,
         waits=waits,
         blocked=round(worst.blocked * waits),
         cpu_ns=worst.cpu_ns,
         off_ns=worst.off_ns,
         runq_ns=worst.runq_ns,
-        batch_ns=tuple(int(each * longer) for each in window.batch_ns),
+        batch_ns=tuple(int(each * longer) for each in observation.batch_ns),
     )

@@ -1,4 +1,4 @@
-"""A change that is being judged: by the whole step, not by the wait."""
+"""The trial of a change: it is judged by the whole step, not by the wait."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from stoker._runtime.autoscale.types import AutoscaleAction, Observation
 from stoker._runtime.autoscale.worker_bounds import variation
 
 GAIN = 0.02
-"""What a change has to gain to be kept."""
+"""The gain that a change needs to be kept."""
 
 MARGIN = 0.03
 LOOKS = 3
 NOISY_LOOKS = 6
-"""How far from that a first look has to be to settle it; a second one half as far, and the third one settles it. Where batch times
-vary so much that the mean of a window is less certain than that, it has to be further, and there are more looks."""
+"""A first look decides if the gain differs from that by this much; a second one by half; the third one decides in any case. If
+batch times vary so much that a mean is less certain, the difference must be larger, and there are more looks.
+"""
 
 STALL_RISE = 0.01
-"""A shrink after which the loop waits more by this is taken back."""
+"""A shrink is reverted if the loop's wait grows by this share."""
 
 DRAINS = 2
 MOST_LOOKS = 8
-"""A shrink shows when the batches made before it are used up: so many windows' worth of them, within so many looks."""
+"""A shrink has an effect when the batches made before it are used up: after so many windows of batches, within so many looks."""
 
 
-def uncertainty(window: Observation) -> float:
-    """By how much the mean of so many batch times may be off, as a share of it."""
-    return float(variation(window.batch_ns) / max(1, window.steps) ** 0.5)
+def uncertainty(observation: Observation) -> float:
+    """The uncertainty of the mean of so many batch times, as a share of it."""
+    return float(variation(observation.batch_ns) / max(1, observation.steps) ** 0.5)
 
 
 def lengthening(before: Observation, after: Observation) -> float:
-    """By which share the interval became longer, beyond what follows from the batches that chance put into the two windows.
+    """The share by which the interval became longer, beyond what chance explains by the batches in the two observations.
 
-    Where the loop waits for workers, batches that happen to take longer make the interval longer. That is taken out, but not
-    more than chance explains: batches that take longer because there are more workers are what a trial is to find out.
+    If the loop waits for workers, batches that take longer by chance make the interval longer. That effect is removed, but not
+    more than chance explains: batches that take longer because of more workers are what a trial has to find.
     """
     weight = min(1.0, 2 * before.stall)
     ratio = 1.0
@@ -46,7 +47,7 @@ def lengthening(before: Observation, after: Observation) -> float:
 
 
 class TrialOutcome(NamedTuple):
-    """``harmful``: it did not only fail to help."""
+    """The outcome of a trial. ``harmful``: it made the step longer, and did not only fail to help."""
 
     keep: bool
     harmful: bool
@@ -55,14 +56,14 @@ class TrialOutcome(NamedTuple):
 
 @dataclass(slots=True)
 class ActionTrial:
-    """``before`` is what was seen before the action."""
+    """An action under trial. ``before`` is the observation before it."""
 
     action: AutoscaleAction
     before: Observation
     looks: int = 0
 
     def judge(self, after: Observation) -> TrialOutcome | None:
-        """With all that was seen since the action; None: look on."""
+        """Judge by everything that was observed since the action. None: undecided yet."""
         self.looks += 1
         longer = lengthening(self.before, after)
         if self.action.kind == "shrink":
@@ -91,7 +92,7 @@ class ActionTrial:
         return TrialOutcome(True, False, "")
 
     def _noise(self, after: Observation) -> float:
-        """How much of a difference chance explains: batch times that differ, and bursts of as many batches as workers."""
+        """The difference that chance explains: batch times vary, and workers deliver in bursts."""
         both = [
             uncertainty(each) / 2 + each.workers / (4 * max(1, each.steps)) for each in (self.before, after)
         ]
@@ -100,7 +101,7 @@ class ActionTrial:
     def _told(self, after: Observation) -> str:
         what = f"{self.action.workers} workers"
         if self.action.kind == "deepen":
-            what = f"a window of {self.action.window}"
+            what = f"a observation of {self.action.window}"
         elif self.action.kind == "split":
             what = "batches made in parts"
         before = self.before

@@ -5,74 +5,74 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 SAMPLED = 256
-"""Batch times that a window keeps, at most: the last ones."""
+"""The most batch times in an observation: the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
     """Some consecutive steps, seen from the training loop. Times are in nanoseconds; None means unknown.
 
-    A step is the interval from one batch's hand-over to the next one's: ``wall_ns`` is all of them, ``wait_ns`` what ``next()``
-    took of it.
-    ``cpu_ns``, ``off_ns`` and ``runq_ns`` are of one whole batch, on average, in the worker (all parts of a split one together).
+    A step is the interval from one batch's hand-over to the next one's. ``wall_ns`` is their sum, and ``wait_ns`` the time in
+    ``next()``. ``cpu_ns``, ``off_ns`` and ``runq_ns`` are a worker's mean time for one whole batch, all parts of a split one
+    together.
     """
 
     steps: int
     wall_ns: int
     wait_ns: int
     workers: int
-    """Up, all through the window. 0: the training process makes batches itself."""
+    """Workers that were up during the whole observation. 0: the training process makes batches itself."""
     window: int
-    """Batches that may be made and not taken."""
+    """The most batches that may be made and not taken."""
     busy: float | None = None
     """Share of the workers' time between receiving a task and having sent its result (u)."""
     waits: int = 0
-    """Steps whose batch was not there when it was asked for."""
+    """Steps whose batch was not ready when the loop asked for it."""
     blocked: int = 0
-    """Of these, steps during whose wait a later batch was ready: head of line."""
+    """Of these, steps in which a later batch was ready meanwhile: the head of the line held it up."""
     cpu_ns: float = 0.0
     off_ns: float = 0.0
     runq_ns: float = 0.0
     batch_ns: tuple[int, ...] = ()
-    """Of recent batches, each: what it took a worker, the run queue included."""
+    """A worker's time for each of the recent batches, the run queue included."""
     batch_bytes: int = 0
     rows: int = 1
     """Samples in a batch."""
     split: bool = False
-    """Whether batches are made in parts where workers idle."""
+    """Whether idle workers make batches in parts."""
     own_cpu_ns: int | None = None
-    """CPU time of the training process during the window, all threads."""
+    """CPU time of the training process, all threads."""
     room_bytes: int | None = None
-    """Memory that could still be taken, by this rank."""
+    """Memory that this rank could still take."""
     worker_bytes: int | None = None
     """Private memory of a worker."""
     throttled: float = 0.0
     """Share of the cgroup's periods in which it was throttled."""
     foreign_cpus: float | None = None
-    """CPUs that processes of others kept busy. Other ranks of the job count as others."""
+    """CPUs that other processes kept busy, other ranks of the job included."""
     gap_ns: int = 0
-    """The longest step, its wait left out: a validation, a checkpoint, a breakpoint."""
+    """The longest step without its wait: a validation, a checkpoint, a breakpoint."""
     warm_up: bool = False
-    """Workers were starting or leaving, or an epoch began: nothing to go by."""
+    """Workers started or left, or an epoch began, so that the values mean nothing."""
 
     @property
     def interval_ns(self) -> float:
-        """A step, wait included: what is to become small."""
+        """The mean time of a step with its wait. The policy tries to make it short."""
         return self.wall_ns / max(1, self.steps)
 
     @property
     def step_ns(self) -> float:
-        """Time of a step without waiting for data: the demand."""
+        """The mean time of a step without waiting for data: the demand."""
         return max(0, self.wall_ns - self.wait_ns) / max(1, self.steps)
 
     @property
     def stall(self) -> float:
-        """Share of the time that the training loop waits for data (s)."""
+        """Share of the time in which the training loop waits for data (s)."""
         return self.wait_ns / self.wall_ns if self.wall_ns > 0 else 0.0
 
     @property
     def making_ns(self) -> float:
-        """Of one batch, the run queue left out (S). Measured times stand in where nothing was metered."""
+        """A worker's time for one batch without the run queue (S). Without CPU readings, from the batch times."""
         own_ns = self.cpu_ns + self.off_ns
         if own_ns or not self.batch_ns:
             return own_ns
@@ -80,12 +80,12 @@ class Observation:
 
     @property
     def off_share(self) -> float:
-        """How much of a batch is no CPU time."""
+        """Share of a batch's time off the CPU."""
         own_ns = self.cpu_ns + self.off_ns
         return self.off_ns / own_ns if own_ns > 0 else 0.0
 
     def joined(self, later: Observation) -> Observation:
-        """This one and the one after it, as one. Of what is a state and no sum the later one's counts."""
+        """This observation and the next one as one. Values that are no sums come from the later one."""
         steps = self.steps + later.steps
         earlier_share = self.steps / steps if steps else 0.0
 
@@ -127,15 +127,15 @@ class AutoscaleBounds:
 
     most: int
     reason: str
-    """Why no more, in words that go behind "at most N workers: "."""
+    """The reason, in words that follow "at most N workers: "."""
     least: int = 1
     cpus: float = 1.0
-    """That this rank may count on, the training process's own included."""
+    """CPUs that this rank may count on, the training process's own included."""
     cpus_reason: str = ""
     window_most: int = 0
-    """How deep the window may become, in batches; 0: it is not the policy's to change."""
+    """The largest window, in batches; 0 if the policy may not change it."""
     may_split: bool = False
-    """Whether splitting batches is the policy's to switch on."""
+    """Whether the policy may turn on splitting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class AutoscaleAction:
     workers: int
     window: int
     reason: str
-    """One line with the numbers that it rests on."""
+    """One line with the numbers behind the decision."""
     split: bool = False
     code: str = ""
-    """The reason in a word, for those who count: "demand", "cpus", "memory", "most", "tried", "blocked", "idle", "throttled"…"""
+    """The reason as one word: "demand", "cpus", "memory", "most", "tried", "blocked", "idle", "throttled"…"""
