@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from stoker._runtime.dataset_sync.receiver import RevisionReceiver
 from stoker._runtime.protocol import failures, log_forwarding, stacks, status_page, wire
+from stoker._runtime.protocol.lifeline import hold_lifeline
 from stoker._runtime.protocol.spec_fds import SpecFds
 from stoker._runtime.protocol.worker_spec import BatchOrder, Resume, WorkerSpec
 from stoker._runtime.scheduler.types import Spans
@@ -90,7 +91,7 @@ inherited: WorkerSpec | None = None
 def run(boot: WorkerBoot) -> None:
     """Entry point of the process."""
     process_setup.reset_signals()
-    process_setup.hold_lifeline(boot.lifeline_fd)
+    hold_lifeline(boot.lifeline_fd)
     process_setup.name_process(str(boot.worker))
     page = status_page.StatusPage(boot.status_fd)
     stack_file = stacks.StackFile(boot.status_fd, boot.worker)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import functools
-import os
 import signal
 import sys
 from typing import Any
@@ -27,26 +25,6 @@ def reset_signals() -> None:
         signal.SIG_SETMASK, ()
     )  # the parent's thread may block some; SIGINT was blocked by us
     signal.set_wakeup_fd(-1)
-
-
-def hold_lifeline(fd: int) -> None:
-    """End this process with the parent: the kernel kills it as soon as the other end of the socket is closed.
-
-    PR_SET_PDEATHSIG would fire when the *thread* that forked ends, and means nothing under a fork server. Where the kernel has
-    no F_SETSIG (macOS), the worker notices at its next task: the task channel reads as closed.
-    """
-    set_signal = getattr(fcntl, "F_SETSIG", None)
-    if set_signal is None:
-        return
-    fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(fd, set_signal, signal.SIGKILL)
-    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
-    try:
-        alive = os.read(fd, 1)
-    except BlockingIOError:
-        return
-    if not alive:  # the parent was gone before the signal was armed
-        os._exit(0)
 
 
 def single_thread() -> None:

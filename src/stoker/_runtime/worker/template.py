@@ -23,6 +23,7 @@ from multiprocessing import forkserver, reduction, resource_tracker, util
 from typing import Any, NamedTuple
 
 from stoker._runtime.protocol import log_forwarding, status_page
+from stoker._runtime.protocol.lifeline import hold_lifeline
 from stoker._runtime.protocol.spec_fds import SpecFds
 from stoker._runtime.worker import collation, main, process_setup
 
@@ -56,7 +57,7 @@ def _arrive(passed: list[Any], levels: dict[str, int], spec_fds: SpecFds) -> Tem
 def run(boot: TemplateBoot) -> None:
     """Entry point of the process."""
     process_setup.reset_signals()
-    process_setup.hold_lifeline(boot.lifeline_fd)
+    hold_lifeline(boot.lifeline_fd)
     process_setup.name_process("template")
     page = status_page.StatusPage(boot.status_fd)
     note_socket = socket.socket(fileno=boot.note_fd)

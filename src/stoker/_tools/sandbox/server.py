@@ -10,7 +10,6 @@ and error are a pipe that the doctor reads.
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import importlib
 import io
@@ -28,6 +27,7 @@ from dataclasses import is_dataclass, replace
 from typing import Any, NamedTuple
 
 from stoker._runtime.protocol import stacks
+from stoker._runtime.protocol.lifeline import hold_lifeline
 from stoker._tools.sandbox.child import LENGTH
 from stoker._tools.sandbox.outcome import FactUnavailable
 from stoker._tools.sandbox.progress_page import ProgressPage
@@ -81,7 +81,7 @@ def _isolate(wires: SandboxPipes) -> None:
         with suppress(OSError, ValueError):
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
-    hold_group(wires.lifeline)
+    hold_lifeline(wires.lifeline, -os.getpgrp())
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(wires.output, 1)
@@ -99,19 +99,6 @@ def _isolate(wires: SandboxPipes) -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-
-
-def hold_group(fd: int) -> None:
-    """Have the kernel kill this process group when the other end of the socket is closed."""
-    fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
-    fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)  # type: ignore[attr-defined,unused-ignore]
-    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
-    try:
-        alive = os.read(fd, 1)
-    except BlockingIOError:
-        return
-    if not alive:  # gone before the signal was armed
-        os._exit(0)
 
 
 def _load(request: dict[str, Any], answer: socket.socket) -> Subject | None:
@@ -153,7 +140,7 @@ def _in_fork(
             os.setpgid(0, 0)
             ours.close()
             control.close()
-            hold_group(theirs.fileno())
+            hold_lifeline(theirs.fileno(), -os.getpgrp())
             if request["calm"]:
                 _calm()
             _probe(request, subject, page, wires.page, answer)
