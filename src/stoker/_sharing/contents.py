@@ -114,7 +114,7 @@ class _Outgrown(Exception):
     pass
 
 
-class _Gauge:
+class _LimitedSink:
     """A file that refuses to grow beyond a limit."""
 
     def __init__(self, limit_bytes: int) -> None:
@@ -130,7 +130,7 @@ class _Gauge:
 
 def _outgrows(item: object, limit_bytes: int) -> bool:
     try:
-        pickle.Pickler(_Gauge(limit_bytes), 5).dump(item)
+        pickle.Pickler(_LimitedSink(limit_bytes), 5).dump(item)
     except (_Outgrown, RecursionError):  # a long chain of items that refer to each other, for one
         return True
     except Exception:  # whoever packs it says what is wrong with it

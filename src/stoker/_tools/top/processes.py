@@ -91,7 +91,7 @@ class ProcessScan:
 
 
 @dataclass(slots=True)
-class _Found:
+class _OpenPages:
     holders: dict[_Key, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
     skipped: list[str] = field(default_factory=list)
 
@@ -142,9 +142,9 @@ def belongs(pid: int, loader: LoaderSeen, proc: str = "/proc") -> bool:
     return False
 
 
-def _pages(proc: str) -> _Found:
+def _pages(proc: str) -> _OpenPages:
     """Every page that a process of this user holds open, with all its holders."""
-    found = _Found()
+    found = _OpenPages()
     for entry in os.listdir(proc):
         if not entry.isdecimal():
             continue

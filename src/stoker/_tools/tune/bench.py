@@ -63,7 +63,7 @@ def bench(
         target, step=step, step_s=step_s, record=record, accumulate=accumulate, ranks=ranks, budget_s=budget_s,
         batch_size=batch_size,
     )  # fmt: skip
-    run = _Run(target, batch_size, demand, step, ranks, budget_s, progress)
+    run = _BenchRun(target, batch_size, demand, step, ranks, budget_s, progress)
     try:
         run.look()
         if setting is None and not fresh:
@@ -88,7 +88,7 @@ def bench(
     return run.result()
 
 
-class _Run:
+class _BenchRun:
     """One bench on its way."""
 
     def __init__(

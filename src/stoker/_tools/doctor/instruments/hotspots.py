@@ -46,7 +46,7 @@ def hotspots(
 
     ``brief`` does some of the same. It is run too when Python code of the user's own takes most, to see which line does.
     """
-    profile = _Profile()
+    profile = _TimeOwners()
     before = sys.getprofile()
     began = time.perf_counter()
     sys.setprofile(profile)
@@ -94,7 +94,7 @@ def _heaviest_line(function: Callable[[], object], code: CodeType) -> str:
     return f"{os.path.basename(code.co_filename)}:{max(spent_s, key=lambda each: spent_s[each])}"
 
 
-class _Profile:
+class _TimeOwners:
     """Keeps a stack of who owns the time that passes. Inside a library only its depth is counted."""
 
     def __init__(self) -> None:

@@ -60,7 +60,7 @@ class _Scouted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _SamplePlan:
     """Which samples are made, and how: by all workers alike."""
 
     subject: Subject
@@ -81,7 +81,9 @@ class _Plan:
 def probe(subject: Subject) -> RandomnessFacts | Missing:
     """The verdict, and what the numbers come from. ``Missing`` when samples cannot be made, or not in time."""
     stream = isinstance(subject.dataset, IterableDataset)
-    plan = _Plan(subject, _first_items if stream else _sample, (0,) if stream else _chosen(subject), _TIMES)
+    plan = _SamplePlan(
+        subject, _first_items if stream else _sample, (0,) if stream else _chosen(subject), _TIMES
+    )
     if not plan.indices:
         return Missing("the dataset is empty")
     (scouted,) = answers([lambda: _scout(plan)], _LIMIT_S)
@@ -97,7 +99,7 @@ def probe(subject: Subject) -> RandomnessFacts | Missing:
     return _judged(plan, scouted.sources)
 
 
-def _scout(plan: _Plan) -> _Scouted:
+def _scout(plan: _SamplePlan) -> _Scouted:
     dataset = plan.dataset(0, 0)
     watch = GeneratorWatch(dataset)
     good: list[Any] = []
@@ -116,7 +118,7 @@ def _scout(plan: _Plan) -> _Scouted:
     return _Scouted(tuple(good), min(took_s, default=0.0), watch.drawn(), problem)
 
 
-def _judged(plan: _Plan, sources: tuple[RandomSource, ...]) -> RandomnessFacts | Missing:
+def _judged(plan: _SamplePlan, sources: tuple[RandomSource, ...]) -> RandomnessFacts | Missing:
     persistent = bool(plan.subject.arguments.get("persistent_workers"))
     found = _made(plan, persistent)
     if isinstance(found, NoAnswer):
@@ -146,7 +148,7 @@ def _judged(plan: _Plan, sources: tuple[RandomSource, ...]) -> RandomnessFacts |
     )
 
 
-def _made(plan: _Plan, persistent: bool) -> tuple[dict[tuple[int, int], Series], Series] | NoAnswer:
+def _made(plan: _SamplePlan, persistent: bool) -> tuple[dict[tuple[int, int], Series], Series] | NoAnswer:
     """By worker and epoch, and the first of them once more. Workers that persist go on with what their first epoch left."""
 
     def work(worker: int, epochs: tuple[int, ...]) -> list[Series]:
@@ -167,7 +169,7 @@ def _made(plan: _Plan, persistent: bool) -> tuple[dict[tuple[int, int], Series],
     return made, again[0]
 
 
-def _is_opencv(plan: _Plan, first: Series) -> bool:
+def _is_opencv(plan: _SamplePlan, first: Series) -> bool:
     """Whether samples change with OpenCV's seed, which cannot be read and which torch does not set."""
     cv2 = sys.modules.get("cv2")
     if cv2 is None:

@@ -228,7 +228,7 @@ def _judged(subject: Subject, method: str) -> StartMethodTrip:
     for name, value in sent.items():
         try:
             with _spawning():
-                _Pickled(_BoundedSink()).dump(value)
+                _TensorlessPickler(_BoundedSink()).dump(value)
         except _TooMuch:
             continue  # so much of it can be pickled; the scan says more
         except Exception as error:
@@ -271,7 +271,7 @@ class _BoundedSink(io.RawIOBase):
         return len(data)
 
 
-class _Pickled(pickle.Pickler):
+class _TensorlessPickler(pickle.Pickler):
     def __init__(self, stream: Any) -> None:
         super().__init__(stream, protocol=5)
 

@@ -255,7 +255,7 @@ def as_in_worker() -> Iterator[None]:
 
 
 @dataclass
-class _Batch:
+class _CollatedBatch:
     rows: int = 0
     collate_s: tuple[float, ...] = ()
     data_bytes: int = 0
@@ -265,11 +265,11 @@ class _Batch:
     unsendable: tuple[str, ...] = ()
 
 
-def _batch(subject: Subject, made: _Made, collate: Callable[[Any], Any]) -> _Batch:
+def _batch(subject: Subject, made: _Made, collate: Callable[[Any], Any]) -> _CollatedBatch:
     """One batch of what was made, as large as the loader's where there are enough."""
     numbers = list(made.samples)
     if not numbers:
-        return _Batch()
+        return _CollatedBatch()
     grouped = batches(subject)
     size = _batch_size(subject) or len(numbers)
     rows = [made.samples[number] for number in numbers[:size]] if grouped else [made.samples[numbers[0]]]
@@ -279,12 +279,12 @@ def _batch(subject: Subject, made: _Made, collate: Callable[[Any], Any]) -> _Bat
         batch = collate(rows if grouped else rows[0])
     except Exception as error:
         made.failures.append(failure(numbers[0], error, collating=True))
-        return _Batch(len(rows))
+        return _CollatedBatch(len(rows))
     collate_s = time.perf_counter() - start
     held = list(structure.tensors(batch))
     whole = size / len(rows) if grouped else 1.0
     data_bytes = sum(each.numel() * each.element_size() for each in held)
-    return _Batch(
+    return _CollatedBatch(
         len(rows),
         (collate_s,),
         int(data_bytes * whole),

@@ -25,7 +25,7 @@ _BESIDE = 0.05
 """CPU time of other threads over the main one's, from which on it is worth asking whose they are."""
 
 
-class _WorkerSeen(NamedTuple):
+class _WorkerAnswer(NamedTuple):
     samples: int
     wall_s: float
     cpu_s: float
@@ -59,7 +59,9 @@ def probe(subject: Subject) -> WorkerFacts:
     )
 
 
-def _seen(subject: Subject, indices: Sequence[Any], prepare: Callable[[], None] | None = None) -> _WorkerSeen:
+def _seen(
+    subject: Subject, indices: Sequence[Any], prepare: Callable[[], None] | None = None
+) -> _WorkerAnswer:
     """Runs in the worker. ``prepare``: holds some library to one thread."""
     if prepare is not None:
         prepare()
@@ -84,7 +86,7 @@ def _seen(subject: Subject, indices: Sequence[Any], prepare: Callable[[], None] 
     left = [name for number, name in opened[-1].items() if opened[0].get(number) != name]
     counts = [len(each) for each in opened]
     steady = len(counts) == 3 and _goes_on(counts, halfway, made)
-    return _WorkerSeen(
+    return _WorkerAnswer(
         samples=made,
         wall_s=spent,
         cpu_s=cpu,
@@ -108,7 +110,7 @@ def _goes_on(counts: Sequence[int], halfway: int, made: int) -> bool:
     return first > 0 and second > _AS_BEFORE * first
 
 
-def _whose(subject: Subject, indices: Sequence[Any], seen: _WorkerSeen) -> str:
+def _whose(subject: Subject, indices: Sequence[Any], seen: _WorkerAnswer) -> str:
     """The library whose threads compute: the one that, held to one thread, takes most of that time away."""
     if seen.cpu_s - seen.main_cpu_s < _BESIDE * seen.main_cpu_s:
         return ""

@@ -17,7 +17,7 @@ from stoker._tools.profile.torch_loader.task_ring import TaskRing, TaskRow
 _clock = time.monotonic_ns
 
 
-class _Task(NamedTuple):
+class _SentTask(NamedTuple):
     """One that was sent to a worker. ``position``: it is the worker's n-th."""
 
     idx: int
@@ -32,7 +32,7 @@ class WorkersWatch(IteratorWatch):
         super().__init__(account)
         self._ring = ring
         self._pids = [process.pid for process in iterator._workers]
-        self._tasks: list[deque[_Task]] = [deque() for _ in self._pids]
+        self._tasks: list[deque[_SentTask]] = [deque() for _ in self._pids]
         self._positions = [0] * len(self._pids)
         self._taken = 0
         self._under_way = 0
@@ -40,7 +40,7 @@ class WorkersWatch(IteratorWatch):
         self._fresh = True
         self._queue_hook = QueueHook(iterator)
         self._got_ns = self._planned_ns = self._depth = 0
-        self._task: _Task | None = None
+        self._task: _SentTask | None = None
         self._worker = 0
         self._introduce(len(self._pids) * getattr(iterator, "_prefetch_factor", 0) or None)
 
@@ -83,7 +83,7 @@ class WorkersWatch(IteratorWatch):
         """It was put into a worker's queue, or there was none."""
         if iterator._send_idx > idx:
             worker = iterator._task_info[idx][0]
-            self._tasks[worker].append(_Task(idx, self._positions[worker], _clock()))
+            self._tasks[worker].append(_SentTask(idx, self._positions[worker], _clock()))
             self._positions[worker] += 1
             self._under_way += 1
 
@@ -142,7 +142,7 @@ class WorkersWatch(IteratorWatch):
             self._step_buffer.pinned(planned_ns, now_ns)
         self._seq += 1
 
-    def _made(self, task: _Task) -> TaskRow:
+    def _made(self, task: _SentTask) -> TaskRow:
         """What its worker tells of a task."""
         found = self._ring.read(self._worker, task.position, task.idx) if self._ring is not None else None
         return found or TaskRow(task.position, task.idx)

@@ -123,7 +123,7 @@ def analyse(timelines: Sequence[Timeline]) -> RankAnalysis:
         window = _window(timeline)
         if window is None or (found.on_device and not len(timeline.device)):
             continue
-        host = _Host(timeline, *window)
+        host = _HostWindow(timeline, *window)
         if found.on_device:
             _add_devices(found, timeline, host, kernels, launches, comm)
         else:
@@ -145,7 +145,7 @@ def analyse(timelines: Sequence[Timeline]) -> RankAnalysis:
     return found
 
 
-class _Host:
+class _HostWindow:
     """What the host did in the window of a trace."""
 
     def __init__(self, timeline: Timeline, began_ns: int, ended_ns: int) -> None:
@@ -186,7 +186,7 @@ def _window(timeline: Timeline) -> tuple[int, int] | None:
 
 
 def _add_devices(
-    found: RankAnalysis, timeline: Timeline, host: _Host,
+    found: RankAnalysis, timeline: Timeline, host: _HostWindow,
     kernels: list[Column], launches: list[Column], comm: list[Column],
 ) -> None:  # fmt: skip
     rows = timeline.device
@@ -205,7 +205,7 @@ def _add_devices(
     found.devices = max(found.devices, len(numbers))
 
 
-def _device(rows: Rows, timeline: Timeline, host: _Host) -> tuple[Parts, Intervals]:
+def _device(rows: Rows, timeline: Timeline, host: _HostWindow) -> tuple[Parts, Intervals]:
     """The parts of one device's wall, and the gaps that are the host's."""
     busy = host.within(rows)
     compute = host.within(rows.chosen(rows.what == COMPUTE))
@@ -251,7 +251,7 @@ def _queued(gaps: Intervals, rows: Rows, runtime: Rows) -> npt.NDArray[np.bool_]
     return found
 
 
-def _add_loop(found: RankAnalysis, timeline: Timeline, host: _Host) -> None:
+def _add_loop(found: RankAnalysis, timeline: Timeline, host: _HostWindow) -> None:
     """Without devices: the loop's own time. What it does for the loader, operations included, is the loader's."""
     operations = host.busy - host.next
     data_ns, compute_ns = host.next.total_ns, operations.total_ns
@@ -259,7 +259,7 @@ def _add_loop(found: RankAnalysis, timeline: Timeline, host: _Host) -> None:
     found.parts.add(Parts(compute_ns=compute_ns, data_ns=data_ns, host_ns=rest_ns))
 
 
-def _add_calls(found: RankAnalysis, timeline: Timeline, host: _Host) -> Column:
+def _add_calls(found: RankAnalysis, timeline: Timeline, host: _HostWindow) -> Column:
     """How long each took."""
     inside = (host.labels.began < host.ended_ns) & (host.labels.ended > host.began_ns)
     labels = host.labels.chosen(inside)
@@ -273,7 +273,7 @@ def _add_calls(found: RankAnalysis, timeline: Timeline, host: _Host) -> Column:
     return labels.ended - labels.began
 
 
-def _unevenness(timeline: Timeline, host: _Host) -> float | None:
+def _unevenness(timeline: Timeline, host: _HostWindow) -> float | None:
     """The same operation of every step, compared over steps. None: steps are too few, or differ in what they do.
 
     The first step, which warms up, and the slowest of the others, which may have met anything, are left out.
@@ -297,7 +297,7 @@ def _unevenness(timeline: Timeline, host: _Host) -> float | None:
     return float(1 - np.quantile(took, 0.1, axis=0).sum() / whole) if whole else None
 
 
-def _threads(timeline: Timeline, host: _Host) -> float | None:
+def _threads(timeline: Timeline, host: _HostWindow) -> float | None:
     rows = timeline.operations
     anyone = host.within(rows).total_ns
     if not anyone:

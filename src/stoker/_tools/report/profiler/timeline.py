@@ -106,7 +106,7 @@ def _column(values: array[int]) -> Column:
     return np.frombuffer(values, dtype=np.int64) if values else np.zeros(0, dtype=np.int64)
 
 
-class _Collector:
+class _EventSorter:
     """Sorts events into kinds, one by one."""
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ class _Collector:
 
 def collect(path: Path) -> Timeline:
     """Read one trace. Raises TraceError."""
-    file, collector = TraceFile(path), _Collector()
+    file, collector = TraceFile(path), _EventSorter()
     ours = False
     for event in file.events():
         if event.get("cat") == CATEGORY:

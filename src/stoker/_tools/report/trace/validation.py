@@ -17,13 +17,13 @@ def violations(events: Iterable[dict[str, Any]]) -> list[str]:
     names; a counter's readings are numbers, in order; an arrow begins once, ends once, later than it began, and each of its
     points lies in a span.
     """
-    check = _Check()
+    check = _TraceCheck()
     for event in events:
         check.see(event)
     return check.end()
 
 
-class _Check:
+class _TraceCheck:
     def __init__(self) -> None:
         self.found: list[str] = []
         self.open: dict[Track, list[tuple[str, float]]] = defaultdict(list)

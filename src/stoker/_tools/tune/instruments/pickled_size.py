@@ -17,7 +17,7 @@ class PickledSize(NamedTuple):
     ns: int
 
 
-class _Enough(Exception):
+class _SizeReached(Exception):
     pass
 
 
@@ -31,7 +31,7 @@ class _ByteCounter:
     def write(self, part: Any) -> int:
         self.bytes += len(part)
         if self.bytes > _MOST_BYTES or time.monotonic() > self._until:
-            raise _Enough
+            raise _SizeReached
         return len(part)
 
 
@@ -63,7 +63,7 @@ def pickled_size(dataset: Any, copy_bytes_per_s: float | None) -> PickledSize | 
     pickler = _Pickler(counter, protocol=5, buffer_callback=count)
     try:
         pickler.dump(dataset)
-    except _Enough:
+    except _SizeReached:
         pass
     except Exception:
         return None
