@@ -23,13 +23,11 @@ from stoker._runtime.autoscale.initial_workers import InitialWorkers, choose_ini
 from stoker._runtime.checkpoint.epoch_start import stream_count
 from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.checkpoint.state_format import parse
-from stoker._runtime.engine import memory_stats
-from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch
+from stoker._runtime.engine import memory_stats, recorder_setup
+from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch, PrefetchedEpoch
 from stoker._runtime.engine.iterator import StokerIter
 from stoker._runtime.engine.loader_stats import LoaderStats
 from stoker._runtime.engine.pool import Pool
-from stoker._runtime.engine.prefetched_epoch import PrefetchedEpoch
-from stoker._runtime.engine.step_writer import attach, quiet_recorder, recorder_of
 from stoker.errors import coded
 
 T_co = TypeVar("T_co", covariant=True)
@@ -272,7 +270,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             return None
         if self._autoscaler is None:
             first = self._initial_workers or InitialWorkers(self.num_workers, "as it was set")
-            recorder = self._recorder or quiet_recorder(self.name or "loader")
+            recorder = self._recorder or recorder_setup.quiet_recorder(self.name or "loader")
             self._autoscaler = AutoscaleController(self, first, self._own_stats(), recorder)
         return self._autoscaler
 
@@ -476,9 +474,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _observer(self) -> Recorder | None:
         """Keeps the record; None when none is wanted."""
         if self._recorder is None and self.record is not False:
-            made = recorder_of(self, self._resolved(), self._site)
+            made = recorder_setup.make_recorder(self, self._resolved(), self._site)
             if self.__dict__.setdefault("_recorder", made) is made:  # another thread may have been first
-                attach(made, self, self._own_stats())
+                recorder_setup.connect(made, self, self._own_stats())
         return self._recorder
 
     def _place(self) -> LoaderState:

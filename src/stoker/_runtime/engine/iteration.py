@@ -64,7 +64,7 @@ class Iteration:
             policy,
             pool.slots,
             pool.workers,
-            crew=pool.crew,
+            worker_ids=pool.worker_ids,
             row_ns=pool.row_ns,
             typical_bytes=pool.typical_bytes,
             streams=progress.stream_start(),
@@ -86,7 +86,7 @@ class Iteration:
             step_buffer = recorder.step_buffer(pool.attribution)
             self.observer = StepWriter(
                 recorder, step_buffer, self._scheduler, parent=inline, batched=pool.plan.spec.auto_collation, rows=rows,
-                lasting=pool.lasting,
+                persistent=pool.persistent,
             )  # fmt: skip
         run = 0 if recorder is None else recorder.page_inode
         self.epoch = pool.begin(self._scheduler, stats, progress, seed=seed, pipe_seed=pipe_seed, run=run)

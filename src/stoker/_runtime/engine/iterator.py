@@ -25,7 +25,7 @@ from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch
 from stoker._runtime.engine.iteration import Iteration
 from stoker._runtime.engine.loader_stats import LoaderStats
 from stoker._runtime.engine.pool import Pool, PoolPlan
-from stoker._runtime.engine.step_writer import note_start
+from stoker._runtime.engine.recorder_setup import note_start_method
 from stoker._runtime.executors.process import start_method
 from stoker._runtime.plan import ranks
 from stoker._runtime.plan.planner import Planner
@@ -54,7 +54,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         loader: Any,
         options: Options,
         stats: LoaderStats,
-        bookmark: LoaderState,
+        state: LoaderState,
         pool: Pool | None,
         keep: Callable[[Pool], None] | None,
         prefetch: EpochPrefetch | None = None,
@@ -69,13 +69,13 @@ class StokerIter(_Base):  # type: ignore[misc]
         self._owner_pid = os.getpid()
         self._waits = prefetch is not None
         """Whether this is the iterator of an epoch that nobody has asked for yet."""
-        self._opening = opening = bookmark.open(loader, ahead=prefetch is not None)
-        with _on_cpu(loader.generator), opening.generators_in_place():
-            opening.prepare(loader)
+        self._epoch_start = epoch_start = state.open(loader, ahead=prefetch is not None)
+        with _on_cpu(loader.generator), epoch_start.generators_in_place():
+            epoch_start.prepare(loader)
             super().__init__(loader)
             if self._num_workers > 0 and isinstance(self._dataset, IterDataPipe):
                 torch_loader._share_dist_seed(loader.generator, self._pg)  # type: ignore[no-untyped-call]  # as torch does
-            opening.take_over(self, loader)
+            epoch_start.take_over(self, loader)
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
         self._stager = stager_for(self)
@@ -83,7 +83,9 @@ class StokerIter(_Base):  # type: ignore[misc]
         iterable = self._dataset_kind == torch_loader._DatasetKind.Iterable
         bound = iterable or (options.rng == "torch" and self._num_workers > 0)
         # Before any worker is started: the dataset's code may be asked, and may raise.
-        self._progress = opening.progress(loader, carries=not options.kind.copies_dataset or keep is not None)
+        self._progress = epoch_start.progress(
+            loader, carries=not options.kind.copies_dataset or keep is not None
+        )
         found = pool
         if prefetch is None:
             pool = self._take_pool(loader, options, stats, pool, keep, iterable, bound)
@@ -116,7 +118,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         assert self._iteration is not None
         by_sample = options.rng == "sample"
         self._planner = Planner(
-            _drawn_on_cpu(opening.source.iterator, loader.generator),
+            _drawn_on_cpu(epoch_start.source.iterator, loader.generator),
             epoch=self._iteration.epoch,
             seed=self._base_seed,
             batched=self._auto_collation and not iterable,
@@ -124,19 +126,19 @@ class StokerIter(_Base):  # type: ignore[misc]
             places=functools.partial(ranks.keys, self._index_sampler, self._base_seed) if by_sample else None,
             spares=options.on_bad_sample == "replace" and not iterable,
             killers=stats.killers,
-            begin=opening.begin(loader, self._progress),
-            after=opening.source.after,
+            begin=epoch_start.begin(loader, self._progress),
+            after=epoch_start.source.after,
             seq=prefetch.planned if prefetch is not None else 0,
         )
         if prefetch is None:
-            self._start(bookmark)
+            self._start(state)
 
     def _take_pool(
         self, loader: Any, options: Options, stats: LoaderStats, pool: Pool | None, keep: Callable[[Pool], None] | None,
         iterable: bool, bound: bool,
     ) -> Pool:  # fmt: skip
         """The one given, brought up to date, or a new one where that cannot be."""
-        saved = self._opening.saved
+        saved = self._epoch_start.saved
         taken_up = saved is not None and (iterable or saved.dataset_state is not None)
         if pool is not None and (taken_up or not pool.announce(stats)):
             pool.close()  # its workers know nothing of the state that was loaded, or of what changed on the dataset
@@ -144,14 +146,14 @@ class StokerIter(_Base):  # type: ignore[misc]
         if pool is None:
             plan, reason = _pool_plan(self, loader, options, iterable, bound)
             if self._recorder is not None:
-                note_start(self._recorder, plan.context, loader.multiprocessing_context, reason)
-            pool = Pool(plan, lasting=keep is not None)
+                note_start_method(self._recorder, plan.context, loader.multiprocessing_context, reason)
+            pool = Pool(plan, persistent=keep is not None)
             pool.reserve()
             if keep is not None:
                 keep(pool)
         return pool
 
-    def _start(self, bookmark: LoaderState) -> None:
+    def _start(self, state: LoaderState) -> None:
         iteration = self._iteration
         assert iteration is not None
         try:
@@ -159,7 +161,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         except BaseException:
             self._finish()  # now, not when the traceback dies: the pool may serve another iteration by then
             raise
-        bookmark.begun(self._opening, self._progress, same_workers=self._same_workers)
+        state.begun(self._epoch_start, self._progress, same_workers=self._same_workers)
 
     # Epochs that were opened ahead
 
@@ -168,9 +170,9 @@ class StokerIter(_Base):  # type: ignore[misc]
         return OpenedEpoch(self._planner, self._progress)
 
     @property
-    def opening(self) -> EpochStart:
+    def epoch_start(self) -> EpochStart:
         """How this epoch began."""
-        return self._opening
+        return self._epoch_start
 
     @property
     def can_go_on(self) -> bool:
@@ -184,11 +186,11 @@ class StokerIter(_Base):  # type: ignore[misc]
         """Nobody wants this epoch as it was opened."""
         self._finish()
 
-    def go_on(self, bookmark: LoaderState) -> None:
+    def go_on(self, state: LoaderState) -> None:
         """Somebody asked for this epoch, which was opened ahead."""
         assert isinstance(self._iteration, EpochPrefetch)
         self._waits = False
-        bookmark.begun(self._opening, self._progress)
+        state.begun(self._epoch_start, self._progress)
         self._iteration.go_on()
 
     def __next__(self) -> Any:
@@ -256,7 +258,7 @@ class StokerIter(_Base):  # type: ignore[misc]
 
 
 def stager_for(iterator: Any) -> Stager | None:
-    """What stands between opening a batch and handing it over; None for nothing."""
+    """The stage between opening a batch and handing it over; None for none."""
     return PinningStager(iterator._pin_memory_device) if iterator._pin_memory else None
 
 

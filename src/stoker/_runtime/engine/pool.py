@@ -54,16 +54,16 @@ class PoolPlan:
 class Pool:
     """Owner of an executor and an arena. Used on the thread that iterates; inert in forked children.
 
-    ``lasting``: its workers stay for further iterations, and hear at the beginning of each what changed on the dataset.
+    ``persistent``: its workers stay for further iterations, and hear at the beginning of each what changed on the dataset.
     It answers to the names by which other libraries reach into torch's iterators: ``_workers`` and ``_shutdown_workers``.
     """
 
-    def __init__(self, plan: PoolPlan, *, lasting: bool = False) -> None:
+    def __init__(self, plan: PoolPlan, *, persistent: bool = False) -> None:
         self.plan = plan
-        self.lasting = lasting
+        self.persistent = persistent
         self.workers = plan.workers
         """How many there are to be, as of the last iteration that is over."""
-        self.crew: frozenset[int] | None = None
+        self.worker_ids: frozenset[int] | None = None
         """Who was there then; None: the first so many."""
         self._revisions: RevisionSender | None = None
         self._snapshot: Snapshot | None = None
@@ -78,7 +78,7 @@ class Pool:
                 with parent_descriptors.may_run_out("the arena"):
                     self.arena = Arena()
                 forks = plan.context.get_start_method() == "fork"
-                if lasting:
+                if persistent:
                     self._revisions = RevisionSender(plan.spec.dataset, self.slots, self.arena, forks=forks)
                 elif plan.grows and forks:
                     self._snapshot = Snapshot(plan.spec.dataset)
@@ -187,7 +187,7 @@ class Pool:
                 return
             self.row_ns = scheduler.row_ns
             self.typical_bytes = scheduler.typical_bytes
-            self.workers, self.crew = scheduler.target, scheduler.workers
+            self.workers, self.worker_ids = scheduler.target, scheduler.workers
             self._keep_slots = 2 * scheduler.window
             scheduler.handle(m.CloseAsked())
             self.executor.begin(IterationStart(-1, 0))

@@ -42,7 +42,7 @@ class Scheduler:
     """Decides which worker makes which task, and which batch is delivered next.
 
     The engine calls it on the thread that iterates. All iterations of a pool share ``slots``, because leases outlive the
-    iteration that made them. ``workers`` is the wanted number of workers. ``crew`` are the ids of the workers that exist, if
+    iteration that made them. ``workers`` is the wanted number of workers. ``worker_ids`` are the ids of the workers that exist, if
     these are not the first ``workers`` ids: some may have been asked to leave and still exist.
     """
 
@@ -52,7 +52,7 @@ class Scheduler:
         slots: SlotTable,
         workers: int,
         *,
-        crew: Iterable[int] | None = None,
+        worker_ids: Iterable[int] | None = None,
         row_ns: float = 0.0,
         typical_bytes: int = 0,
         streams: StreamStart | None = None,
@@ -68,7 +68,9 @@ class Scheduler:
         self._slots = slots
         self._target = workers
         self._deepest = policy.max_window // max(1, workers)
-        self._workers: dict[int, bool] = dict.fromkeys(range(workers) if crew is None else crew, True)
+        self._workers: dict[int, bool] = dict.fromkeys(
+            range(workers) if worker_ids is None else worker_ids, True
+        )
         self._streams = StreamTurns(workers, streams, in_order=policy.in_order)
         self._deaths = DeathCounts(policy)
         self._stories: dict[int, Story] = {}
