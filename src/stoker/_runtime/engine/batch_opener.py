@@ -1,4 +1,4 @@
-"""From a delivered ticket to what the user gets: a batch over a leased slot, a copy, or the worker's exception."""
+"""Opens delivered tickets: a batch over a leased slot, a copy of one, or the worker's exception."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from stoker._runtime.worker.split_batches import PartRows, join_placed, samples_
 from stoker.errors import WorkerDied, coded
 
 NOTHING = object()
-"""Stands for a batch of which no sample was good."""
+"""Returned for a batch without any good sample."""
 
 
 class BatchOpener:
-    """Opens results. Owner: the pool; called on the thread that iterates."""
+    """Turns results into batches. One per pool, on the thread that iterates."""
 
     def __init__(
         self,
@@ -49,15 +49,15 @@ class BatchOpener:
         self._agree = agree
         self._layout = 0
         self.misfit = False
-        """Set when the parts of a split ticket did not fit together: the engine then stops splitting."""
+        """Whether the parts of a split ticket did not fit together. The loop then stops splitting."""
 
     def begin(self, stats: LoaderStats, progress: Progress) -> None:
-        """An epoch begins: count bad samples and stream states there. The pool may outlive both."""
+        """An epoch begins: report its bad samples and stream states to these objects from now on."""
         self._stats = stats
         self._progress = progress
 
     def open(self, deliver: m.Deliver) -> Any:
-        """The batch of a delivered ticket; raises what its worker raised."""
+        """The batch of a delivered ticket. Raises the exception of its worker."""
         results = deliver.results
         if len(results) == 1:
             result = results[0]
@@ -82,11 +82,13 @@ class BatchOpener:
         return NOTHING if envelope.empty else envelope.contents
 
     def _claim(self, ref: SlotRef, nbytes: int) -> BatchRegion:
-        """The slot's bytes: leased to the user when that pays, else copied, with the slot free again."""
+        """The slot's bytes: a lease for large batches; otherwise a copy, which frees the slot at once."""
         arena, slots = self._arena, self._slots
         assert arena is not None
         if lease_pays(nbytes, slots.leased):
-            region = arena.lease(ref, nbytes)  # first: it may fail for want of address space
+            region = arena.lease(
+                ref, nbytes
+            )  # before the state changes: it may fail for lack of address space
             slots.lease(ref)
             return region
         return self._copy(ref, nbytes)
@@ -98,7 +100,7 @@ class BatchOpener:
         return region
 
     def _open_rare(self, deliver: m.Deliver) -> Any:
-        """Split tickets and failures. A failure in an early row wins, as it would without splitting."""
+        """Open a split ticket, or raise its failure: the one in the earliest row, as without splitting."""
         failure: BaseException | None = None
         parts: list[PartRows] = []
         main: SlotRef | None = None
@@ -135,20 +137,20 @@ class BatchOpener:
         if any(part.short for part in parts):
             missing = {each.row for each in bad}
             indices = [index for row, index in enumerate(indices) if row not in missing]
-        with torch.no_grad():  # a batch from a worker has no graph, however it was made
+        with torch.no_grad():  # as in a worker: batches have no graph
             return collate_samples(default_collate, samples, indices, own=True)
 
     def _note_killers(self, ticket: Ticket) -> None:
-        """What was learned at the cost of workers is kept, although no batch comes to tell of it."""
+        """Count the samples that killed workers, although their batch failed."""
         if ticket.excluded and self._mode != "raise":
             indices: Any = ticket.indices if ticket.rows else [ticket.indices]
             bad = [killer(index, row) for row, index in enumerate(indices) if row in ticket.excluded]
             self._stats.note_bad(bad, self._mode)
 
     def _judge(self, layouts: set[int]) -> None:
-        """Parts came as samples: settle on their layout if they have one and it is the first, else there is no use in splitting.
+        """Adopt the first common layout; otherwise stop splitting.
 
-        It is settled only once: with two layouts in force, rows of one ticket could lie across each other.
+        A layout is adopted only once. With two of them, rows of one ticket could overlap.
         """
         if self._layout or len(layouts) > 1 or 0 in layouts:
             self.misfit = self.misfit or layouts != {self._layout}
@@ -157,7 +159,7 @@ class BatchOpener:
             self._agree(self._layout)
 
     def _open_part(self, result: m.BatchReady | m.BatchFailed) -> Any:
-        """What lies in a part's scratch slot, or in the slot of a whole ticket that failed."""
+        """The contents of a part's scratch slot, or of the slot of a whole ticket that failed."""
         receipt: Receipt = result.receipt
         if receipt.flags & HEAP:
             if result.scratch is not None:

@@ -1,8 +1,8 @@
-"""Notices that every worker of a stream gives the same batches: an IterableDataset that is not shared out.
+"""Warns when every worker of an IterableDataset reads the whole stream, so that each sample is delivered several times.
 
-What is delivered stays as torch has it. The first batches of each worker are compared by some of their bytes; the verdict comes
-with the end of the loader's first whole epoch, and only if they were the same, batch by batch, in every worker. Batches that random
-augmentation made different are not recognised; a stream of equal batches is not judged.
+The batches stay as torch delivers them. Some bytes of each worker's first batches are compared. At the end of the loader's first
+whole epoch a warning is logged, if these batches are equal in all workers. Batches that random augmentation changed are not
+recognised. A stream whose first batches are all equal is not judged.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import torch
 from stoker._runtime.engine.loader_stats import LoaderStats
 
 _BATCHES = 2
-"""Of each worker."""
+"""Batches that are compared, of each worker."""
 _LEAVES = 64
 _BYTES = 4096
-"""Of each tensor, from its beginning."""
+"""Bytes that are compared, from the beginning of each tensor."""
 _JUDGED = "stream judged"
 
 
 class DuplicateStreams:
-    """One epoch's first batches. On the thread that iterates."""
+    """Compares the first batches of one epoch. On the thread that iterates."""
 
     def __init__(self, stats: LoaderStats, workers: int) -> None:
         self._stats = stats
@@ -35,7 +35,7 @@ class DuplicateStreams:
 
     @staticmethod
     def of(stats: LoaderStats, workers: int, *, streams: bool) -> DuplicateStreams | None:
-        """None where there is nothing to compare, or where it was done before."""
+        """None if there is nothing to compare, or if this loader's stream was judged before."""
         return (
             DuplicateStreams(stats, workers)
             if streams and workers > 1 and _JUDGED not in stats.told
@@ -43,14 +43,14 @@ class DuplicateStreams:
         )
 
     def note(self, worker: int, batch: Any) -> None:
-        """A batch that this worker made is handed over."""
+        """A batch of this worker is handed over."""
         self._batches += 1
         heard = self._heard.setdefault(worker, [])
         if len(heard) < _BATCHES:
             heard.append(_print_of(batch))
 
     def ended(self) -> None:
-        """The epoch is over: warn, if all workers gave the same."""
+        """The epoch is over: warn if all workers delivered the same batches."""
         self._stats.told.add(_JUDGED)
         first, *others = self._heard.values() or ([],)
         if (
@@ -69,7 +69,7 @@ class DuplicateStreams:
 
 def _print_of(batch: Any) -> bytes:
     state = blake2b(digest_size=16)
-    with contextlib.suppress(Exception):  # of the user's own classes: what was read until then is compared
+    with contextlib.suppress(Exception):  # raised by the user's own classes: compare the bytes read so far
         for _, leaf in zip(range(_LEAVES), _leaves(batch), strict=False):
             state.update(leaf)
     return state.digest()

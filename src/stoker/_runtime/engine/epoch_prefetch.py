@@ -1,10 +1,10 @@
-"""Epochs that follow each other without a gap (``prefetch_epochs``).
+"""Runs epochs without a gap between them (``prefetch_epochs``).
 
     epoch 1's tickets all planned ──► epoch 2 is opened, its first tickets follow in the same line ──► epoch 1's last batch is taken
                                                                                                        │ StopIteration: parked
                                       iter(loader) gets an iterator that goes on with what is made ◄───┘
 
-Workers and scheduler know nothing of it: tickets carry their own seed and position. One epoch is opened ahead at most.
+Tickets carry their own seed and position, so workers and scheduler need not know. At most one epoch is opened ahead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class OpenedEpoch:
-    """An epoch that is opened. ``ended``: its tickets are all planned."""
+    """An epoch with its planner. ``ended``: all its tickets are planned."""
 
     planner: Planner
     progress: Progress
@@ -39,9 +39,9 @@ class OpenedEpoch:
 
 
 class EpochPrefetch(Iteration):
-    """An iteration over several epochs. ``follow`` opens the next one, or returns None when that has to wait for ``iter()``.
+    """An iteration over several epochs. Each iterator passes it on to the next one, and uses it during its own epoch only.
 
-    It is handed from one iterator to the next; only the one whose epoch it is on may use it.
+    ``follow`` opens the next epoch. It returns None if that epoch cannot begin before ``iter()`` is called.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class EpochPrefetch(Iteration):
         **settings: Any,
     ) -> None:
         self.parked = False
-        """Whether an epoch is over and the next one is opened, but nobody has asked for it yet."""
+        """Whether an epoch is over, and the next one is opened but not yet asked for."""
         self.planned = 0
-        """Tickets so far, over all epochs: the number of the next one."""
+        """Tickets planned in all epochs, which is the number of the next ticket."""
         self._follow = follow
         self._ahead: OpenedEpoch | None = None
         self._forgotten = False
@@ -70,7 +70,7 @@ class EpochPrefetch(Iteration):
         super().start(planner)
 
     def go_on(self) -> None:
-        """The next epoch begins: somebody asked for it."""
+        """The next epoch begins: ``iter(loader)`` was called."""
         assert self._ahead is not None
         self.parked = False
         self._current, self._ahead = self._ahead, None
@@ -85,7 +85,7 @@ class EpochPrefetch(Iteration):
         self._fill()
 
     def forget_ahead(self) -> None:
-        """Nobody will ask for the next epoch. This one goes on to its end."""
+        """Drop the epoch that was opened ahead. The current one goes on to its end."""
         self._ahead = None
         self._forgotten = True
         if self.parked:
@@ -107,7 +107,7 @@ class EpochPrefetch(Iteration):
                 return planned
             epoch.ended = True
         if epoch is self._ahead:
-            return None  # one epoch ahead is enough
+            return None  # at most one epoch is opened ahead
         self._border = self.planned
         self._ahead = self._follow(self) if epoch.planner.error is None else None
         return m.PlanEnded() if self._ahead is None else self._plan()
@@ -131,13 +131,13 @@ class EpochPrefetch(Iteration):
             self._set_aside()
 
     def _over(self) -> bool:
-        """Whether all batches of this epoch are taken. Those of the next one are open tickets too, and none of them is taken."""
+        """Whether all batches of this epoch are taken: the open tickets all belong to the next epoch."""
         if self._closed or not self._current.ended or (self._ahead is None and not self._forgotten):
             return False
         return self._scheduler.open_tickets == self.planned - self._border
 
     def _set_aside(self) -> None:
-        """In any order, a batch of the next epoch may be ready before the last of this one."""
+        """Put batches of the next epoch aside. With ``in_order=False`` they may be ready before the last of this epoch."""
         if self._scheduler.policy.in_order or not self._current.ended:
             return
         ready = self._ready
@@ -147,14 +147,14 @@ class EpochPrefetch(Iteration):
 
 
 class PrefetchedEpoch:
-    """Owner: a loader; used on the thread that iterates."""
+    """An epoch that was opened before ``iter(loader)``. Kept by the loader, used on the thread that iterates."""
 
     def __init__(self, iterator: StokerIter, dataset: object) -> None:
         self.iterator = iterator
         self._seen = Snapshot(dataset)
 
     def wanted(self, loader: Any) -> bool:
-        """Whether nothing that matters to the epoch has changed since it was opened."""
+        """Whether sampler, dataset and arguments are as they were when the epoch was opened."""
         if loader._place().pending or not loader.prefetch_epochs or not self.iterator.can_go_on:
             return False
         if sampler_position.epoch_of(loader._index_sampler) != self.iterator.epoch_start.source.epoch:
@@ -167,16 +167,16 @@ class PrefetchedEpoch:
         return not self._seen.changes()
 
     def settle(self, loader: Any) -> None:
-        """It is the epoch that begins now: if ``set_epoch`` asked for it, it is not to be begun once more."""
+        """This epoch begins now. A ``set_epoch`` call that asked for it is fulfilled."""
         elastic = sampler_position.elastic_part(loader._index_sampler)
         if elastic is not None:
             elastic.__stoker_settle__()
 
     def take_back(self, loader: Any, state: LoaderState) -> None:
-        """It is not wanted as it is. The epoch that begins now draws the same seed and order, from samplers opened anew."""
+        """Drop this epoch. The one that begins instead draws the same seed and order from new sampler iterators."""
         epoch = self.iterator.epoch_start.source.epoch
         elastic = sampler_position.elastic_part(loader._index_sampler)
         if elastic is not None and epoch is not None and elastic.epoch == epoch:
-            elastic.set_epoch(epoch)  # it counts what is opened, and this one counts as not opened
+            elastic.set_epoch(epoch)  # the sampler counted this epoch when it was opened
         self.iterator.withdraw()
         state.take_back()

@@ -1,7 +1,7 @@
-"""Processes that were forked while the user held batches: they go on reading those slots.
+"""Keeps slots that a forked child still reads: the user held their batches when the process forked.
 
-Told apart from workers by negative names. A descriptor says when a child is gone; where none could be had its slots are kept for
-good.
+Children hold slots under negative ids, workers under theirs. A descriptor tells when a child is gone. Without a descriptor the
+slots are kept for good.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from stoker._runtime.scheduler.slots import SlotTable
 
 
 class ForkedChildren:
-    """Of one pool. Called around forks on the forking thread, else on the thread that iterates."""
+    """The forked children of one pool. ``add`` runs on the forking thread, the rest on the thread that iterates."""
 
     def __init__(self, slots: SlotTable) -> None:
         self._slots = slots
@@ -21,11 +21,11 @@ class ForkedChildren:
         self._fds: dict[int, int] = {}
 
     def __bool__(self) -> bool:
-        """Whether any of them may still be there to be buried."""
+        """Whether any child is watched."""
         return bool(self._fds)
 
     def add(self, fd: int) -> None:
-        """A child was forked just now: what is leased stays as it is until ``fd`` says that it is gone."""
+        """A child was forked just now. Keep all leased slots until ``fd`` reports its end."""
         self._count += 1
         holder = -self._count  # worker ids are not negative
         self._slots.hold_leased(holder)
@@ -35,7 +35,7 @@ class ForkedChildren:
             self._fds[holder] = fd
 
     def release_ended(self) -> None:
-        """Give back the slots of those that are gone."""
+        """Release the slots of children that are gone."""
         for holder, fd in list(self._fds.items()):
             try:
                 gone = os.read(fd, 1) == b""
@@ -46,7 +46,7 @@ class ForkedChildren:
                 self._slots.forget_worker(holder)
 
     def close(self) -> None:
-        """Stop watching them. Idempotent."""
+        """Stop watching all children. Idempotent."""
         for fd in self._fds.values():
             parent_descriptors.close_private(fd)
         self._fds.clear()

@@ -2,7 +2,7 @@
 
     plan while there is room ─► commands to the executor ─► wait (results, deaths, wake-ups) ─► scheduler ─► deliver in order
 
-Everything happens on the thread that calls ``next``; between calls the workers go through what was dispatched.
+Everything happens on the thread that calls ``next``. Between two calls the workers process the tasks they were given.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _clock = time.monotonic_ns
 
 
 class Iteration:
-    """One pass over the sampler. ``close`` is idempotent and happens by itself at the end."""
+    """One pass over the sampler. It closes itself at the end; ``close`` is idempotent."""
 
     def __init__(
         self,
@@ -74,12 +74,12 @@ class Iteration:
         self._ready: deque[m.Deliver] = deque()
         self._abort: m.Finish | None = None
         self._closed = False
-        # Held while an exception from outside, such as Ctrl-C, would leave a ticket that nobody waits for or makes.
+        # Held while an exception from outside, such as Ctrl-C, would lose a ticket.
         self._guard = InterruptGuard()
-        # A batch that was being made here when Ctrl-C came: it counts as handed over only if somebody goes on without it.
+        # A batch that this thread was making when Ctrl-C came. It counts as handed over only if the iteration goes on.
         self._cut_off: m.Deliver | None = None
         self.observer: StepWriter | None = None
-        """Writes down where the consumer's time goes; None: nobody wants to know."""
+        """Measures each batch; None without a record."""
         self._autoscaler = autoscaler
         if recorder is not None:
             inline = not pool.plan.kind.workers
@@ -97,42 +97,42 @@ class Iteration:
 
     @property
     def pool(self) -> Pool:
-        """What it runs on."""
+        """The pool it runs on."""
         return self._pool
 
     @property
     def workers(self) -> int:
-        """How many there are to be; 0 where batches are made here."""
+        """The wanted number of workers; 0 if this thread makes the batches."""
         return self._scheduler.target if self._executor.eager else 0
 
     @property
     def window(self) -> int:
-        """How many batches may be planned and not taken."""
+        """How many batches may be planned and not yet taken."""
         return self._scheduler.window
 
     @property
     def deepest(self) -> int:
-        """How many that may become."""
+        """The largest window it may deepen to."""
         return self._scheduler.max_window
 
     @property
     def splits(self) -> bool:
-        """Whether several workers may make one batch."""
+        """Whether several workers may share one batch."""
         return self._scheduler.splitting
 
     @property
     def settled(self) -> bool:
-        """Whether all workers that there are to be are up, and no others are there."""
+        """Whether exactly the wanted workers are running."""
         there = len(self._scheduler.workers) == self._scheduler.target
         return there and not self._executor.starting()
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is to be had of it."""
+        """Whether it will deliver no more batches."""
         return self._closed or self._pool.closed
 
     def start(self, planner: Planner) -> None:
-        """Begin planning, then start workers: the first of them works while the others come up."""
+        """Begin planning, then start the workers. The first one works while the others start."""
         self._planner = planner
         fixed = self._scheduler.policy.bound or not self._pool.plan.kind.workers
         if self._autoscaler is not None and not self._autoscaler.attach(self, fixed=fixed):
@@ -140,10 +140,10 @@ class Iteration:
         if self._executor.eager:
             self._fill()
         self._pool.launch()
-        self._pool.review_budget(self._scheduler)  # now that workers have something to do
+        self._pool.review_budget(self._scheduler)  # not earlier: the workers should have tasks first
 
     def next(self) -> Any:
-        """The next batch. Raises StopIteration at the end, or what the dataset, sampler or a worker's death led to."""
+        """The next batch. Raises StopIteration at the end, and errors of the dataset, the sampler or a worker."""
         autoscaler = self._autoscaler
         if autoscaler is not None and _clock() >= autoscaler.due_ns and not self._guard.held:
             autoscaler.look(self)
@@ -160,7 +160,7 @@ class Iteration:
         return batch
 
     def _next(self) -> Any:
-        """The next batch, or NOTHING for one of which no sample was good."""
+        """The next batch, or NOTHING for one without any good sample."""
         if self._pool.closed or self._guard.held or self._executor.guard.held:
             self._refuse()
         if self.observer is not None:
@@ -174,7 +174,7 @@ class Iteration:
         return batch
 
     def _next_observed(self, observer: StepWriter) -> Any:
-        """The same steps as ``_next``, with a call of the observer's hook at each."""
+        """The same steps as ``_next``, with a hook of the observer at each."""
         observer.asked(self._scheduler)
         if not self._ready:
             observer.waiting(self._stats.batches)
@@ -206,7 +206,7 @@ class Iteration:
         return deliver
 
     def _open(self, deliver: m.Deliver) -> Any:
-        """The batch itself; raises what its worker raised. Under the guard."""
+        """Open the batch; raises the exception of its worker. Under the guard."""
         try:
             batch = self._opener.open(deliver)
         except BaseException as error:
@@ -216,14 +216,14 @@ class Iteration:
         return batch
 
     def _compare(self, deliver: m.Deliver, batch: Any) -> None:
-        """Stop splitting if parts of a batch did not fit together; notice workers that give the same batches."""
+        """Stop splitting after parts that did not fit together. Compare the batch with those of other workers."""
         if self._opener.misfit and self._scheduler.splitting:
             self._scheduler.handle(m.SplitRefused())
         if self._duplicates is not None:
             self._duplicates.note(deliver.results[0].worker, batch)
 
     def _not_opened(self, deliver: m.Deliver, error: BaseException) -> None:
-        """What the worker raised costs its batch only. An interrupt of ours has lost one: the guard stays held."""
+        """An exception of the worker costs its batch only. After an interrupt in this process the guard stays held."""
         if isinstance(error, Exception) or _failed(deliver):
             self._guard.leave()
             if isinstance(error, Exception) or self._executor.eager:
@@ -232,13 +232,13 @@ class Iteration:
                 self._cut_off = deliver
 
     def resize(self, workers: int, window: int = 0) -> int:
-        """Have so many workers from now on, and such a window (0: it follows them); how many there are to be then.
+        """Change the number of workers and the window; returns the new number. A ``window`` of 0 follows the workers.
 
-        Called between two batches, on the thread that iterates. Not one bit of what is delivered depends on it. Workers that are
-        bound to their tickets stay as many as they are. One that cannot be started is done without.
+        Called between two batches, on the thread that iterates. The batches stay the same, bit for bit. The number stays as it is
+        where workers are bound to their tickets. A worker that cannot be started is left out.
         """
         scheduler, executor = self._scheduler, self._executor
-        # Cut short from outside, it leaves workers in the accounts that were never started: a later epoch would wait for them.
+        # An interrupt here would leave workers counted that were never started. A later epoch would wait for them.
         with self._guard, executor.guard:
             for command in scheduler.handle(m.ResizeAsked(workers, window)):
                 try:
@@ -253,7 +253,7 @@ class Iteration:
         return scheduler.target
 
     def close(self) -> None:
-        """Let go of the pool. Tickets still on their way are dropped as they come."""
+        """Give the pool back. Results that arrive later are dropped."""
         if not self._closed:
             self._closed = True
             if self._autoscaler is not None:
@@ -264,7 +264,7 @@ class Iteration:
             self._pool.end(self.epoch)
 
     def _refuse(self) -> None:
-        """Raise why nothing comes: the pool is closed and its slots are gone, or an interrupt lost a batch."""
+        """Raise the reason why there is no batch: the pool is closed, or an interrupt lost a batch."""
         if self._closed:
             raise StopIteration
         if os.getpid() != self._pool.owner_pid:
@@ -282,7 +282,7 @@ class Iteration:
         )
 
     def _advance(self) -> None:
-        """Plan and wait until a batch is ready; raises when none will be."""
+        """Plan and wait until a batch is ready. Raises if none will be."""
         pool = self._pool
         executor = self._executor
         if self._cut_off is not None:
@@ -303,7 +303,7 @@ class Iteration:
             try:
                 arrivals = executor.wait(monitor.left_s())
             except (OSError, ValueError):
-                if pool.closed:  # by another thread, under our hands
+                if pool.closed:  # by another thread
                     self._refuse()
                 raise
             with self._guard:
@@ -320,7 +320,7 @@ class Iteration:
         self._executor.guard.release()
 
     def listen(self) -> None:
-        """Hear what has come in, without waiting. A consumer whose batches are always there hears of nothing else by itself."""
+        """Handle messages of workers without waiting. Otherwise none is read while batches are ready."""
         executor = self._executor
         while executor.eager and not self.over and (arrivals := executor.wait(0)):
             with self._guard:
@@ -336,14 +336,14 @@ class Iteration:
             pool.review_budget(scheduler)
         guard = self._guard
         while scheduler.has_room():
-            planned = self._plan()  # the user's code, in which Ctrl-C does no harm
+            planned = self._plan()  # the user's code: an interrupt in it loses nothing
             if planned is None:
                 break
             with guard:
                 self._carry_out(scheduler.handle(planned))
 
     def _plan(self) -> m.Planned | m.PlanEnded | None:
-        """The next ticket; None when there is none for now."""
+        """The next ticket; None if there is none at present."""
         assert self._planner is not None
         return self._planner.plan()
 
@@ -363,7 +363,7 @@ class Iteration:
                 self._abort = command
 
     def _on_worker_lost(self, arrival: Arrival, loss: m.WorkerLost) -> None:
-        """Hear of a loss. Its details say where it happened: the scheduler forgets tickets, and errors come later."""
+        """Handle the loss of a worker. Add the ticket it was on to the details now, because the scheduler will forget it."""
         if loss.expected:
             self._carry_out(self._pool.route(arrival))
             return
@@ -384,12 +384,12 @@ class Iteration:
         self._carry_out(commands)
 
     def _finish(self) -> None:
-        """Nothing more comes: say why."""
+        """There are no more batches: close, and raise the reason."""
         abort, planner = self._abort, self._planner
         error = planner.take_error() if planner is not None else None
         self.close()
         if abort is not None and abort.reason:
-            self._pool.close()  # it has lost workers that nobody replaces
+            self._pool.close()  # it lost workers that are not replaced
             told = abort.reason + abort.details
             raise coded(WorkerDied(told), code_of(told))
         if error is not None:

@@ -1,4 +1,4 @@
-"""The iterator that users hold. It is a torch iterator by type and by the names others reach into."""
+"""The iterator that users hold. It subclasses torch's iterator and has the attributes that other libraries use."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _profiling = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
 
 
 class StokerIter(_Base):  # type: ignore[misc]
-    """Iterates once. Dropping the last reference cancels it, without a garbage collection.
+    """Iterates once, on one thread. Dropping the last reference ends it at once.
 
-    torch's base class draws the base seed and opens the sampler, in its own order, so that random streams in the parent match.
-    ``pool`` is given for persistent workers; otherwise the iterator owns one and closes it at the end. ``prefetch`` is given for an
-    epoch that is opened while the one before is under way: it is the iteration of both.
+    torch's base class draws the base seed and opens the sampler, so the parent's random streams match torch's. ``pool`` is the
+    loader's, for persistent workers; otherwise the iterator makes one and closes it at the end. ``prefetch`` is the iteration of
+    the epoch before, if this epoch is opened ahead.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class StokerIter(_Base):  # type: ignore[misc]
     ) -> None:
         self._recorder = recorder
         self._grows = autoscaler is not None
-        """Whether there may be other workers before this iteration is over."""
+        """Whether the number of workers may change during this iteration."""
         self._iteration: Iteration | None = None
         self._pool: Pool | None = None
         self._owner_pid = os.getpid()
         self._waits = prefetch is not None
-        """Whether this is the iterator of an epoch that nobody has asked for yet."""
+        """Whether this epoch was opened ahead and is not yet asked for."""
         self._epoch_start = epoch_start = state.open(loader, ahead=prefetch is not None)
         with _on_cpu(loader.generator), epoch_start.generators_in_place():
             epoch_start.prepare(loader)
@@ -82,7 +82,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         self._worker_init_fn = loader.worker_init_fn
         iterable = self._dataset_kind == torch_loader._DatasetKind.Iterable
         bound = iterable or (options.rng == "torch" and self._num_workers > 0)
-        # Before any worker is started: the dataset's code may be asked, and may raise.
+        # Before any worker is started, because this may call the dataset, which may raise.
         self._progress = epoch_start.progress(
             loader, carries=not options.kind.copies_dataset or keep is not None
         )
@@ -137,11 +137,11 @@ class StokerIter(_Base):  # type: ignore[misc]
         self, loader: Any, options: Options, stats: LoaderStats, pool: Pool | None, keep: Callable[[Pool], None] | None,
         iterable: bool, bound: bool,
     ) -> Pool:  # fmt: skip
-        """The one given, brought up to date, or a new one where that cannot be."""
+        """The given pool with the dataset's changes, or a new pool if they cannot be sent."""
         saved = self._epoch_start.saved
         taken_up = saved is not None and (iterable or saved.dataset_state is not None)
         if pool is not None and (taken_up or not pool.announce(stats)):
-            pool.close()  # its workers know nothing of the state that was loaded, or of what changed on the dataset
+            pool.close()  # its workers cannot get the loaded state, or the changes on the dataset
             pool = None
         if pool is None:
             plan, reason = _pool_plan(self, loader, options, iterable, bound)
@@ -159,7 +159,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         try:
             iteration.start(self._planner)
         except BaseException:
-            self._finish()  # now, not when the traceback dies: the pool may serve another iteration by then
+            self._finish()  # now, because the pool may serve another iteration before the traceback dies
             raise
         state.begun(self._epoch_start, self._progress, same_workers=self._same_workers)
 
@@ -176,18 +176,18 @@ class StokerIter(_Base):  # type: ignore[misc]
 
     @property
     def can_go_on(self) -> bool:
-        """Whether the epoch before is over, and its iteration is not closed."""
+        """Whether the epoch before is over, and its pool is open."""
         prefetch, pool = self._iteration, self._pool
         return (
             isinstance(prefetch, EpochPrefetch) and prefetch.parked and pool is not None and not pool.closed
         )
 
     def withdraw(self) -> None:
-        """Nobody wants this epoch as it was opened."""
+        """Drop this epoch, which was opened ahead."""
         self._finish()
 
     def go_on(self, state: LoaderState) -> None:
-        """Somebody asked for this epoch, which was opened ahead."""
+        """Begin this epoch, which was opened ahead: ``iter(loader)`` was called."""
         assert isinstance(self._iteration, EpochPrefetch)
         self._waits = False
         state.begun(self._epoch_start, self._progress)
@@ -230,12 +230,12 @@ class StokerIter(_Base):  # type: ignore[misc]
         return [] if self._pool is None else self._pool._workers
 
     def abandon(self) -> None:
-        """The loader was closed: end our workers; the next ``next()`` says so."""
+        """The loader was closed: end the workers. The next ``next()`` raises LoaderClosed."""
         if self._pool is not None:
             self._pool.close()
 
     def _shutdown_workers(self) -> None:
-        """End the iteration, and the workers with it unless they are persistent. Idempotent; nothing in a forked child."""
+        """End the iteration and its workers. Idempotent; does nothing in a forked child."""
         if getattr(self, "_owner_pid", None) == os.getpid():
             self._finish(shutdown=True)
 
@@ -267,7 +267,7 @@ def _draws_on_cpu() -> bool:
 
 
 def _on_cpu(generator: torch.Generator | None) -> AbstractContextManager[Any]:
-    """Seeds and orders are drawn on the CPU, whatever torch's default device, unless the user's generator lives elsewhere."""
+    """A context in which seeds and orders are drawn on the CPU, unless the user's generator is on another device."""
     if _draws_on_cpu() or (generator is not None and generator.device.type != "cpu"):
         return nullcontext()
     return torch.device("cpu")
@@ -280,7 +280,7 @@ def _drawn_on_cpu(sampler: Iterator[Any], generator: torch.Generator | None) -> 
 
 
 class _CpuDraws:
-    """A sampler's iterator whose draws happen on the CPU."""
+    """A sampler's iterator that draws on the CPU."""
 
     def __init__(self, sampler: Iterator[Any], generator: torch.Generator | None) -> None:
         self._sampler = sampler
@@ -295,7 +295,7 @@ class _CpuDraws:
 
 
 def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bool) -> tuple[PoolPlan, str]:
-    """How to build the pool, and why its workers do not start as asked for, if they do not."""
+    """How to build the pool, and why the start method is not the one asked for; empty if it is."""
     dataset = it._dataset
     init = loader.worker_init_fn
     workers = max(1, it._num_workers)
@@ -349,7 +349,7 @@ def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bo
 
 
 def _tell_threads(loader: Any, dataset: Any, options: Options) -> None:
-    """Once per loader. Its first workers say what else there is to say."""
+    """Warn once per loader if ``threads_per_worker`` has no effect."""
     if batch_getter(dataset) is not None and not getattr(loader, "_shared_rng_warned", False):
         logging.getLogger("stoker").warning(
             "threads_per_worker=%d is not used: %s has __getitems__, which fetches the rows of a batch itself",
@@ -360,7 +360,7 @@ def _tell_threads(loader: Any, dataset: Any, options: Options) -> None:
 
 
 def _follow(loader: weakref.ref[Any], prefetch: EpochPrefetch) -> OpenedEpoch | None:
-    """Open the next epoch ahead, if there is still somebody to ask for it."""
+    """Open the next epoch ahead. None if the loader is gone."""
     alive = loader()
     return None if alive is None else alive._open_next_epoch(prefetch)
 

@@ -1,7 +1,7 @@
-"""Ends pools with the interpreter and keeps them apart from forked children.
+"""Closes pools at interpreter exit, and protects their slots from reuse while a forked child reads them.
 
-A child forked while the user holds batches goes on reading their slots. They must not be reused before that child is gone, or has
-become another program. A pipe tells: the child keeps the only write end, and the parent reads its end as soon as that is closed.
+A child forked while the user holds batches may read their slots. They are not reused before the child exits or executes another
+program. A pipe tells: the child holds the only write end, so the parent reads end-of-file when it is closed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stoker._record.live_objects import LiveObjects
 
 
 class Closable(Protocol):
-    """A pool, as this module sees it."""
+    """The part of a pool that this module uses."""
 
     @property
     def at_work(self) -> bool: ...
@@ -37,23 +37,23 @@ _pipe: tuple[int, int] | None = None
 
 
 def register(pool: Closable) -> None:
-    """Close this pool at interpreter exit if nobody did so before; tell it of forks that are not ours."""
+    """Close this pool at interpreter exit, and report forks by the user's code to it."""
     _open.add(pool)
 
 
 def at_work() -> int:
-    """How many pools of this process are in the middle of an epoch and make batches ahead. Any thread."""
+    """How many pools of this process are in an epoch and make batches ahead. Any thread."""
     return sum(pool.at_work for pool in _open.all())
 
 
 def trim_idle() -> None:
-    """Memory is short: let every idle pool of this process give back what it can do without. Any thread."""
+    """Memory is short: trim every idle pool of this process. Any thread."""
     for pool in _open.all():
         pool.trim_when_idle()
 
 
 class launching:
-    """While this is active forks are our own: workers do not look at batches the user holds."""
+    """Marks forks as ours: workers do not read batches that the user holds."""
 
     def __enter__(self) -> None:
         global _launching
@@ -66,7 +66,7 @@ class launching:
 
 def _close_all() -> None:
     for pool in _open.all():
-        with suppress(KeyboardInterrupt):  # the impatient get what they want: its workers were ended at once
+        with suppress(KeyboardInterrupt):  # a second Ctrl-C: the workers were killed at once
             pool.close()
 
 
@@ -76,7 +76,7 @@ def _before() -> None:
     if not _launching and any(pool.leases() for pool in _open.all()):
         try:
             _pipe = os.pipe()
-        except OSError:  # no descriptor to be had: the slots are then kept for good
+        except OSError:  # no descriptor is left: the slots are then kept for good
             _pipe = (-1, -1)
 
 
@@ -103,9 +103,9 @@ def _duplicate(fd: int) -> int:
 
 def _in_child() -> None:
     global _launching, _pipe
-    _launching = 0  # the parent was launching, not we
+    _launching = 0  # the parent was launching, not this child
     if _pipe is not None and _pipe[0] >= 0:
-        os.close(_pipe[0])  # the other end stays open for as long as this process lives
+        os.close(_pipe[0])  # the write end stays open until this process ends
     _pipe = None
     for pool in _open.all():
         pool.inherited()

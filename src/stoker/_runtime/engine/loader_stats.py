@@ -1,4 +1,4 @@
-"""What went wrong and was dealt with: counted for ``loader.stats()``, logged once. One per loader; it outlives iterations."""
+"""Counts batches, worker deaths, stalls and bad samples for ``loader.stats()``, and logs each kind of problem once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from stoker._runtime.worker.bad_samples import BadSample, StreamPlace, key_of
 
 _log = logging.getLogger("stoker")
 _KEPT = 10_000
-"""Bad samples that are kept by index. A dataset with more of them is broken as a whole; the rest are only counted."""
+"""Bad samples that are kept by index. Further ones are only counted."""
 
 
 @dataclass(slots=True)
 class BadRecord:
-    """One bad sample: how often it was met, and why it was bad the last time."""
+    """One bad sample: how often it came up, and why it was bad the last time."""
 
     times: int
     kind: str
@@ -26,7 +26,10 @@ class BadRecord:
 
 @dataclass(slots=True)
 class LoaderStats:
-    """Counts of one loader. Written on the thread that iterates. ``killers`` are the keys (``key_of``) of samples that killed."""
+    """The counts of one loader, over all its iterations. Written on the thread that iterates.
+
+    ``killers`` are the keys (``key_of``) of samples that killed their worker.
+    """
 
     name: str
     batches: int = 0
@@ -38,14 +41,14 @@ class LoaderStats:
     killers: set[Any] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
     tell: Callable[[str, str], None] | None = None
-    """Where events go, with their reasons: the loader's recorder, if it has one."""
+    """Gets the kind and reason of each event; None without a recorder."""
 
     def note_batch(self) -> None:
         """A batch was handed over."""
         self.batches += 1
 
     def note_empty_batch(self) -> None:
-        """A batch had no good sample, and was skipped."""
+        """A batch without any good sample was skipped."""
         self.empty_batches += 1
 
     def note_death(self) -> None:
@@ -77,19 +80,19 @@ class LoaderStats:
                 self.warn(f"{_KEPT} samples are bad; further ones are only counted")
 
     def note_stall(self, told: str) -> None:
-        """A wait has become odd; the warning is out, and whoever reads logs has it in one line."""
+        """Count a stall that was warned of, and log it in one line."""
         self.stalls += 1
         self.event("stall", told)
         with suppress(Exception):
             _log.info("%s", told)
 
     def event(self, kind: str, reason: str) -> None:
-        """Something happened that a record should have."""
+        """Send an event to the recorder."""
         if self.tell is not None:
             self.tell(kind, reason)
 
     def counts(self) -> dict[str, int]:
-        """By their names in a record."""
+        """The counts by their names in a record."""
         return {
             "batches": self.batches,
             "empty_batches": self.empty_batches,
@@ -99,18 +102,18 @@ class LoaderStats:
         }
 
     def warn(self, text: str) -> None:
-        """Log a warning. What a handler of the user's raises is not the trainer's fault and costs no batch."""
+        """Log a warning. Exceptions of the user's log handlers are ignored, so that they cost no batch."""
         with suppress(Exception):
             _log.warning("%s: %s", self.name, text)
 
     def warn_once(self, key: str, text: str) -> None:
-        """Log a warning, unless one with this key was."""
+        """Log a warning, unless one with this key was logged."""
         if key not in self.told:
             self.told.add(key)
             self.warn(text)
 
     def as_dict(self) -> dict[str, Any]:
-        """A fresh, plain dict of all counts."""
+        """All counts as a new, plain dict."""
         return {
             "name": self.name,
             "batches": self.batches,
@@ -121,7 +124,7 @@ class LoaderStats:
                 "count": self.bad_count,
                 "indices": {
                     key: {"times": record.times, "kind": record.kind, "reason": record.reason}
-                    for key, record in list(self.bad.items())  # another thread may add some
+                    for key, record in list(self.bad.items())  # a copy, because another thread may add some
                 },
             },
         }

@@ -1,11 +1,11 @@
-"""The byte budget of a pool: how much it may have made and not delivered, as memory comes and goes.
+"""The memory budget of a pool: how many bytes of undelivered batches it may hold, given the memory available now.
 
     Gauge (what is available) ─┐
     the pool (what it holds)  ─┼─► policy.allowed_bytes ─► scheduler.budget_bytes ─► the window shrinks or grows
     ranks × live loaders      ─┘
 
-The engine asks before it plans, and only where a full window would weigh something. Between two readings of the machine lies at
-least ``policy.BUDGET_INTERVAL_S``, so that a batch costs one look at the clock.
+The loop asks before it plans, and only where a full window takes much memory. The machine is read at most once per
+``policy.BUDGET_INTERVAL_S``, so a batch usually costs one reading of the clock.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from stoker._runtime.scheduler import policy
 
 
 class MemoryBudget:
-    """One per pool; used on the thread that iterates. ``bytes`` is what it allows now, 0 for no bound.
+    """One per pool, used on the thread that iterates. ``bytes`` is the bound at present; 0 for none.
 
-    The default is shared with other ranks on this machine and with other loaders of this process that are in the middle of an
-    epoch. An idle one is not counted: it makes nothing, and what its arena still occupies is missing from what is available
-    already. When it begins an epoch both are told at their next reading.
+    The default bound is divided among the ranks on this machine and the loaders of this process that are in an epoch. Idle loaders
+    are not counted: they make nothing, and the memory of their arenas is already missing from the memory available.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class MemoryBudget:
         return self._clock() >= self._due
 
     def settle(self) -> None:
-        """The last reading is acted upon: the next one is due in a while."""
+        """The last reading was applied: the next one is due after an interval."""
         self._due = self._clock() + policy.BUDGET_INTERVAL_S
 
     @property
@@ -60,9 +59,9 @@ class MemoryBudget:
         return policy.memory_is_short(*self._room)
 
     def read(self, held_bytes: int, loaders: int) -> None:
-        """Look what is available and set ``bytes``. ``held_bytes`` is what the pool takes for batches that nobody has taken.
+        """Read the memory available and set ``bytes``. ``held_bytes`` is the memory of the pool's undelivered batches.
 
-        Any thread may: only the one that acts on a reading calls ``settle``.
+        Called on any thread. Only the thread that applies a reading calls ``settle``.
         """
         self._room = self._gauge.read()
         self._held_bytes = held_bytes
@@ -76,7 +75,7 @@ class MemoryBudget:
 
     @property
     def reason(self) -> str:
-        """The arithmetic of the last reading, in words."""
+        """How the last reading led to ``bytes``, in words."""
         available = self._room.available_bytes
         if self._given_bytes is not None:
             if self.bytes < self._given_bytes and available is not None:
@@ -96,7 +95,7 @@ class MemoryBudget:
 
 
 def in_words(nbytes: int) -> str:
-    """A size as people write it."""
+    """A size with its unit, for people."""
     for unit, scale in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if nbytes >= 1 << scale:
             return f"{nbytes / (1 << scale):.3g} {unit}"

@@ -1,4 +1,4 @@
-"""What ``loader.stats()["memory"]`` tells: one dict of plain numbers over all pools of a loader."""
+"""The entry ``loader.stats()["memory"]``: a dict of plain numbers over all pools of a loader."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from stoker._runtime.executors.base import WorkerMemory
 
 
 def memory(pools: Sequence[Pool]) -> dict[str, Any]:
-    """Sums over the pools, and one entry per worker process. Called on any thread; it changes nothing that anybody goes by."""
+    """Sums over the pools, and one entry per worker process. Called on any thread; it changes no decision."""
     for pool in pools:
         if pool.budget is not None:
-            with suppress(OSError):  # closed on another thread, under our hands
+            with suppress(OSError):  # closed by another thread meanwhile
                 pool.read_budget(pool.budget)
     figures: dict[str, Any] = {
         "budget_bytes": sum(pool.budget.bytes for pool in pools if pool.budget is not None),

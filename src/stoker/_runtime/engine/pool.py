@@ -31,14 +31,14 @@ from stoker._runtime.transport.arena import Arena
 from stoker.arguments import ExecutorKind
 
 _TRIM_AT = 32
-"""Leases that end at once make it worth looking for memory to give back; it is also done at the end of an iteration."""
+"""If this many leases end at once, free memory is given back, and not only at the end of the iteration."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """How to build a pool. ``context`` is a multiprocessing context, for processes only; ``packed_spec`` is the spec, packed.
+    """How to build a pool. ``context`` is a multiprocessing context, for processes only; ``packed_spec`` is the pickled spec.
 
-    ``workers`` is how many there are at first; with ``grows`` there may be others later.
+    ``workers`` is their number at first. With ``grows`` there may be more later.
     """
 
     spec: WorkerSpec
@@ -52,25 +52,25 @@ class PoolPlan:
 
 
 class Pool:
-    """Owner of an executor and an arena. Used on the thread that iterates; inert in forked children.
+    """Owns an executor and an arena. Used on the thread that iterates; does nothing in forked children.
 
-    ``persistent``: its workers stay for further iterations, and hear at the beginning of each what changed on the dataset.
-    It answers to the names by which other libraries reach into torch's iterators: ``_workers`` and ``_shutdown_workers``.
+    ``persistent``: its workers stay for further iterations, and get the dataset's changes at the beginning of each. Other libraries
+    use the attributes ``_workers`` and ``_shutdown_workers`` of torch's iterators, so it has them.
     """
 
     def __init__(self, plan: PoolPlan, *, persistent: bool = False) -> None:
         self.plan = plan
         self.persistent = persistent
         self.workers = plan.workers
-        """How many there are to be, as of the last iteration that is over."""
+        """The wanted number of workers when the last iteration ended."""
         self.worker_ids: frozenset[int] | None = None
-        """Who was there then; None: the first so many."""
+        """The ids of the workers that existed then; None for the first ``workers`` ids."""
         self._revisions: RevisionSender | None = None
         self._snapshot: Snapshot | None = None
-        """Of the dataset, for workers that inherit it in the middle of an epoch, where there are no revisions."""
+        """The dataset's attributes when the epoch began, for workers that are forked in the middle of it."""
         self.slots = SlotTable()
         self.budget = MemoryBudget(plan.budget_bytes) if plan.kind.workers else None
-        """None where nothing is made ahead."""
+        """None if no batch is made ahead."""
         self.arena: Arena | None = None
         try:
             if plan.kind.processes:
@@ -97,11 +97,11 @@ class Pool:
         """Host batches that a device may still read."""
         self.epoch = 0
         self.attribution = Attribution(workers=plan.workers, inline=not plan.kind.workers)
-        """Knows what its workers did last, for blame."""
+        """Remembers the last tasks of the workers, to attribute waits to them."""
         self.row_ns = 0.0
         self.typical_bytes = 0
         self.trim_asked = False
-        """Set on any thread by ``trim``; the iterating one gives free slots back when it reclaims."""
+        """Set on any thread by ``trim``. The thread that iterates then gives free slots back."""
         self._keep_slots = _TRIM_AT
         self.busy = False
         self.closed = False
@@ -121,7 +121,7 @@ class Pool:
         self.close()
 
     def reserve(self) -> bool:
-        """Claim the pool for one iteration, on any thread; False when it serves another one or is closed."""
+        """Claim the pool for one iteration, on any thread. False if it serves another one or is closed."""
         with self._claiming:
             if self.busy or self.closed:
                 return False
@@ -129,15 +129,15 @@ class Pool:
             return True
 
     def unreserve(self) -> None:
-        """Give the claim back: no iteration came of it."""
+        """Give the claim back, because the iteration could not be made."""
         self.busy = False
 
     def announce(self, stats: LoaderStats) -> bool:
-        """Before an iteration begins: what changed on the dataset is for the workers to know. False: it takes a new pool."""
+        """Send the dataset's changes to the workers, before an iteration begins. False if that needs a new pool."""
         return self._revisions is None or self._revisions.announce(stats)
 
     def changed(self) -> bool:
-        """Whether something on the dataset is not as the workers know it."""
+        """Whether the dataset has changes that the workers do not have."""
         return self._revisions is not None and bool(self._revisions.snapshot.changes())
 
     def begin(
@@ -168,7 +168,7 @@ class Pool:
         return self.epoch
 
     def launch(self) -> None:
-        """Start the workers, the first time. Tasks may be waiting for them already."""
+        """Start the workers, on the first call. Tasks may be waiting for them already."""
         if not self._started:
             self._started = True
             try:
@@ -176,11 +176,11 @@ class Pool:
                     for worker in range(self.plan.workers):
                         self.executor.spawn(worker)
             except BaseException:
-                self.close()  # the loader would keep a pool without workers, and wait for them
+                self.close()  # otherwise the loader would wait for workers that do not exist
                 raise
 
     def end(self, epoch: int) -> None:
-        """The iteration is over, by exhaustion or because nobody wants more. What is still on its way is dropped as it comes."""
+        """The iteration is over, at its end or before. Results that arrive later are dropped."""
         try:
             scheduler = self._schedulers.get(epoch)
             if scheduler is None or self.closed:
@@ -199,10 +199,10 @@ class Pool:
             self.reclaim()
             self._trim(idle_keep_bytes(self.budget.bytes) if self.budget is not None else 0)
         finally:
-            self.busy = False  # only now: until then nobody else may touch the slots
+            self.busy = False  # last, because no other iteration may touch the slots before
 
     def spawn(self, worker: int) -> m.WorkerLost | None:
-        """Start a replacement or an addition. One that the system refuses is lost before it started."""
+        """Start a worker in the middle of an epoch. Returns its loss if the system refuses to start it."""
         if self.closed:
             return None
         try:
@@ -213,13 +213,13 @@ class Pool:
         return None
 
     def resized(self, scheduler: Scheduler) -> None:
-        """The iteration under way has other workers, or another window."""
+        """The running iteration changed the number of workers, or its window."""
         self.workers = scheduler.target
         self.attribution.resize(scheduler.target)
         self._keep_slots = 2 * scheduler.window
 
     def route(self, arrival: Arrival) -> list[m.Command]:
-        """Give an arrival to the iteration it belongs to; the commands of the one that is running."""
+        """Give an arrival to its iteration. Returns the commands of the running one."""
         epoch, event = arrival
         scheduler = self._schedulers.get(epoch)
         if scheduler is not None:
@@ -232,7 +232,7 @@ class Pool:
         return self._route_to_all(event)
 
     def _route_to_all(self, event: m.Event) -> list[m.Command]:
-        """What concerns workers and slots, not one iteration."""
+        """Handle an event of a worker or a slot, which concerns all iterations."""
         if isinstance(event, m.Held):
             self.slots.hold(*event)
         elif isinstance(event, m.Unheld):
@@ -241,7 +241,7 @@ class Pool:
         older = event
         if isinstance(event, m.WorkerLost):
             self.slots.forget_worker(event.worker)
-            # Tickets are numbered per iteration: what it was working on says nothing to earlier ones.
+            # Tickets are numbered per iteration, so the claimed ticket means nothing to earlier ones.
             older = event._replace(claimed=None, queued=frozenset())
         if isinstance(event, m.WorkerLost | m.WorkerUp):
             for number in list(self._schedulers):
@@ -255,7 +255,7 @@ class Pool:
         return commands
 
     def reclaim(self) -> None:
-        """Take back the slots of leases that ended. Memory of slots that are no longer needed goes back to the system."""
+        """Free the slots of leases that ended. Give memory back to the system if many did."""
         arena, slots = self.arena, self.slots
         if arena is None:
             return
@@ -272,35 +272,35 @@ class Pool:
             self._trim()
 
     def _trim(self, keep_bytes: int | None = None) -> None:
-        """Give back the memory of free slots beyond twice the window: somebody kept batches and let them go.
+        """Give the memory of free slots beyond twice the window back to the system.
 
-        With ``keep_bytes`` the others too, least recently used first, until that much is left.
+        With ``keep_bytes``, also that of the other free slots, least recently used first, until so much is left.
         """
         if self.arena is None:
             return
         for index in self.slots.coldest(self._keep_slots):
             self.arena.trim(index)
         for index in self.slots.forget_retired():
-            self.arena.trim(index)  # whoever may still write there writes for nobody
+            self.arena.trim(index)  # a late writer's bytes are never read
             self.arena.unmap(index)
         if keep_bytes is not None:
             self.arena.shrink(self.slots.coldest(0), keep_bytes)
 
     @property
     def at_work(self) -> bool:
-        """Whether it is in the middle of an epoch and makes batches ahead."""
+        """Whether it is in an epoch and makes batches ahead."""
         return self.busy and not self.closed and self.budget is not None
 
     @property
     def undelivered_bytes(self) -> int:
-        """What is made, or being made, and not taken."""
+        """The bytes of batches that are made, or being made, and not taken."""
         scheduler = self._schedulers.get(self.epoch) if self.busy else None
         return scheduler.undelivered_bytes if scheduler is not None else 0
 
     def review_budget(self, scheduler: Scheduler) -> None:
-        """Set the bytes that may be undelivered by what is available now, if that is due. On the iterating thread.
+        """Bound the scheduler's undelivered bytes by the memory available now, if that is due. On the thread that iterates.
 
-        When memory is short, everybody who is idle gives back what he can do without.
+        If memory is short, all idle pools give memory back.
         """
         budget = self.budget
         if budget is None or not budget.due:
@@ -315,17 +315,17 @@ class Pool:
             self._trim(budget.bytes)
 
     def read_budget(self, budget: MemoryBudget) -> int:
-        """Look at what is available now; what this pool has of it for batches that nobody has taken."""
+        """Read the memory available now. Returns the bytes that this pool holds for undelivered batches."""
         held_bytes, arena = self.undelivered_bytes, self.arena
-        if arena is not None:  # what it occupies for batches to come is held as well, and used again
+        if arena is not None:  # free slots count too: they will hold the next batches
             held_bytes = max(0, arena.resident_bytes() - arena.leased_bytes())
         budget.read(held_bytes, lifecycle.at_work())
         return held_bytes
 
     def trim(self) -> None:
-        """Give back what an idle pool can do without: pages of free slots at once, and its workers' caches when they get to it.
+        """Give back the memory that an idle pool does not need: free slots at once, the workers' caches when they are idle.
 
-        Called on any thread. In the middle of an epoch the thread that iterates gives free slots back with its next batch.
+        Called on any thread. During an epoch, the thread that iterates gives free slots back with its next batch.
         """
         if os.getpid() != self.owner_pid:
             return
@@ -343,28 +343,28 @@ class Pool:
             self._trim(0)
 
     def trim_when_idle(self) -> None:
-        """The same for a pool that is idle and was not trimmed since its last epoch."""
+        """Trim the pool if it is idle and was not trimmed since its last epoch."""
         if not self.busy and not self._slim:
             self.trim()
 
     def leases(self) -> int:
-        """How many slots the user reads from. Called around forks, on the forking thread."""
+        """How many slots the user holds. Called around forks, on the forking thread."""
         return self.slots.leased
 
     def forked(self, child_fd: int) -> None:
-        """A fork that is not ours: the child reads what is leased now until ``child_fd`` says that it is gone."""
+        """The user's code forked. The child may read the leased slots until ``child_fd`` reports its end."""
         self._children.add(child_fd)
 
     def inherited(self) -> None:
-        """We are in a forked child: workers and channels are the parent's, and their descriptors are closed or another's here."""
+        """This is a forked child. Workers and channels belong to the parent, and their descriptors are not valid here."""
         if self.plan.kind.workers:
             self.closed = True
 
     def close(self) -> None:
-        """End workers and give everything back, within the executor's deadline. Idempotent; nothing in a forked child."""
+        """End the workers and release all memory, within the executor's deadline. Idempotent; does nothing in a forked child."""
         if os.getpid() != self.owner_pid:
             return
-        with self._claiming:  # not under the hands of a thread that trims it
+        with self._claiming:  # not while another thread trims it
             if self.closed:
                 return
             self.closed = True
@@ -378,7 +378,7 @@ class Pool:
                 self.arena.close()
 
     def _leave_leases(self, arena: Arena) -> None:
-        """Batches that the user keeps hold the whole file: give back what is free of it."""
+        """Batches that the user keeps hold the whole file. Give back the free part of it."""
         while arena.released:
             self.slots.release(arena.released.popleft())
         if self.slots.leased:

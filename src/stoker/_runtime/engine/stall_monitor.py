@@ -1,4 +1,4 @@
-"""A wait for one batch, watched: when it becomes an error (``timeout``) and when it is odd enough for a warning."""
+"""Watches the wait for one batch: raises after ``timeout``, and warns when the wait is unusually long."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StallMonitor:
         return max(0.001, self._began + deadline - monotonic())
 
     def check(self) -> bool:
-        """Raise WorkerTimeout when it is time for that; warn, and return True, when the wait has become odd."""
+        """Raise WorkerTimeout after the timeout. Warn, and return True, if the wait is unusually long."""
         waited_s = monotonic() - self._began
         if self._timeout_s > 0 and waited_s >= self._timeout_s:
             where = self._whereabouts() or "; no worker is working on a batch"
@@ -53,13 +53,13 @@ class StallMonitor:
         usual_ns = self._scheduler.median_ns()
         if waited_s < (
             patience_s := policy.patience_s(usual_ns)
-        ):  # known only now: a median is no matter of every wait
+        ):  # looked up only now, because a median is costly
             self._patience_s = patience_s
             return False
         usual = f"recent ones took {usual_ns / 1e9:.2g} s" if usual_ns else "none has arrived yet"
         self._patience_s *= 2
         whereabouts = self._whereabouts() or "; no worker is working on a batch"
-        # Whoever hangs in an epoch that is over keeps nobody waiting: it is replaced.
+        # Replace workers that hang in an earlier epoch.
         self._executor.dismiss(self._epoch)
         which = f"batch {self._scheduler.head} ({usual}) [stoker explain {WorkerStalled.code}]"
         text = f"DataLoader {self._name!r} has waited {waited_s:.1f} s for {which}{whereabouts}"
@@ -68,7 +68,7 @@ class StallMonitor:
         return True
 
     def _whereabouts(self) -> str:
-        """What the workers are on, by dataset index, with the stacks of those that matter."""
+        """The dataset index each worker is on, with the stacks of those that make the awaited batch."""
         head = self._scheduler.head
         seen = sorted(
             self._executor.activities(),
@@ -84,7 +84,7 @@ class StallMonitor:
         return text if awaited else text + self._hindered({each.pid for each in seen})
 
     def _hindered(self, busy: set[int]) -> str:
-        """Workers on nothing that the system keeps from taking the awaited batch: stopped ones, say."""
+        """Idle workers that cannot take the awaited batch, because they are stopped for instance."""
         pids = [handle.pid for handle in self._executor.workers if handle.pid and handle.pid not in busy]
         states = ((pid, state_of(pid)) for pid in pids)
         return "".join(f"\n  a worker (pid {pid}) takes no work: {state}" for pid, state in states if state)

@@ -23,13 +23,13 @@ _MAX_TEXT = 200
 
 
 class StepWriter:
-    """Observes one iteration and writes a row for each part of a batch. On the thread that iterates; ``close`` is idempotent.
+    """Observes one iteration and writes a row for each part of a batch. On the thread that iterates.
 
     For each batch the loop calls the hooks in this order: ``asked``; ``waiting`` and ``ready`` if it has to wait; ``planned``;
     ``opened`` or ``failed``. A wait that no batch ends, ends with ``gave_up``.
 
-    ``parent``: the consumer makes the batches itself. ``batched``: a ticket has several indices. ``rows``: how many a batch has
-    whose ticket does not say. ``persistent``: its workers stay.
+    ``parent``: the consumer makes the batches itself. ``batched``: a ticket has several indices. ``rows``: rows of a batch whose
+    ticket has no number of rows. ``persistent``: the workers stay for the next iteration.
     """
 
     def __init__(
@@ -40,15 +40,15 @@ class StepWriter:
         self._step_buffer = step_buffer
         self._persistent = persistent
         self._epochs_before = 0
-        """Epochs that this iteration has gone through before (``prefetch_epochs``)."""
+        """Epochs that this iteration has finished (``prefetch_epochs``)."""
         self._asked_ns = self._got_ns = self._planned_ns = self._depth = self._ready_bytes = 0
         self._parent = parent
         self._batched = batched
         self._rows = rows
         self._page = recorder.page or _NO_PAGE
-        """Its words tell others since when the consumer waits."""
+        """The run page. Its words tell other processes since when the consumer waits."""
         self._idle: IdleMeter | None = recorder.idle if isinstance(recorder.idle, IdleMeter) else idle_meter()
-        """Looks whether the accelerator has work meanwhile; None: there is none."""
+        """Measures whether the accelerator is idle during a wait; None without an accelerator."""
         reference = weakref.ref(scheduler)
         recorder.connect(
             window=lambda: None if (alive := reference()) is None else alive.window, idle=self._idle
@@ -138,7 +138,7 @@ class StepWriter:
 
 
 def _told(index: Any) -> int | str | None:
-    """A dataset index as JSON can have it; the user's own kinds of index by their texts."""
+    """A dataset index as JSON can hold it. Indices that are no integers become text."""
     if index is None:
         return None
     try:
@@ -146,14 +146,14 @@ def _told(index: Any) -> int | str | None:
             return str(index[:_MAX_TEXT])
         number = operator.index(index)
         return int(number) if abs(number) < 1 << 63 else repr(number)[:_MAX_TEXT]
-    except Exception:  # it is no number, or one of thousands of digits
-        with suppress(Exception):  # of the user's own code
+    except Exception:  # not a number, or one with thousands of digits
+        with suppress(Exception):  # raised by the user's own class
             return repr(index)[:_MAX_TEXT]
     return type(index).__name__
 
 
 class _NoPage:
-    """Stands for a run page that could not be made."""
+    """Stands in for a run page that could not be made."""
 
     words: Any = [0] * page.WORDS
 
