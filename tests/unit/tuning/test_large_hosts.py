@@ -41,8 +41,8 @@ def rehearsed(workers: int, batches: int) -> int:
         step_off_ns=1e6,
         burst=1,
     )
-    run.go(batches)
-    return run.seen().events
+    run.advance(batches)
+    return run.progress().events
 
 
 def test_the_cpus_of_a_giant_are_not_what_binds() -> None:

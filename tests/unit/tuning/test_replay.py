@@ -245,8 +245,8 @@ def test_time_at_work_is_what_batches_take(
         step_off_ns=float(MS),
         burst=1,
     )
-    run.go(50)
-    seen = run.seen()
+    run.advance(50)
+    seen = run.progress()
     made_ns = [float(work.batch_ns[number % len(work.batch_ns)]) for number in range(seen.batches + window)]
     assert seen.batches == 50
     assert sum(made_ns[:50]) - sum(sorted(made_ns)[-window:]) <= seen.busy_ns + 1.0

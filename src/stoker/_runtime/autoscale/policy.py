@@ -128,9 +128,8 @@ class AutoscalePolicy:
         now = Conditions.of(observation)
         if self._reference is None:
             self._reference = now
-        if (
-            self.trial is not None
-        ):  # the trial may be why a step takes longer, but not why the load of other programs changed
+        if self.trial is not None:
+            # The trial may be why a step takes longer, but not why the load of other programs changed.
             if not Conditions.of(self.trial.before).load_moved(now, self.bounds.cpus):
                 self._changed = None
                 return None

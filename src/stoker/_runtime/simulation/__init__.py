@@ -1,1 +1,1 @@
-"""Runs of a loader that did not happen, computed from measured batch times. Pure: numbers in, numbers out."""
+"""Simulated runs of a loader, computed from measured batch times. Pure: numbers in, numbers out."""

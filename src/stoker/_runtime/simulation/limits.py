@@ -1,9 +1,9 @@
-"""What keeps batches from coming faster. Every limit is a time per batch with a name and a sentence; the longest *is* the why.
+"""The limits of a loader's speed. Each is a time per batch with a name and a sentence; the longest one explains the speed.
 
     interval ≥ max(S / N, (cpu + m + step's cpu) / CPUs, bytes / disk, bytes / memory, T + m)
 
-S is what a batch takes one worker, m what it takes the training process, T the step. The classic rules come out of it: the CPUs
-for work that computes, more than the CPUs for work that waits, and on very large hosts whatever binds before the CPUs do.
+S is one worker's time for a batch, m the training process's, and T the step. The usual rules follow from it: as many workers as
+CPUs for work that computes, more for work that waits, and on very large hosts whatever is full before the CPUs are.
 """
 
 from __future__ import annotations
@@ -17,28 +17,30 @@ from stoker._runtime.simulation.work import Demand, Host, Work
 HEADROOM = 0.85
 HEADROOM_UNEVEN = 0.7
 UNEVEN = 0.5
-"""How busy workers may be before chance alone makes batches late; less when batch times vary by more than half of their mean."""
+"""The busy share of workers that keep up. A larger share makes batches late by chance. It is lower if batch times vary a lot."""
 
 SCRAP = 0.3
-"""So much of a CPU is not worth another worker."""
+"""A worker that would have no more of a CPU than this is not worth starting."""
 
 COPIES = 3
 """How often a batch crosses memory: samples are made, collated, and read."""
 
 FILLERS = 8
 FILLERS_SHARE = 4
-"""How many cores that copy fill the memory of a machine, where only one was measured: 8, or a quarter of a large one's. Rather too
-many than too few: what is guessed must not bind where it is not sure to."""
+"""The number of cores that fill a machine's memory bandwidth by copying, if only one was measured: 8, or a quarter of a large
+machine's cores. The guess is rather high, so that it is no limit where it may be wrong.
+"""
 
 LAST_RESORT = 32
-"""Where nothing that was measured binds earlier, and no step asks for more: sockets, caches and SMT then bind unmeasured."""
+"""The most workers if no measured limit is lower and no step needs more: sockets, caches and SMT are limits that nobody measured.
+"""
 
 WORKERS_SHARE = 2
-"""Workers and their window may take half of the memory that is free."""
+"""Workers and their window may take half of the free memory."""
 
 
 class Limit(NamedTuple):
-    """Batches do not come faster than this."""
+    """A limit: batches do not come faster than this."""
 
     name: str
     """ "workers", "cpus", "storage", "memory", "parent", "step"."""
@@ -47,7 +49,7 @@ class Limit(NamedTuple):
 
 
 class UsefulWorkers(NamedTuple):
-    """So many workers are of use, and no more, for this reason."""
+    """The most workers that help, and the reason."""
 
     workers: int
     name: str
@@ -58,7 +60,7 @@ class UsefulWorkers(NamedTuple):
 def limits(
     work: Work, host: Host, demand: Demand, *, workers: int, disk_bytes_per_s: float | None = None
 ) -> tuple[Limit, ...]:
-    """All that is known to bind so many workers, the tightest first. 0 workers: the training process makes batches itself."""
+    """All known limits for so many workers, the tightest first. 0 workers: the training process makes batches itself."""
     batch_ns, loop_ns = work.whole_ns, demand.batch_ns + work.handling_ns
     found = _shared_limits(work, host, demand, disk_bytes_per_s)
     if workers < 1:
@@ -94,7 +96,7 @@ def limits(
 
 
 def _shared_limits(work: Work, host: Host, demand: Demand, disk_bytes_per_s: float | None) -> list[Limit]:
-    """Those that do not ask how many workers there are."""
+    """The limits that do not depend on the number of workers."""
     found = []
     cpu_ns = work.typical_cpu_ns + work.handling_ns + _step_cpu_ns(demand)
     if cpu_ns and host.cpus > 0:
@@ -129,7 +131,7 @@ def _shared_limits(work: Work, host: Host, demand: Demand, disk_bytes_per_s: flo
 
 
 def need(work: Work, demand: Demand) -> int | None:
-    """Workers that keep up with the training loop with some to spare. None: the demand is not known."""
+    """Workers that keep up with the training loop, with a reserve. None: the demand is unknown."""
     if demand.batch_ns <= 0:
         return None
     headroom = HEADROOM_UNEVEN if work.variation > UNEVEN else HEADROOM
@@ -138,9 +140,9 @@ def need(work: Work, demand: Demand) -> int | None:
 
 
 def knee(work: Work, host: Host, demand: Demand) -> int | None:
-    """Workers that fill the CPUs: beyond it they only take turns. None: they do not compute.
+    """Workers that fill the CPUs. More would only take turns. None: they do not compute.
 
-    The training process has as much of a CPU as it uses: one that only waits leaves it to a worker.
+    The training process takes as much of a CPU as it uses; if it only waits, a worker can use that CPU.
     """
     cpu_ns = work.typical_cpu_ns
     if cpu_ns <= 0:
@@ -152,7 +154,7 @@ def knee(work: Work, host: Host, demand: Demand) -> int | None:
 
 
 def most(work: Work, host: Host, demand: Demand, *, disk_bytes_per_s: float | None = None) -> UsefulWorkers:
-    """The most workers that are of use, and what says so: the tightest of all that is known."""
+    """The most workers that help, with the reason: the tightest known limit."""
     batch_ns = work.whole_ns
     found: list[UsefulWorkers] = []
     wanted, full = need(work, demand), knee(work, host, demand)
@@ -206,7 +208,7 @@ def _knee_reason(work: Work, host: Host, full: int) -> str:
 
 
 def _room(work: Work, host: Host) -> list[UsefulWorkers]:
-    """What memory and descriptors leave for workers."""
+    """The workers that memory and descriptors allow."""
     found = []
     if host.room_bytes is not None and work.worker_bytes:
         each_bytes = work.worker_bytes + 2 * work.batch_bytes
@@ -214,14 +216,14 @@ def _room(work: Work, host: Host) -> list[UsefulWorkers]:
         reason = f"a worker and its window take {size(each_bytes)}, and {size(host.room_bytes)} are free"
         found.append(UsefulWorkers(count, "room", reason))
     if host.descriptors is not None:
-        # Four in the parent for a spawned worker; the other half is the user's.
+        # Four in the parent for a spawned worker; half of all stay for the user.
         count = max(1, host.descriptors // 8)
         found.append(UsefulWorkers(count, "descriptors", f"a process may open {host.descriptors} files here"))
     return found
 
 
 def _memory_ns(work: Work, host: Host) -> float:
-    """What memory needs for a batch when all cores copy; 0: not known. One worker did it within its CPU time, copies and all."""
+    """The memory's time for a batch when all cores copy; 0 if unknown. One worker's copies are part of its CPU time."""
     if not host.copy_bytes_per_s or not work.batch_bytes:
         return 0.0
     alone_ns = COPIES * work.batch_bytes / host.copy_bytes_per_s * 1e9
@@ -229,7 +231,7 @@ def _memory_ns(work: Work, host: Host) -> float:
 
 
 def _fillers(host: Host) -> float:
-    """Cores that this rank's share of the memory is as fast as."""
+    """The number of cores that fill this rank's share of the memory bandwidth."""
     cores = host.machine_cpus
     return max(1.0, max(min(FILLERS, cores), cores / FILLERS_SHARE) / max(1, host.ranks))
 

@@ -1,4 +1,4 @@
-"""What the race makes of blocks: a point for every setting."""
+"""A point: the measurements of one setting in a race."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stoker._runtime.simulation.setting import Setting
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A ratio or a time, with the interval that holds it with 90 % probability."""
+    """A ratio or a time, with an interval that contains it with 90 % probability."""
 
     middle: float
     low: float
@@ -18,20 +18,20 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A setting that was measured, over all its undisturbed blocks."""
+    """A measured setting, over all its undisturbed blocks."""
 
     setting: Setting
     interval_ns: Interval
-    """Between two batches."""
+    """The time between two batches."""
     ratio: Interval
-    """To the baseline's, round by round: 0.8 means a fifth less time."""
+    """The ratio to the baseline's time, round by round: 0.8 means a fifth less time."""
     stall: float
     cpu_ns: float
-    """Of the training process and all workers, per batch."""
+    """CPU time per batch, of the training process and all workers."""
     memory_bytes: int | None
     blocks: int
     disturbed: int = 0
-    """Blocks that were set aside."""
+    """Blocks that were set aside because other programs disturbed them."""
     predicted_ns: float | None = None
-    """What the replay said before."""
+    """The replay's prediction."""
     failure: str = ""

@@ -1,4 +1,4 @@
-"""What the replay is asked: how deep a window has to be, what other hardware would change, and how far it is off itself."""
+"""Questions to the replay: the window that is needed, the effect of other hardware, and the replay's own error."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Work
 
 STALL = 0.005
-"""A window is deep enough when another one would save less than this share of the time."""
+"""A window is deep enough if a deeper one saves less than this share of the time."""
 
 PREFETCH = (1, 2, 3, 4, 6, 8, 12, DEEPEN_LIMIT)
-"""Batches per worker that are tried for a window."""
+"""The numbers of batches per worker that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationCase:
-    """A setting on a machine under a demand: all that a replay needs beside the batch times. ``name`` is for people."""
+    """A setting on a machine under a demand: the input of a replay beside the batch times. ``name`` is for people."""
 
     setting: Setting
     cpus: float
     demand: Demand
     in_order: bool = True
     window: int = 0
-    """In batches, where it is not the setting's."""
+    """The window in batches, if it is not the setting's."""
     name: str = ""
 
     def answer(self, work: Work) -> SimulationResult:
-        """What it would come to."""
+        """The simulated run."""
         return replay_setting(
             work, self.demand, self.setting, self.cpus, in_order=self.in_order, window=self.window
         )
@@ -55,13 +55,13 @@ class SimulationCase:
 
 
 def faster(demand: Demand, times: float) -> Demand:
-    """The same loop on an accelerator that is so many times as fast. What it computes on the CPU stays."""
+    """The same loop on an accelerator that is so many times as fast. Its CPU time stays."""
     device_ns = max(0, demand.step_ns - demand.cpu_ns)
     return replace(demand, step_ns=min(demand.cpu_ns, demand.step_ns) + round(device_ns / times))
 
 
 def what_if(case: SimulationCase, work: Work) -> list[dict[str, Any]]:
-    """The case, and the same with other workers, windows, order, four cores more, and an accelerator twice as fast."""
+    """The case, and variations: other workers, windows and order, four more cores, and an accelerator twice as fast."""
     setting = case.setting
     cases = [replace(case, name="as it is")]
     if setting.workers:
@@ -99,9 +99,9 @@ def what_if(case: SimulationCase, work: Work) -> list[dict[str, Any]]:
 
 
 def prefetch_for(case: SimulationCase, work: Work, *, room_bytes: int | None = None) -> int:
-    """The smallest ``prefetch_factor`` with which less than half a percent of the time is lost, within a quarter of the memory.
+    """The smallest ``prefetch_factor`` that loses less than half a percent of the time, within a quarter of the memory.
 
-    A loop that pulls batches back to back gets at least that many beside one in the making for every worker.
+    If the loop takes several batches at once, the window holds these and one in progress for every worker.
     """
     setting, demand = case.setting, case.demand
     if not setting.workers:
@@ -125,9 +125,9 @@ def prefetch_for(case: SimulationCase, work: Work, *, room_bytes: int | None = N
 
 
 def error(points: Iterable[Point]) -> dict[str, Any]:
-    """How far replays were off where a setting was measured: shares of the measured interval, as plain values.
+    """The error of replays of measured settings, as shares of the measured interval, as plain values.
 
-    ``bias`` is the median with its sign: above 0, things took less time than was said.
+    ``bias`` is the median with its sign. Above 0, settings were faster than predicted.
     """
     return error_of(
         (
@@ -141,7 +141,7 @@ def error(points: Iterable[Point]) -> dict[str, Any]:
 
 
 def error_of(pairs: Iterable[tuple[Any, float, float]]) -> dict[str, Any]:
-    """The same for (what was measured, predicted interval, measured interval)."""
+    """The same, for triples of a description, the predicted interval and the measured interval."""
     off = [(predicted / measured - 1.0, what) for what, predicted, measured in pairs if measured > 0]
     if not off:
         return {"points": 0, "median": None, "worst": None, "bias": None, "worst_at": None}

@@ -1,11 +1,11 @@
-"""The replay oracle: what a setting would do with batches that take what they were measured to take.
+"""The replay: predicts what a setting does with batches that take as long as they were measured to take.
 
-Not a formula: batches are dealt to workers that share CPUs, and handed over in order, one after the other.
+It is not a formula. Batches go to workers that share CPUs, and are delivered in order, one after the other.
 
     tickets (at most a window of them) ─► idle workers, oldest first ─► off-CPU and CPU parts ─► reorder ─► step
 
-All that runs shares the CPUs evenly: with more runners than CPUs everybody gets slower, the training process included. Time goes
-from event to event; a replay costs some microseconds per batch, whatever the length of the dataset.
+All running workers share the CPUs evenly. With more of them than CPUs all get slower, the training process included. Time jumps
+from event to event, so a replay costs some microseconds per batch, whatever the length of the dataset.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from stoker._runtime.simulation.work import Demand, Work
 from stoker.arguments import DEFAULT_EXECUTOR, executor_kind
 
 LANE_ROW_NS = 30_000
-"""CPU time that a row costs when it goes through one of a worker's threads."""
+"""CPU time for each row that goes through one of a worker's threads."""
 
 TORCH_PARENT_NS = 600_000
 TORCH_SEND_NS = 300_000
-"""What a batch takes torch's loader beyond ours, in the training process and in the worker: a file of shared memory for each
-tensor, a descriptor, two more threads. Of small batches; large ones take it longer."""
+"""The additional time of torch's loader for a small batch, in the training process and in the worker. It needs a shared-memory
+file for each tensor, a descriptor, and two more threads. Large batches need more.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """A run that did not happen."""
+    """The result of a simulated run."""
 
     interval_ns: float
-    """Between two batches that the training loop takes."""
+    """The time between two batches that the training loop takes."""
     stall: float
-    """Share of the wall time that it waits for data."""
+    """Share of the wall time in which the loop waits for data."""
     busy: float
-    """Share of the time that workers are at work."""
+    """Share of the time in which workers are busy."""
 
 
 def replay(
@@ -55,12 +56,17 @@ def replay(
     bound: bool = False,
     deepest: int = 0,
 ) -> SimulationResult:
-    """What so many workers with such a window would do on ``cpus`` CPUs, the training process's included. 0: it makes all itself.
+    """Predict so many workers with such a window on ``cpus`` CPUs, the training process's included. 0: it makes all batches
+    itself.
 
-    ``split`` lets idle workers share a batch, ``threads`` fetch its rows inside each worker; with ``executor`` "thread" the
-    workers are threads and share the GIL as far as ``work.threads_gain`` tells. ``bound`` deals batches to workers round-robin
-    (torch's loader, streams); up to ``deepest`` the window deepens by itself, as it does where ``prefetch_factor`` was left open.
-    ``batches`` is how many are gone through. Raises ValueError when ``work`` holds no batch.
+    - ``split`` lets idle workers share a batch.
+    - ``threads`` fetch a batch's rows inside each worker.
+    - ``executor`` "thread": the workers are threads and share the GIL as ``work.threads_gain`` says.
+    - ``bound`` deals batches to workers round-robin (torch's loader, streams).
+    - ``deepest``: the window deepens by itself up to this, as it does if ``prefetch_factor`` was left open.
+    - ``batches``: the number of simulated batches.
+
+    Raises ValueError if ``work`` has no batch.
     """
     if not work.batch_ns or len(work.batch_ns) != len(work.cpu_ns):
         raise ValueError("nothing to replay: no batch times")
@@ -69,7 +75,7 @@ def replay(
     capacity = max(cpus, 0.01)
     if executor_kind(executor).threads:
         capacity = min(capacity, threads_speed(work, workers + 1))
-    rehearsal = Simulation(
+    simulation = Simulation(
         _makings(work, threads),
         workers=workers,
         window=window,
@@ -83,19 +89,19 @@ def replay(
         bound=bound,
         deepest=deepest if in_order else 0,
     )
-    # Workers that begin together finish together: what is counted are whole rounds of theirs, after the window has filled.
+    # Workers that begin together finish together: count whole rounds of them, after the window has filled.
     round_of = min(workers, max(1, window)) * max(1, demand.burst)
-    rehearsal.go(min(batches // 2, window + workers) + demand.burst)
-    begun = rehearsal.seen()
-    rehearsal.go(begun.batches + -(-max(1, batches // 2) // round_of) * round_of)
-    ended = rehearsal.seen()
-    wall_ns = ended.now_ns - begun.now_ns
+    simulation.advance(min(batches // 2, window + workers) + demand.burst)
+    began = simulation.progress()
+    simulation.advance(began.batches + -(-max(1, batches // 2) // round_of) * round_of)
+    ended = simulation.progress()
+    wall_ns = ended.now_ns - began.now_ns
     if wall_ns <= 0.0:
         return SimulationResult(0.0, 0.0, 0.0)
     return SimulationResult(
-        interval_ns=wall_ns / (ended.batches - begun.batches),
-        stall=min(1.0, (ended.stalled_ns - begun.stalled_ns) / wall_ns),
-        busy=min(1.0, (ended.busy_ns - begun.busy_ns) / wall_ns / workers),
+        interval_ns=wall_ns / (ended.batches - began.batches),
+        stall=min(1.0, (ended.stalled_ns - began.stalled_ns) / wall_ns),
+        busy=min(1.0, (ended.busy_ns - began.busy_ns) / wall_ns / workers),
     )
 
 
@@ -109,7 +115,7 @@ def replay_setting(
     window: int = 0,
     batches: int = 512,
 ) -> SimulationResult:
-    """The same for a setting, with its engine's habits. ``window``: in batches, where it is not the setting's."""
+    """The same for a setting, with the behaviour of its engine. ``window``: in batches, if it is not the setting's."""
     ours = setting.engine == "stoker"
     if not ours and setting.workers:
         work = dataclasses.replace(
@@ -132,16 +138,16 @@ def replay_setting(
 
 
 def threads_speed(work: Work, threads: int) -> float:
-    """How much faster so many threads compute than one, from what two did (Amdahl). Not measured: no faster."""
+    """How much faster so many threads compute than one, from a measurement of two (Amdahl). Unmeasured: not faster."""
     measured = min(2.0, max(1.0, work.threads_gain or 1.0))
     serial = 2.0 / measured - 1.0
     return threads / (1.0 + serial * (threads - 1))
 
 
 def _parts(work: Work) -> list[tuple[float, float]]:
-    """(CPU, off-CPU) of each batch. A library's threads can make the CPU time longer than the batch: it is then all CPU.
+    """(CPU, off-CPU) time of each batch. If a library's threads make the CPU time longer than the batch, all of it is CPU time.
 
-    Neighbours are taken to go on as they did: what a batch waited for them, it waits.
+    The load of other programs is assumed to stay: a batch that waited for them waits again.
     """
     queued_ns = work.queued_ns if len(work.queued_ns) == len(work.batch_ns) else (0,) * len(work.batch_ns)
     return [
@@ -162,7 +168,7 @@ def _alone(work: Work, demand: Demand, cpus: float) -> SimulationResult:
 
 
 def _makings(work: Work, threads: int) -> list[BatchTiming]:
-    """All batches, their rows fetched by so many threads."""
+    """All batches, if so many threads fetch their rows."""
     slow_ns = work.slow_ns if len(work.slow_ns) == len(work.batch_ns) else (0,) * len(work.batch_ns)
     return [
         _making(work, cpu, off, threads, min(off, slow))
@@ -171,7 +177,7 @@ def _makings(work: Work, threads: int) -> list[BatchTiming]:
 
 
 def _making(work: Work, cpu_ns: float, off_ns: float, threads: int, slow_ns: float) -> BatchTiming:
-    """A batch whose rows are fetched by ``threads`` threads: waits overlap, with each other and with computing."""
+    """A batch whose rows are fetched by ``threads`` threads: waits overlap with each other and with computing."""
     lanes = min(threads, work.rows)
     sent_ns = cpu_ns + work.handover_ns
     if lanes < 2:
@@ -179,7 +185,7 @@ def _making(work: Work, cpu_ns: float, off_ns: float, threads: int, slow_ns: flo
     fetch_ns = max(0.0, cpu_ns - work.collate_ns)
     speed = threads_speed(work, lanes)
     rounds = -(-work.rows // lanes) / work.rows
-    # What is still to be seen of the waits; at least the first row's, before there is anything to compute.
+    # The part of the waits that remains visible: at least the first row's, before there is anything to compute.
     exposed_ns = max(off_ns / work.rows, (fetch_ns + off_ns) * rounds - fetch_ns / speed, slow_ns)
     return BatchTiming(
         sent_ns + LANE_ROW_NS * work.rows,

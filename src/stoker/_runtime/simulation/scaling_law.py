@@ -1,7 +1,8 @@
-"""The scaling curve: what was measured at several numbers of workers, the law that fits it, its knee, and the loss beyond.
+"""The scaling curve: measured intervals by number of workers, the law that fits them, its knee, and the loss beyond it.
 
-Two laws: the universal scalability law, interval = batch · (1 + σ(N−1) + κN(N−1)) / N, with contention σ and coherence κ; and a
-roof, interval = max(batch / N, roof), where something is full at once: CPUs, the step, the parent. The better fit is taken.
+There are two laws. The universal scalability law is interval = batch · (1 + σ(N−1) + κN(N−1)) / N, with contention σ and
+coherence κ. The roof is interval = max(batch / N, roof), for a resource that is suddenly full: CPUs, the step, the parent. The
+better fit wins.
 """
 
 from __future__ import annotations
@@ -13,50 +14,51 @@ from statistics import median
 from typing import Any
 
 KNEE = 0.05
-"""The knee is the least number of workers within this share of the law's best."""
+"""The knee is the smallest number of workers within this share of the law's best."""
 
 FLAT = 0.03
-"""Times that differ by less say nothing of workers."""
+"""Times that differ by less say nothing about workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingLaw:
-    """Interval between batches by number of workers."""
+    """The interval between batches by number of workers."""
 
     name: str
     """ "usl" or "roof"."""
     batch_ns: float
-    """Of one worker."""
+    """One worker's time for a batch."""
     sigma: float = 0.0
     kappa: float = 0.0
     roof_ns: float = 0.0
     error: float = 0.0
-    """The typical distance of measured points from it, as a share."""
+    """The typical distance of measured points from the law, as a share."""
 
     def interval_ns(self, workers: int) -> float:
-        """Between two batches that so many workers make."""
+        """The interval between two batches with so many workers."""
         if self.name == "roof":
             return max(self.batch_ns / workers, self.roof_ns)
         slowed = 1.0 + self.sigma * (workers - 1) + self.kappa * workers * (workers - 1)
         return self.batch_ns * slowed / workers
 
     def knee(self, most: int) -> int:
-        """The least number of workers, up to ``most``, that more of them do not better by much."""
+        """The smallest number of workers, up to ``most``, that more workers hardly improve on."""
         best_ns = min(self.interval_ns(count) for count in range(1, most + 1))
         return next(count for count in range(1, most + 1) if self.interval_ns(count) <= best_ns * (1 + KNEE))
 
     @property
     def peak(self) -> float | None:
-        """Where more workers begin to harm; None: nowhere."""
+        """The number from which on more workers do harm; None: they never do."""
         if self.kappa <= 0.0:
             return None
         return max(1.0, math.sqrt(max(0.0, 1.0 - self.sigma) / self.kappa))
 
 
 def fit(points: Iterable[tuple[int, float]], *, floor_ns: float = 0.0) -> ScalingLaw | str:
-    """The law of (workers, interval in nanoseconds), or why there is none, in words. Points without workers are left out.
+    """The law for pairs of workers and interval in nanoseconds, or the reason why there is none. Points without workers are
+    ignored.
 
-    ``floor_ns`` is what the training loop takes for a batch: points there are under its roof, and say nothing of workers.
+    ``floor_ns`` is the training loop's time for a batch. Points at that floor say nothing about workers.
     """
     best = _best(points)
     if len(best) < 2:
@@ -77,8 +79,8 @@ def fit(points: Iterable[tuple[int, float]], *, floor_ns: float = 0.0) -> Scalin
 def curve(points: Iterable[tuple[int, float]], *, floor_ns: float = 0.0) -> dict[str, Any]:
     """The scaling curve as plain values: points, law (or why there is none), knee, peak, and the loss beyond the best point.
 
-    ``loss`` is the share of the best throughput that the largest number of workers gives away, as measured; None: nothing larger
-    than the best was measured.
+    ``loss`` is the share of the best throughput that the largest measured number of workers loses. None: no larger number was
+    measured.
     """
     points = list(points)
     shown = [
@@ -117,7 +119,7 @@ def _loss(best: Sequence[tuple[int, float]]) -> dict[str, Any]:
 
 
 def _best(points: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The shortest interval of each number of workers, by number."""
+    """The shortest interval for each number of workers, by number."""
     found: dict[int, float] = {}
     for count, interval in points:
         if count > 0 and interval > 0:
@@ -126,7 +128,7 @@ def _best(points: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
 
 
 def _usl(points: Sequence[tuple[int, float]]) -> ScalingLaw:
-    """Linear in its terms: N · interval = batch + batch·σ(N−1) + batch·κN(N−1). Terms that come out negative are left out."""
+    """Linear in its terms: N · interval = batch + batch·σ(N−1) + batch·κN(N−1). Negative terms are left out."""
     terms = [(), (0,), (1,)] if len(points) < 3 else [(), (0,), (1,), (0, 1)]
     laws = []
     for chosen in terms:
@@ -143,7 +145,7 @@ def _usl(points: Sequence[tuple[int, float]]) -> ScalingLaw:
         law = ScalingLaw("usl", solved[0], found.get(0, 0.0) / solved[0], found.get(1, 0.0) / solved[0])
         laws.append(_judged(law, points))
     if not laws:
-        # Faster than so many times as fast: caches, or a first point that was disturbed. As if there were no contention.
+        # A speed-up above linear comes from caches, or from a disturbed first point. Assume no contention.
         laws.append(
             _judged(ScalingLaw("usl", median(count * interval for count, interval in points)), points)
         )
@@ -151,7 +153,7 @@ def _usl(points: Sequence[tuple[int, float]]) -> ScalingLaw:
 
 
 def _roof(points: Sequence[tuple[int, float]]) -> ScalingLaw:
-    """The first points on the slope, the others under the roof: whichever division fits best."""
+    """The first points lie on the slope, the others under the roof. The division with the best fit wins."""
     laws = []
     for edge in range(1, len(points)):
         batch_ns = median(count * interval for count, interval in points[:edge])
@@ -161,7 +163,7 @@ def _roof(points: Sequence[tuple[int, float]]) -> ScalingLaw:
 
 
 def _closeness(law: ScalingLaw) -> float:
-    """By which laws are chosen: of those that are as close, the first is the simplest."""
+    """The order of choice between laws: among equally close ones, the simplest is first."""
     return round(law.error, 3)
 
 
@@ -172,7 +174,7 @@ def _judged(law: ScalingLaw, points: Sequence[tuple[int, float]]) -> ScalingLaw:
 
 
 def _least_squares(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[float] | None:
-    """Normal equations for up to three unknowns, by elimination. None: they do not settle it."""
+    """Solve the normal equations for up to three unknowns by elimination. None: they have no unique solution."""
     size = len(rows[0])
     matrix = [
         [sum(row[a] * row[b] for row in rows) for b in range(size)]

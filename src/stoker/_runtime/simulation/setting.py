@@ -9,7 +9,7 @@ from typing import Any
 from stoker.arguments import DEFAULT_EXECUTOR, EXECUTORS, ExecutorKind, executor_kind
 
 _MOST = 4096
-"""Of anything that is counted: more is a mistake in a file, not a setting."""
+"""The largest valid count. A larger one is a mistake in a file."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,21 +39,21 @@ class Setting:
 
     @property
     def window(self) -> int:
-        """Batches that may be made and not taken."""
+        """The most batches that may be made and not taken."""
         return max(1, self.workers * (self.prefetch or 2))
 
     @property
     def shares(self) -> bool:
-        """Whether threads make samples at once: they share the dataset, and generators that rows may draw from."""
+        """Whether several threads make samples at the same time. They share the dataset and its random generators."""
         return self.workers > 0 and (self.kind.threads or self.threads > 1)
 
     @property
     def concurrency(self) -> int:
-        """Samples that may be in the making at once."""
+        """The most samples in progress at the same time."""
         return max(1, self.workers) * self.threads
 
     def arguments(self) -> dict[str, Any]:
-        """What to pass to the engine's DataLoader: only what differs from its defaults, but always ``num_workers``."""
+        """The arguments for the engine's DataLoader: those that differ from its defaults, and always ``num_workers``."""
         found: dict[str, Any] = {"num_workers": self.workers}
         if self.pin:
             found["pin_memory"] = True
@@ -81,7 +81,7 @@ class Setting:
 
     @classmethod
     def from_dict(cls, values: Any) -> Setting:
-        """What ``as_dict`` gave, from a file. Raises ValueError for values that no loader takes."""
+        """The setting that ``as_dict`` gave, from a file. Raises ValueError for values that no loader takes."""
         if not isinstance(values, Mapping):
             raise ValueError(f"no setting: {values!r:.60}")
         known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
@@ -92,7 +92,7 @@ class Setting:
 
     @classmethod
     def restored(cls, values: Mapping[str, Any]) -> Setting:
-        """What ``as_dict`` gave, from this program. It is not checked."""
+        """The setting that ``as_dict`` gave, from this program. It is not checked."""
         return cls(**{**values, "extra": tuple(sorted(values.get("extra", {}).items()))})
 
 

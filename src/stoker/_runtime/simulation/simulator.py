@@ -1,7 +1,8 @@
-"""A rehearsal: workers, window, CPUs and a training loop that exist only as numbers. What the replay runs.
+"""A discrete-event simulation of workers, window, CPUs and a training loop. The replay runs it.
 
-CPU parts end at a *virtual* time, which advances as fast as one runner does, so that nothing has to be moved when the number of
-runners changes; waits end at a real one. Two heaps, one for each; an event costs the logarithm of what is under way.
+CPU parts end at a *virtual* time, which advances as fast as one runner does. So nothing has to be moved when the number of
+runners changes. Waits end at a real time. There is a heap for each. An event costs the logarithm of the number of parts in
+progress.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from stoker._runtime.scheduler.policy import parts_for
 from stoker._runtime.scheduler.row_ranges import row_ranges, share_ranges
 
 SLICES = 2
-"""A batch waits and computes in turns, row by row. So many turns tell what matters; more only cost time."""
+"""A batch alternates between waiting and computing, row by row. So many turns are enough; more only cost time."""
 
 _GOLDEN = 0.6180339887498949
-"""Spreads the places at which batches begin: workers that wait and compute in step with each other are none in practice."""
+"""Spreads the starting points of batches: in practice, workers do not wait and compute in step with each other."""
 
 _HANDLING, _STEP_CPU, _STEP_OFF = -1, -2, -3
-"""What the training process does, where a worker has the number of its ticket."""
+"""Marks a job of the training process, in place of a ticket's number."""
 
 
 class BatchTiming(NamedTuple):
-    """A batch in one worker: its CPU time, what it waits for, how many CPUs it computes on at once, and its slowest row's wait."""
+    """A batch in one worker: its CPU time, its waits, the CPUs that it uses at once, and its slowest row's wait."""
 
     cpu_ns: float
     off_ns: float
@@ -34,20 +35,20 @@ class BatchTiming(NamedTuple):
 
 
 class SimulationProgress(NamedTuple):
-    """How far a rehearsal has come."""
+    """The progress of a simulation."""
 
     now_ns: float
     batches: int
-    """Whose step is over."""
+    """Batches whose step is over."""
     stalled_ns: float
     busy_ns: float
-    """Of all workers together."""
+    """Busy time of all workers together."""
     events: int = 0
-    """What it took to come here: waits and computations that were begun."""
+    """Work of the simulation so far: waits and computations that began."""
 
 
 class _Job:
-    """A part of a ticket, or a piece of the training loop: turns of waiting and computing."""
+    """A part of a ticket, or a part of the training loop: turns of waiting and computing."""
 
     __slots__ = ("cpu_ns", "lag_ns", "number", "off_ns", "turns", "wait_ns", "width")
 
@@ -60,17 +61,18 @@ class _Job:
         self.turns = turns
 
     def shift(self, share: float) -> None:
-        """Put so much of the first wait behind the last turn."""
+        """Move this much of the first wait behind the last turn."""
         self.lag_ns = self.wait_ns * share
         self.wait_ns -= self.lag_ns
 
 
 class Simulation:
-    """Workers are alike: only how many of them idle is kept. The parent hears of finished parts when it looks, as the engine does.
+    """Workers are alike, so only the number of idle ones is kept. The parent sees finished parts when it looks, as the engine
+    does.
 
-    ``split_rows`` is how many rows a batch has that may be divided among idle workers, 0 if none may. ``bound`` gives every worker
-    a line of its own, filled round-robin, as torch does; else all of them pull from one. Up to ``deepest`` the window grows when
-    the loop has nothing at hand, a later batch has come, and a worker idles: the scheduler's rule.
+    ``split_rows`` is the number of rows of a batch that idle workers may share, 0 if they may not. ``bound`` gives every worker
+    its own queue, filled round-robin, as torch does; otherwise all pull from one. Up to ``deepest`` the window grows if the loop
+    has no batch, a later batch is ready, and a worker is idle. That is the scheduler's rule.
     """
 
     def __init__(
@@ -125,11 +127,11 @@ class Simulation:
         self._plan()
         self._pull()
 
-    def seen(self) -> SimulationProgress:
+    def progress(self) -> SimulationProgress:
         return SimulationProgress(self._now, self._stepped, self._stalled_ns, self._busy_ns, self._order)
 
-    def go(self, batches: int) -> None:
-        """On to the moment when the step of so many batches is over."""
+    def advance(self, batches: int) -> None:
+        """Advance until the steps of so many batches are over."""
         computing, waiting = self._computing, self._waiting
         while self._stepped < batches:
             rate = self._rate
@@ -155,7 +157,7 @@ class Simulation:
                 self._stalled_ns += passed
 
     def _run(self, width: float) -> None:
-        """So many runners more: how fast each of them is now."""
+        """Change the number of runners, and so the speed of each."""
         self._runners = runners = max(0.0, self._runners + width)
         self._rate = 1.0 if runners <= self._capacity else self._capacity / runners
 
@@ -196,7 +198,7 @@ class Simulation:
     # Workers
 
     def _plan(self) -> None:
-        """Tickets up to the window, whole or in parts, to whoever idles."""
+        """Give tickets up to the window to idle workers, whole or in parts."""
         while self._planned - self._taken < self._window:
             number = self._planned
             self._planned += 1
@@ -213,7 +215,7 @@ class Simulation:
             spans = share_ranges(self._ranges, parts) if parts > 1 else ((0, self._rows),)
             for place, (start, stop) in enumerate(spans):
                 share = (stop - start) / self._rows
-                # The slowest row is in one part, and nobody can divide it.
+                # The slowest row is in one part, and cannot be divided.
                 alone_ns = slow_ns if place == number % parts else 0.0
                 wait_ns = (off_ns - slow_ns) * share + alone_ns
                 job = _Job(number, cpu_ns * share, wait_ns, width, turns)
@@ -241,7 +243,7 @@ class Simulation:
     # The training loop
 
     def _look(self) -> None:
-        """Hear of what has arrived since; what is next in line is ready."""
+        """Note the finished parts; the next batch in order may be ready."""
         for number in self._arrived:
             self._parts_out -= 1
             if self._window < self._deepest and number != self._head and self._parts_out < self._workers:
@@ -262,7 +264,7 @@ class Simulation:
         self._arrived.clear()
 
     def _pull(self) -> None:
-        """Take the next batch if it is there; else wait for it."""
+        """Take the next batch if it is ready; otherwise wait for it."""
         while True:
             if not self._ready:
                 self._look()
@@ -284,7 +286,7 @@ class Simulation:
             self._pull()
 
     def _after_batch(self) -> bool:
-        """A step begins when its last batch is there. False: on to the next batch at once."""
+        """A step begins when its last batch is there. False: continue with the next batch at once."""
         self._pulled += 1
         if self._pulled < self._burst:
             return False

@@ -1,4 +1,4 @@
-"""What making a batch takes, measured: what the prior, the replay and the regime are computed from."""
+"""The measured work of making a batch, the host and the demand: the input of the prior, the replay and the regime."""
 
 from __future__ import annotations
 
@@ -6,57 +6,58 @@ from dataclasses import dataclass
 
 ROUSING_NS = 250_000
 ROUSING_SHARE = 0.5
-"""A loop that waits for every batch falls asleep and wakes up for each, with cold caches: half of a small ``parent_ns`` is that."""
+"""A loop that waits for every batch sleeps and wakes up for each, with cold caches. That is half of a small ``parent_ns``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Of one worker that had the machine for itself. Per batch, in the sampler's order, in nanoseconds. None: not measured.
+    """The work of one worker that had the machine for itself. Per batch, in the sampler's order, in nanoseconds. None: not
+    measured.
 
-    ``batch_ns[i] == cpu_ns[i] + off_ns[i]``, the time on the run queue left out: it is not the batch's own.
+    ``batch_ns[i] == cpu_ns[i] + off_ns[i]``, without the time on the run queue, which other programs cause.
     """
 
     rows: int
     """Samples in a batch."""
     batch_ns: tuple[int, ...]
-    """Fetch and collation of each batch that was made."""
+    """Fetch and collation of each batch."""
     cpu_ns: tuple[int, ...]
-    """Of these, on a CPU (all threads of the worker)."""
+    """CPU time in ``batch_ns``, of all threads of the worker."""
     collate_ns: int = 0
-    """Of a batch, typically."""
+    """Typical collation time of a batch."""
     handover_ns: int = 0
-    """Of a worker for sending a batch that is made: typically."""
+    """A worker's typical time for sending a finished batch."""
     parent_ns: int = 0
     """CPU time of the training process for a batch that it waited for (m)."""
     batch_bytes: int = 0
     worker_bytes: int | None = None
-    """Private memory that a worker takes."""
+    """Private memory of a worker."""
     cold_ns: int | None = None
     warm_ns: int | None = None
-    """The same samples the first time and again: a batch, typically. What is in between is storage."""
+    """The typical time of the same batches the first time and again. The difference is storage."""
     read_bytes: int | None = None
-    """Read from storage for a batch."""
+    """Bytes read from storage for a batch."""
     threads_gain: float | None = None
-    """How much faster two threads made the samples than one (g): 2 the GIL is no matter, 1 it is all."""
+    """How much faster two threads made the samples than one (g). 2: the GIL does not matter. 1: it decides everything."""
     start_ns: int | None = None
-    """From the start of a worker to its first batch, beyond that batch."""
+    """The time from a worker's start to its first batch, without making that batch."""
     slow_ns: tuple[int, ...] = ()
-    """The slowest row of each batch: what neither threads nor other workers can divide. Empty: rows were not timed."""
+    """The slowest row of each batch. Neither threads nor other workers can divide it. Empty: rows were not timed."""
     queued_ns: tuple[int, ...] = ()
-    """Of each batch beside ``batch_ns``: ready to run, and a neighbour had the CPU. Not the batch's own; replayed all the same."""
+    """The time of each batch on the run queue, beside ``batch_ns``: another program had the CPU. The replay includes it."""
     bad: tuple[int, ...] = ()
-    """Indices of samples that raise, as far as they were met; they are left out of all the rest."""
+    """Indices of samples that raise, as far as known. All other values leave them out."""
     bad_text: str = ""
-    """What one of these said."""
+    """The message of one of them."""
 
     @property
     def typical_ns(self) -> float:
-        """The mean: what throughput follows from."""
+        """The mean time of a batch, which determines throughput."""
         return sum(self.batch_ns) / max(1, len(self.batch_ns))
 
     @property
     def whole_ns(self) -> float:
-        """What a batch takes a worker, hand-over included (S)."""
+        """A worker's time for a batch, hand-over included (S)."""
         return self.typical_ns + self.handover_ns
 
     @property
@@ -70,7 +71,7 @@ class Work:
 
     @property
     def off_share(self) -> float:
-        """How much of the time a worker waits for something else than a CPU."""
+        """Share of the time in which a worker waits for something else than a CPU."""
         whole = self.typical_ns
         return max(0.0, 1.0 - self.typical_cpu_ns / whole) if whole else 0.0
 
@@ -85,12 +86,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What there is to work with, for one rank. None: not known."""
+    """The resources of one rank. None: unknown."""
 
     cpus: float
-    """That this rank may count on, the training process's own included."""
+    """CPUs that this rank may count on, the training process's own included."""
     reason: str = ""
-    """Where that number comes from, in words."""
+    """The source of that number, in words."""
     machine_cpus: int = 1
     ranks: int = 1
     room_bytes: int | None = None
@@ -100,13 +101,13 @@ class Host:
     accelerator: str | None = None
     """Kind of the accelerator, if any. Pinning pays only with one."""
     copy_bytes_per_s: float | None = None
-    """How fast one core copies memory that is in no cache."""
+    """The speed of one core when it copies memory that is in no cache."""
     gil: bool = True
     start_method: str = "fork"
-    """What the loader would use by itself."""
+    """The start method that the loader chooses by itself."""
     shipment_bytes: int | None = None
     shipment_ns: int | None = None
-    """The dataset, pickled for spawned workers: its size, and the time it took."""
+    """The pickled size of the dataset for spawned workers, and the time of pickling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +115,15 @@ class Demand:
     """Time of one training step of ``burst`` batches, without waiting for data."""
 
     step_ns: int
-    """0: as fast as it can; nothing is known of the loop."""
+    """0: unknown, so the loop is assumed to be as fast as it can."""
     cpu_ns: int = 0
-    """Of it, on a CPU of this machine."""
+    """CPU time of the step on this machine."""
     source: str = "none"
     """ "step-ms", "step", "record", "none"."""
     burst: int = 1
-    """Batches that are pulled back to back (gradient accumulation)."""
+    """Batches that the loop takes at once (gradient accumulation)."""
 
     @property
     def batch_ns(self) -> float:
-        """Of the step, for one batch (T): the interval when data takes no time at all."""
+        """The step's time for one batch (T): the interval if data took no time."""
         return self.step_ns / max(1, self.burst)
