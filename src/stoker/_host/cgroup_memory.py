@@ -1,4 +1,4 @@
-"""Memory as the kernel accounts it: the limit of this process's cgroup, what is used of it, and how often the OOM killer struck.
+"""Reads the memory limit and use of this process's cgroup, and how often the OOM killer acted.
 
 Reads cgroup v2 and v1. A figure is None where the kernel does not tell, the machine's kills are 0 then: a container may hide its
 own cgroup.

@@ -1,4 +1,4 @@
-"""Where the kernel keeps the account of this process: its cgroup and all above it, in version 2 and version 1."""
+"""Finds the cgroup directories that limit this process, its own and all above it, in version 2 and version 1."""
 
 from __future__ import annotations
 

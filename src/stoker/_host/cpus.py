@@ -1,4 +1,4 @@
-"""How many CPUs this process may count on: of those it may run on, within its cgroup's quota, shared with the other local ranks."""
+"""Counts the CPUs that this process can use: its affinity, within its cgroup's quota, shared with the other local ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other processes of the same job on this machine: what there is has to be divided by their number."""
+"""Counts the other processes of the same job on this machine, which share its CPUs and memory."""
 
 from __future__ import annotations
 

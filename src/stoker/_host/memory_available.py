@@ -1,4 +1,4 @@
-"""How much memory this process could still take: of the machine, and of every cgroup that it is in.
+"""Reads how much memory this process can still take, of the machine and of every cgroup that it is in.
 
 Files that the kernel could drop (the page cache) count as available: a dataset that is read from disk fills a cgroup up to its
 limit with them, and nothing is wrong then.

@@ -1,4 +1,4 @@
-"""What a process occupies, by the kernel's own account of its mappings (/proc/<pid>/smaps).
+"""Reads how much memory a process occupies, from the kernel's account of its mappings (/proc/<pid>/smaps).
 
 ``pss_bytes`` is its proportional share: a page mapped by four processes counts a quarter in each. ``private_bytes`` is memory
 that would not exist without it: anonymous pages that it alone maps. It is added up mapping by mapping, because the sums that the

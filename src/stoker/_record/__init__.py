@@ -1,1 +1,1 @@
-"""What a run did with its data: the record's schema, the rows of steps, and the causes of waits. No torch."""
+"""Records what a run did with its data: the schema, the step rows, and the causes of waits. No torch."""

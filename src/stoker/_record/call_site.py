@@ -1,4 +1,4 @@
-"""Where in somebody's script something was made: "train.py:31"."""
+"""Finds the line of the user's script that made something: "train.py:31"."""
 
 from __future__ import annotations
 

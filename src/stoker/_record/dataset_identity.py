@@ -1,4 +1,4 @@
-"""Which dataset and which machine a tuning was for: keys that are the same again in the next run.
+"""Computes keys of a dataset and a machine that are the same again in the next run, for tuned profiles.
 
 A dataset is known by its class, where that is written, its length, the code that makes samples, and its simple attributes with
 those of what it is made of (transforms, datasets inside). Modules count by their files, for a script is ``__main__`` when it

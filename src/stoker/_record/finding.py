@@ -1,4 +1,4 @@
-"""What a finding is: the form in which stoker says that something should be changed. Codes are stable: other tools go by them."""
+"""Defines a finding: how stoker says that something should change. Codes are stable, because other tools rely on them."""
 
 from __future__ import annotations
 

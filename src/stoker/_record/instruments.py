@@ -1,4 +1,4 @@
-"""Instruments fail without harm: whose failure an exception is, that was caught around code of ours."""
+"""Tells whether a caught exception is a failure of our own instruments, which must never end a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run records in files: appended while the run goes on, and read again, also after the run was killed.
+"""Writes run records to files while the run goes on, and reads them back, even after the run was killed.
 
 A file is a line of JSON, or several: each is a whole record but for its table of steps, which holds what came since the line
 before. A line that was cut off, by the run's death or by a full disk, is left out. A file that has grown too large is written

@@ -1,4 +1,4 @@
-"""Who is there: objects that are listed for as long as somebody else keeps them.
+"""Lists objects for as long as something else keeps them alive.
 
 A ``WeakSet`` may not be iterated while another thread adds to it, and a lock might be held by another thread at a fork. Here
 both are single steps of the interpreter.

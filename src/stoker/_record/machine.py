@@ -1,4 +1,4 @@
-"""Facts about the machine for a record, and counters of what it does while a loader is at work. What is not told is None."""
+"""Reads facts and counters of the machine for a record. None: the system does not say."""
 
 from __future__ import annotations
 

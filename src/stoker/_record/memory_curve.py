@@ -1,4 +1,4 @@
-"""What the processes of a loader occupied over time: readings, few enough to be kept for a run of any length. Pure.
+"""Keeps readings of memory over time, few enough for a run of any length. Pure.
 
 Each worker keeps its first reading and its last; of those between so many go, when there are too many, that the rest lies about
 evenly over the run. So a series is bounded whatever its length, and that of a month is as even as that of an hour.

@@ -1,4 +1,4 @@
-"""Loaders that a script made anew for every epoch, on the same line, as the one loader that they are to its author.
+"""Merges loaders that a script made again for every epoch, on the same line, into one.
 
 Each has a record of its own, with one epoch. Told apart they say little: a start that is paid for in every epoch looks like one
 that is paid for once.

@@ -1,4 +1,4 @@
-"""Which run this process is: who it is, when it began, and which rank."""
+"""Identifies this run: its process, its start and its rank."""
 
 from __future__ import annotations
 

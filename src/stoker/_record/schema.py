@@ -1,4 +1,4 @@
-"""The run record: what a run of a training script did with its data, as one versioned JSON (docs/record.md).
+"""Defines the run record: what a training script did with its data, as one versioned JSON (docs/record.md).
 
 A run has loaders; a loader has totals, blame, workers, its slowest samples, events, and a bounded table of steps. What was not
 measured is None, never 0. All times are nanoseconds; those that name a moment (``at_ns``, ``asked_ns``…) count from

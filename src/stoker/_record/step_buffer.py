@@ -1,4 +1,4 @@
-"""What one iteration writes down, row by row, as it goes. The hot path: one call and one packed row per batch."""
+"""Buffers the step rows of one iteration. The hot path: one call and one packed row per batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loader's sums so far: rows of steps go in, and out come totals, blame, workers, curves. Pure."""
+"""Keeps a loader's running sums: step rows go in; totals, blame, workers and curves come out. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loader's workers as processes: what they occupy, and what they use of the CPU."""
+"""Tracks a loader's workers as processes: their memory and their CPU use."""
 
 from __future__ import annotations
 

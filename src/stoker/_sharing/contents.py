@@ -1,4 +1,4 @@
-"""What lies in a container, as far as that decides whether it is packed as a whole."""
+"""Inspects a container to decide whether it is packed as a whole."""
 
 from __future__ import annotations
 

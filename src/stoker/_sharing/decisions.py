@@ -1,4 +1,4 @@
-"""What ``share`` does with one thing: pack it, look inside, or leave it alone and why."""
+"""Decides what ``share`` does with one object: pack it, look inside, or leave it alone, with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dry run of ``share``: everything is measured as it would be packed, nothing is kept."""
+"""Measures everything that ``share`` would pack, and keeps nothing."""
 
 from __future__ import annotations
 

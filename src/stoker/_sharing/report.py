@@ -1,4 +1,4 @@
-"""What ``share`` would do and what that saves: ``stoker.share(obj, report=True)``."""
+"""Reports what ``share`` would do and what that saves: ``stoker.share(obj, report=True)``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory something takes: exact for arrays, from a sample for large containers."""
+"""Estimates how much memory an object takes: exact for arrays, from a sample for large containers."""
 
 from __future__ import annotations
 

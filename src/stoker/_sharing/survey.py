@@ -1,4 +1,4 @@
-"""The first half of ``share``: what there is, where it is held, and what shall happen to it. Changes nothing.
+"""Finds the objects that ``share`` may pack: what there is, where it is held, what will happen to it. Changes nothing.
 
 Every object is looked at once. It becomes a node, which later says what takes the object's place; every place that holds an
 object which may be replaced becomes a spot. An object in two places is one node, so both places get the same thing.

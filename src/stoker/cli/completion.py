@@ -1,4 +1,4 @@
-"""``stoker completion``: prints what a shell needs to complete commands, options and values; and how values are completed.
+"""``stoker completion``: prints the script that completes commands, options and values in a shell.
 
 A shell asks at every press of a key: nothing here imports torch, and of the commands only the one that is being typed.
 """

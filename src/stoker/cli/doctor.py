@@ -1,4 +1,4 @@
-"""``stoker doctor``: says what is wrong, or will be, before the run."""
+"""``stoker doctor``: finds what is broken, or soon will be, before the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stoker env``: what a bug report needs to say of this machine."""
+"""``stoker env``: prints what a bug report should say about this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bug report needs to know of a machine, as plain data. Imports no torch, asks no device, and tells nothing personal."""
+"""Gathers the facts of a bug report as plain data. Imports no torch, asks no device, and includes nothing personal."""
 
 from __future__ import annotations
 

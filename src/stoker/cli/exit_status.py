@@ -1,4 +1,4 @@
-"""How commands that run a user's code end: asked to, refused, or with an answer in a file."""
+"""Ends commands that run user code: interrupted, refused, or with an answer in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stoker``: finds the command and imports it, and nothing else: ``stoker --help`` has to come at once."""
+"""``stoker``: finds the command and imports only that, so that ``stoker --help`` answers at once."""
 
 from __future__ import annotations
 

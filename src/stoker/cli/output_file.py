@@ -1,4 +1,4 @@
-"""A report in a file, or on standard output: which form, and whether it may be written there."""
+"""Writes a report to a file or to standard output: chooses its form, and checks that it may be written there."""
 
 from __future__ import annotations
 

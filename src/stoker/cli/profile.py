@@ -1,4 +1,4 @@
-"""``stoker profile``."""
+"""``stoker profile``: runs a script with torch's own loader and records it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stoker run``."""
+"""``stoker run``: runs a script with stoker's loader in the place of torch's."""
 
 from __future__ import annotations
 

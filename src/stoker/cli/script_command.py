@@ -1,4 +1,4 @@
-"""What ``stoker profile`` and ``stoker run`` have in common: their options, running the script, and telling how it went."""
+"""Shared by ``stoker profile`` and ``stoker run``: options, running the script, and reporting the result."""
 
 from __future__ import annotations
 

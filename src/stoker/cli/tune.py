@@ -1,4 +1,4 @@
-"""``stoker tune``: measures which setting a loader should have, and says why."""
+"""``stoker tune``: measures which settings suit a loader, and says why."""
 
 from __future__ import annotations
 

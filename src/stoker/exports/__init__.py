@@ -1,1 +1,1 @@
-"""The live record for other tools: each module needs the client library of its tool, an extra, and only when it is imported."""
+"""Exports the live record to other tools. Each module needs its tool's client library, and only when imported."""

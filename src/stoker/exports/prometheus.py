@@ -1,4 +1,4 @@
-"""Every live loader of this process as Prometheus metrics, through prometheus_client. ``pip install prometheus-client``.
+"""Exports every live loader of this process as Prometheus metrics. ``pip install prometheus-client``.
 
     from stoker.exports import prometheus
     prometheus.serve(9464)

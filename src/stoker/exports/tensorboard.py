@@ -1,4 +1,4 @@
-"""What a loader did since it was last asked, as TensorBoard scalars. ``pip install tensorboard``.
+"""Writes what a loader did since the last call as TensorBoard scalars. ``pip install tensorboard``.
 
     from stoker.exports import tensorboard
     for step, batch in enumerate(loader):

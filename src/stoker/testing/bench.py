@@ -1,4 +1,4 @@
-"""An executor on the bench: datasets whose samples do as they are told, tasks built by hand, results opened."""
+"""Drives one executor in tests: datasets that a test controls, tasks built by hand, results opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leak guard: what a process holds before and after, compared. Linux; reads /proc."""
+"""The leak guard: compares what a process holds before and after. Linux; reads /proc."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Which cause the waits of a run come down to."""
+"""Finds the cause of a run's waits."""

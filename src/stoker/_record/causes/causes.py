@@ -1,4 +1,4 @@
-"""From the blame of one loader to its cause: the sums, what has to be called by another name, who took the CPU, how bad it is.
+"""Derives the cause of one loader's waits from its blame: sums, reclassification, CPU contention, severity.
 
 Blame says what a worker did while the consumer waited: on the CPU, waiting for one, or neither. That settles most; the rest
 needs facts of the whole run, and is settled here. Pure: one record in, one frozen answer out, with every number it went by.

@@ -1,4 +1,4 @@
-"""Every number that a measured one is held against to name a cause, with its reason. Calibrated by ``benchmarks.causes``."""
+"""The thresholds that decide about causes, each with its reason. Calibrated by ``benchmarks.causes``."""
 
 NOT_DATA = 0.02
 """Below this share of the time the loader is not the problem: a training step varies by as much."""

@@ -1,4 +1,4 @@
-"""What a recorder shows to other processes: its run page, and what was last written there."""
+"""Publishes a recorder's summary on its run page, and remembers what was published last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run page tells of a loader (``page``): sums over the run and over its last seconds, small enough to be written often.
+"""Builds the summary on a run page: sums over the run and over its last seconds, small enough to be written often.
 
 Shares are left to readers: stall = ``wait_ns`` / (``wait_ns`` + ``step_ns``), ready = ``ready`` / ``steps``, rate = ``steps`` /
 ``ns``, and a worker's cpu, run-queue and off-cpu shares are those of their sum. What was not measured is None, never 0.

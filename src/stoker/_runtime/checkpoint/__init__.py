@@ -1,1 +1,1 @@
-"""The state of a loader: what ``state_dict`` tells, and how an epoch starts from it."""
+"""Saves and restores where a loader is: ``state_dict``, and the start of an epoch from it."""

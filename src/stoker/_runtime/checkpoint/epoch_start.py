@@ -1,4 +1,4 @@
-"""How one epoch begins: from its first batch or from where a state says, and with which generators."""
+"""Starts one epoch, from its first batch or from a saved state, with the right random generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a loader is in its data: what ``state_dict`` tells, and where the next ``iter()`` begins.
+"""Tracks where a loader is in its data: what ``state_dict`` returns, and where the next ``iter()`` starts.
 
     nothing yet ──state_dict()──► settled: the next epoch's seed and order are settled
     load_state_dict() ──► loaded ──iter()──► under way ──the end──► nothing yet, with another epoch behind it

@@ -1,4 +1,4 @@
-"""How far one iteration has been handed over. Kept by the loader too: it outlives the iterator that somebody dropped."""
+"""Tracks which batches one iteration has delivered. The loader keeps it too: it outlives a dropped iterator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generators as they stood when a sampler was opened: what it takes to have the same order once more.
+"""Captures and restores random generators, so that a sampler gives the same order again.
 
 Two kinds: generators that the loader or its samplers were given, which belong to them, and the global ones, which belong to the
 trainer and are only borrowed: put back as found when the sampler has been brought to its place.

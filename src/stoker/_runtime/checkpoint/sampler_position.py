@@ -1,4 +1,4 @@
-"""A loader's samplers as the planner pulls them: opened at any place without reading data, able to say where they are.
+"""Opens a loader's samplers at any position without reading data, and reports where they are.
 
 In order of preference a sampler is brought to a place by
 

@@ -1,4 +1,4 @@
-"""What every entry of a loader's state has to be. Each reader returns the entry as a plain value, or raises whatever it likes."""
+"""Checks each entry of a loader's state. A reader returns the entry as a plain value, or raises any exception."""
 
 from __future__ import annotations
 

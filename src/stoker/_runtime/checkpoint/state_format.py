@@ -1,4 +1,4 @@
-"""The state of a loader as people keep it: a flat dict of plain values, checked as a whole before anything is done with it.
+"""Defines the format of a loader's state: a flat dict of plain values, checked as a whole before it is used.
 
     state (dict) ──parse──► SavedState ──differences(here)──► what does not fit, in words, with what can be done about it
 

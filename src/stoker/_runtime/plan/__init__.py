@@ -1,1 +1,1 @@
-"""The sampler's side: which samples are made, in which order."""
+"""Plans which samples are made, and in which order."""

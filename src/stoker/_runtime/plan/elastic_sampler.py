@@ -1,4 +1,4 @@
-"""A sampler for ranks whose number may change in the middle of an epoch.
+"""A sampler for ranks whose number may change in mid-epoch.
 
 There is one order of samples per epoch, whatever the number of ranks. The rank ``r`` of ``n`` takes every ``n``-th position from
 ``start + r`` on, where ``start`` is how far the epoch had come when it began to iterate. So a state is one number, the same on all

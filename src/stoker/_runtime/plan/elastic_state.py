@@ -1,4 +1,4 @@
-"""How far an epoch has come, as a sampler's state: written as a small dict, and read back with care."""
+"""Writes and reads how far an elastic sampler is in its epoch, as a small dict."""
 
 from __future__ import annotations
 

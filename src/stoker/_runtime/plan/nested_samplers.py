@@ -1,4 +1,4 @@
-"""Samplers that lie in one another: a batch sampler around a sampler, and what others wrap around both."""
+"""Walks through samplers that wrap each other: a batch sampler around a sampler, and wrappers around both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shuffled order that is computed instead of stored: position in, element out, for any length, in constant memory.
+"""Computes a shuffled order instead of storing it: position in, element out, for any length, in constant memory.
 
 Positions are cut into two digits, ``left`` in range(a) and ``right`` in range(b) with a · b just above the length. In every round
 one digit is moved by a keyed hash of the other (a Feistel network in mixed radix), which can be undone whatever the hash is: so

@@ -1,4 +1,4 @@
-"""Which rank this process is, and where in the global order its samples lie. No module of torch's is imported for it."""
+"""Finds this process's rank, and where its samples lie in the global order. Imports no module of torch."""
 
 from __future__ import annotations
 

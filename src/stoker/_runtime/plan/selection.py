@@ -1,4 +1,4 @@
-"""What a sampler chooses from and how: all of the dataset, a subset of it, or draws by weight. One order of them per epoch.
+"""Chooses samples for a sampler: all of the dataset, a subset, or draws by weight, in one order per epoch.
 
 An order answers "which indices stand at these positions" for a block of positions at a time, in constant memory.
 """

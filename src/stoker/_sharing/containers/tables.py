@@ -1,4 +1,4 @@
-"""Arrow tables over a segment, and which module packs what. pandas and Arrow are never imported here: who has tables, has them."""
+"""Packs Arrow tables, and chooses the packer of any table. Never imports pandas or Arrow itself."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How the items of shared containers lie in a segment, and how one of them is read."""
+"""Stores the items of shared containers in a segment, and reads one of them back."""

@@ -1,4 +1,4 @@
-"""Where a key lies in a column of keys: a hash index of fixed size. A look-up reads one bucket.
+"""Finds a key in a column of keys, through a hash index of fixed size. A look-up reads one bucket.
 
 Python's own hash of a string differs from process to process, so keys are hashed in a way that does not. Buckets hold one key on
 average; the rows of bucket b are ``order[starts[b]:starts[b + 1]]``.

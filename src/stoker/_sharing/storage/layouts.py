@@ -1,4 +1,4 @@
-"""How the items of a shared container lie in a segment, and how one of them is read.
+"""Defines how the items of a shared container lie in a segment, and how one of them is read.
 
 A layout is a small description that travels with the container. ``reader(segment)`` gives a function from a row to its item; it is
 what every access runs through, so each is one closure over what it needs. Rows are checked by the container.

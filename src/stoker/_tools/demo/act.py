@@ -1,4 +1,4 @@
-"""What the demo is made of: acts, which measure one thing each and can be told in a line, and as sections of a report."""
+"""Defines an act of the demo: it measures one thing, and shows it in a line and as sections of a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scaling act measured, as sections of a report: a curve for each flavour, and what too many workers cost. Pure."""
+"""Draws what the scaling act measured: a curve for each flavour, and the cost of too many workers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scaling act measured, in numbers and words. Pure: a result of ``acts.scaling``, as plain JSON, is all there is.
+"""Computes numbers and sentences from the result of the scaling act. Pure.
 
 A gain is rows a second over those of torch's loader without workers, of the same flavour. Of a point that was measured in several
 rounds those count in which the machine was the demo's own.

@@ -1,4 +1,4 @@
-"""The dataset of the act about memory: a list of paths and labels, as most are."""
+"""The dataset of the memory act: a list of paths and labels, as most datasets have."""
 
 from __future__ import annotations
 

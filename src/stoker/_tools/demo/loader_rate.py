@@ -1,4 +1,4 @@
-"""One loader at work for a moment: its first batch, and how many rows a second it gives once it is under way.
+"""Measures one loader for a moment: the time to its first batch, and its rows a second after that.
 
 Both kinds are made with the same arguments, torch's workers as torch recommends: persistent, with its own prefetching.
 """

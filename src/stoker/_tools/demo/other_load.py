@@ -1,4 +1,4 @@
-"""How much of the machine others had while the demo ran: what was measured then is worth less.
+"""Measures how much of the CPUs other programs used while the demo ran.
 
 Others are the machine's other processes, and, where it is a virtual one, the host's other guests: what the kernel calls stolen.
 """

@@ -1,4 +1,4 @@
-"""The dataset of the act in which a worker is killed: samples that take their time, off the CPU, and draw random numbers."""
+"""The dataset of the act that kills a worker: samples that wait off the CPU and draw random numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a demo's record to a report: what it comes down to, a section for every act, and the run that was recorded."""
+"""Builds a report from a demo's record: the headline, a section for every act, and the recorded run."""
 
 from __future__ import annotations
 

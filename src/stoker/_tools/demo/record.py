@@ -1,4 +1,4 @@
-"""The demo's record: one JSON with what every act measured, from which summary and report are made, also later."""
+"""Defines the demo's record: one JSON with every act's measurements, from which summary and report are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The acts in their order, each with its share of the time. One that fails is told of, and the others go on."""
+"""Runs the acts in order, each with its share of the time. An act that fails is reported, and the others go on."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The doctor: what is wrong, or will be, around ``num_workers``: named, with evidence and a fix."""
+"""The doctor: finds what is broken around ``num_workers``, or soon will be, with evidence and a fix."""

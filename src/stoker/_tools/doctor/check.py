@@ -1,4 +1,4 @@
-"""What a check is: one file, one code, one page.
+"""Defines a check: one file, one code, one page.
 
 A check's module lies in ``checks``, is named after its code and what it finds (``stk201_small_shm``), and ends with
 ``CHECK = Check(__name__, __doc__, ...)``. Its docstring is its page: a first line that says what is wrong, then the four sections

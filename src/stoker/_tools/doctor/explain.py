@@ -1,4 +1,4 @@
-"""``stoker.explain``: what a traceback, log or exception is about, whatever it is wrapped in.
+"""``stoker.explain``: says what a traceback, log or exception is about, whatever surrounds it.
 
 ```
 text ─► logs: plain lines ─► recognition: marks of all checks ─► the strongest names it ─► clues, this machine ─► Explanation

@@ -1,4 +1,4 @@
-"""Where in the user's files a finding is about."""
+"""Finds the place in the user's files that a finding is about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fragments of wording that marks of several checks share. Regular expressions; a space stands for any white space."""
+"""Fragments that the marks of several checks share. Regular expressions; a space stands for any white space."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What several tools measure and compare with."""
+"""Measurements that several tools share."""

@@ -1,4 +1,4 @@
-"""The content of a sample or a batch as one number, to compare values of different processes without sending them.
+"""Digests a sample or a batch into one number, to compare values of different processes without sending them.
 
 Equal content gives equal numbers within one family of forks. Of the user's code, only what pickling calls runs.
 """

@@ -1,1 +1,1 @@
-"""Measuring: scripts that are run under observation, and torch's own loader."""
+"""Runs scripts under observation, and measures torch's own loader."""

@@ -1,4 +1,4 @@
-"""In the script's process, before the script: puts the environment back and waits for torch to be imported.
+"""Runs in the script's process before the script: restores the environment and waits until torch is imported.
 
 Nothing here imports torch, or anything that Python has not imported anyway: a script that never loads data runs as it would
 alone. When the script, or a library of its, has imported torch, the mode's part is installed: ``profile`` measures torch's

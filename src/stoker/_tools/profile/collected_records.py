@@ -1,4 +1,4 @@
-"""What the loaders of a script left in the folder that they were given, as one record of the run."""
+"""Collects the records that a script's loaders left in their folder into one record of the run."""
 
 from __future__ import annotations
 

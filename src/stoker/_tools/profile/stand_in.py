@@ -1,4 +1,4 @@
-"""What stands in for torch's DataLoader: stoker's, and below subclasses of torch's a base that is careful with them.
+"""Puts stoker's DataLoader in the place of torch's, with a careful base for subclasses of torch's.
 
 A subclass is not replaced. Where it has torch's DataLoader for a base it gets ``StandIn``, stoker's DataLoader, which is one
 too: its name, its overrides, its pickles and what it keeps on the class stay, and ``super()`` reaches stoker.

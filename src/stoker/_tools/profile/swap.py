@@ -1,4 +1,4 @@
-"""``stoker run``: every loader that a script makes is stoker's, whatever name it knows the class by.
+"""``stoker run``: replaces every loader of a script by stoker's, whatever name the script knows the class by.
 
 Nothing is renamed. torch's class object gets a ``__new__`` that makes an instance of a class derived from the one that was asked
 for and from stoker's DataLoader (``standin``). References that were imported earlier, ``isinstance`` and libraries go on as they

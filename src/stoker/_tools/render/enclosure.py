@@ -1,4 +1,4 @@
-"""What a report was made of, packed so that it can be taken out of the page again: JSON, gzip, base64. Pure.
+"""Packs the data of a report into its page, so that it can be taken out again: JSON, gzip, base64. Pure.
 
 The page has a size that it must not pass. What does not fit is thinned: of the table of steps, which is nearly all of a large
 record, the middle goes, as it does in a record itself (``steps_dropped``). The page says so.

@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else: opens offline, light and dark, from phone to desktop, on paper.
+"""Renders a report as one HTML file that needs nothing else: opens offline, light and dark, from phone to desktop, on paper.
 
 Nothing in it is loaded, and nothing can be: the page's policy forbids every request, and lets run only the two scripts
 whose digests it names. Vega's expressions are interpreted (``ast``), so the policy needs no ``unsafe-eval``; styles are

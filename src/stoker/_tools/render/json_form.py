@@ -1,4 +1,4 @@
-"""A report as JSON: what it says, in sections of paragraphs, tables and findings. The format is versioned: other tools go by it."""
+"""Renders a report as JSON: sections of paragraphs, tables and findings. The format is versioned, for other tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report as Markdown, as GitHub shows it in a pull request: the answer open, tables folded."""
+"""Renders a report as Markdown for a pull request on GitHub: the answer open, tables folded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a report as HTML. All texts come from records and scripts, and are escaped; ids are made safe and unique."""
+"""Renders the parts of a report as HTML. All texts are escaped; ids are made safe and unique."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report is made of, whatever it is written as: sections of prose, tables, charts, findings.
+"""Defines the parts of a report, whatever it is written as: sections of prose, tables, charts, findings.
 
 Pure data. ``sections`` make it from records; ``html``, ``markdown`` and ``text`` write it. Texts are plain, but for `code`
 between backticks; escaping is the writer's. A chart always carries the table of what it draws: that is what a screen

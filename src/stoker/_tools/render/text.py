@@ -1,4 +1,4 @@
-"""A report as plain text: for a terminal, a log, a mail. Charts are their tables."""
+"""Renders a report as plain text: for a terminal, a log, a mail. Charts become their tables."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From a run record to what people read: verdict, screen, trace. It knows records, never the engine."""
+"""Turns a run record into what people read: verdict, screen, trace. It knows records, never the engine."""

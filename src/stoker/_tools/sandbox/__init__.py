@@ -1,1 +1,1 @@
-"""The only place where tools run user code: in child processes, under limits of time and memory."""
+"""Runs user code for the tools, and is the only place that does: in child processes, under limits of time and memory."""

@@ -1,4 +1,4 @@
-"""The doctor's and the tuner's side of a sandbox: starts it, asks it for facts, ends what takes too long or too much memory.
+"""Starts a sandbox for the doctor or the tuner, asks it for facts, and ends a probe that exceeds its time or memory.
 
 No user code runs here. Everything happens on the thread that calls, in one loop that waits for answers, output and death at once.
 """

@@ -1,4 +1,4 @@
-"""What probes come to, other than a fact."""
+"""Outcomes of probes other than a fact."""
 
 from __future__ import annotations
 

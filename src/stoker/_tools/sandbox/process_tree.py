@@ -1,4 +1,4 @@
-"""The processes that came of a sandbox: how much memory they take, and how they are ended, all of them."""
+"""Tracks the processes of a sandbox: how much memory they take, and how all of them are ended."""
 
 from __future__ import annotations
 

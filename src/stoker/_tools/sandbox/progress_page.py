@@ -1,4 +1,4 @@
-"""A page of memory that a probe shares with the doctor: which index it is on, and behind that the stacks it leaves."""
+"""Shares a page of memory between a probe and the doctor: the current index, and the stacks that the probe leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why something could not be tried, in a line."""
+"""Says in one line why something could not be tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sandbox: a process that has loaded the target. For every probe that is asked for it forks a child, which runs it.
+"""The sandbox: a process that has loaded the target. It forks a child for every probe that it is asked for.
 
 It is a fresh interpreter (``python -m stoker._tools.sandbox.server``), or a fork of the process that called
 ``stoker.doctor(obj)`` or ``stoker.tune(obj)``. It has a session of its own, and every forked probe a process group of its own.

@@ -1,4 +1,4 @@
-"""What is examined: a dataset and the loader around it, live, in the process that probes are made in."""
+"""The subject of an examination: a dataset and its loader, live, in the process in which probes run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds what is to be examined: ``package.module:object`` or ``path/to/file.py:object``. Runs in a sandbox, with user code."""
+"""Finds the target: ``package.module:object`` or ``path/to/file.py:object``. Runs in a sandbox, with user code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A time limit on what the user's code does in this process."""
+"""Limits the time of user code in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python stacks of processes that do not answer or crashed, cut to what helps: the frames of the user's own files."""
+"""Reads Python stacks of processes that hang or crashed, cut to the frames of the user's own files."""
 
 from __future__ import annotations
 

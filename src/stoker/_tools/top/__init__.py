@@ -1,1 +1,1 @@
-"""``stoker top``: which loaders run on this machine, and what they do now."""
+"""``stoker top``: shows the loaders that run on this machine, and what they do now."""

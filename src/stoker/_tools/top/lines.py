@@ -1,4 +1,4 @@
-"""Running loaders (``live``) in lines of text, the same for a terminal and for a file: colour says nothing that words do not."""
+"""Writes running loaders as lines of text, the same for a terminal and for a file: colour never carries meaning alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What running loaders do now, in figures: pure, from two scans (``attached``) a moment apart.
+"""Computes what running loaders do now from two scans a moment apart. Pure.
 
 The page's own sums of the last seconds are brought up to now: its writer does not write while it waits, and a wait that is
 under way is the one that matters most. Such a wait is laid on the worker that has the oldest batch, by what its CPU does.

@@ -1,4 +1,4 @@
-"""Which loaders of this user are running, found from outside: through /proc, reading only, without a signal and without root.
+"""Finds the running loaders of this user from outside: through /proc, reading only, without signals and without root.
 
 Run pages and status pages are files without a name that their processes hold open, so they appear among the links of
 ``/proc/<pid>/fd``. Forked processes hold what they inherited: a page is one page however often it is met, and it counts as long

@@ -1,1 +1,1 @@
-"""The acts of the demo, in the order of ``_demo.programme``."""
+"""The acts of the demo. ``runner`` has their order."""

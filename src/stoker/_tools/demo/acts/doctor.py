@@ -1,4 +1,4 @@
-"""The doctor examines a dataset with classic faults (``_tools/demo/flawed.py``), as ``stoker doctor`` would."""
+"""Runs the doctor on a dataset with classic faults (``_tools/demo/flawed.py``), as ``stoker doctor`` would."""
 
 from __future__ import annotations
 

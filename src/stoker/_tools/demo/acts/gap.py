@@ -1,4 +1,4 @@
-"""The time between two epochs, from when the last batch has been used until the first of the next is there.
+"""Measures the time between two epochs: from the end of the last step until the first batch of the next epoch.
 
 Without persistent workers torch ends all its workers there and starts others; with them, they still begin from nothing. Ways are
 measured in turns.

@@ -1,4 +1,4 @@
-"""A worker is killed in mid-epoch, on purpose (SIGKILL, as by the out-of-memory killer): what arrives, and what does not.
+"""Kills a worker in mid-epoch (SIGKILL, as the out-of-memory killer does), and checks which batches arrive.
 
 The same epoch three times: with stoker's loader without workers, which says what is to arrive; with stoker's and two workers,
 one of which is killed; with torch's and two workers, one of which is killed after the same batch.

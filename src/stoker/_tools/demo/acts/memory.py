@@ -1,4 +1,4 @@
-"""Copy-on-write: what forked workers copy of a list that they only read, and what they copy of it once it is shared.
+"""Measures how much of a list forked workers copy by only reading it, before and after it is shared.
 
 The list lies in the parent's memory, and a fork shares it until somebody writes. Reading a Python object writes its reference
 count, so the kernel copies its page. Counted is what is private to each worker (``_metrics.processes``), from the arrival

@@ -1,4 +1,4 @@
-"""A training loop with straggling data, recorded: torch's loader as ``stoker profile`` does it, and stoker's own.
+"""Records a training loop with slow samples: torch's loader under ``stoker profile``, and stoker's own.
 
 The records are kept: the report's breakdown, lanes, blame and slowest samples are made of them.
 """

@@ -1,4 +1,4 @@
-"""Rows a second by the number of workers, torch's loader and stoker's, for each flavour of the dataset.
+"""Measures rows a second by the number of workers, for torch's loader and stoker's, on each flavour of the dataset.
 
 What waits goes on past the number of CPUs; what computes stops there, and more workers only get in each other's way. Both kinds are
 measured in turns, and who goes first changes, so that what else the machine does falls on both.

@@ -1,4 +1,4 @@
-"""The tuner's verdict on a flavour of the demo's dataset: torch's loader without workers, as one begins, and a training step.
+"""Tunes torch's loader without workers, with a training step, on one flavour of the demo's dataset.
 
 The result is what ``stoker tune --json`` writes. No profile is left behind: the dataset is nobody's.
 """

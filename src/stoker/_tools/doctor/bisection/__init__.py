@@ -1,1 +1,1 @@
-"""A failure that nobody knows is narrowed down by trials."""
+"""Narrows an unknown failure down by trials."""

@@ -1,4 +1,4 @@
-"""``stoker doctor --bisect``: makes the trials of the procedure, each in a child process with limits."""
+"""Runs the trials of ``stoker doctor --bisect``, each in a child process with limits."""
 
 from __future__ import annotations
 

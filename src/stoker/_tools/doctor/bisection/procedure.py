@@ -1,4 +1,4 @@
-"""How a failure is narrowed down: which trial is next, and what the trials come down to. Pure: trials are made elsewhere."""
+"""Decides which trial comes next, and what the trials show. Pure: ``bisect`` runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What checks are told, gathered once and passed by name. One module per fact: a frozen dataclass of plain values.
+"""The facts that checks receive by name, gathered once. One module per fact: a frozen dataclass of plain values.
 
 Plain values only (numbers, strings, tuples, dicts, other dataclasses of this package): facts of a probe travel from a child
 process. A fact that could not be had is ``Missing``, with its reason, never a default.

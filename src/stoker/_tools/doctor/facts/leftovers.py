@@ -1,4 +1,4 @@
-"""What dead processes left in /dev/shm: files that keep memory until somebody deletes them.
+"""Finds files that dead processes left in /dev/shm. They hold memory until they are deleted.
 
 A name is called left over only when all of this holds: it is one that torch, multiprocessing, loky or OpenMP gives; it belongs to
 this user; it is not new; the process that its name tells, if any, is gone; and no live process of this user maps it or has it open.

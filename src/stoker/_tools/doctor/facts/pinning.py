@@ -1,4 +1,4 @@
-"""Whether pinning is of use here, and what copying costs."""
+"""Whether pinning helps on this machine, and what copying costs."""
 
 from __future__ import annotations
 

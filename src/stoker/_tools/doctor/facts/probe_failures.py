@@ -1,4 +1,4 @@
-"""Probes that were ended from outside, or ended themselves: what the dataset did to them."""
+"""Probes that ended without a fact because of the dataset: they hung, died or took too much memory."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What several probes measure and compare with. Everything here runs in a sandbox."""
+"""Measurements that several probes share. Everything here runs in a sandbox."""

@@ -1,4 +1,4 @@
-"""Workers as torch would start them, imitated: forks of the process that has the dataset, which answer once and end."""
+"""Imitates torch's workers: forks the process that has the dataset. Each fork answers once and ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random generators that samples may draw from, and which of them they did: one whose state has changed was used."""
+"""Finds the random generators within reach of samples, and tells by their state which were used."""
 
 from __future__ import annotations
 

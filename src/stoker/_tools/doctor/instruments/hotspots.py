@@ -1,4 +1,4 @@
-"""Which functions the time of a dataset goes into, and which lines of the user's lead there.
+"""Finds the functions that take a dataset's time, and the user's lines that lead there.
 
 The interpreter reports every call (``sys.setprofile``). Time belongs to the first function of a library on the way down: what
 happens inside PIL is PIL's. Libraries that only pass on (transforms, torch.utils.data) are seen through. What is left is

@@ -1,4 +1,4 @@
-"""Which pages of this process are its own, page by page (/proc/self/pagemap). Needs no privileges; Linux only.
+"""Tells which pages of this process are private (/proc/self/pagemap). Needs no privileges; Linux only.
 
 After a fork all pages of the parent are shared. One that is written becomes the writer's own: it was copied. A page that is
 its own and was not there at the fork was made anew.

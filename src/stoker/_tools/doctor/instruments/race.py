@@ -1,4 +1,4 @@
-"""The target's own kind of loader at full speed, on batches that were made without workers before."""
+"""Runs the target's kind of loader at full speed, on batches that were made before, without workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that pretends to be some rank: for datasets and samplers that take their share by it."""
+"""Makes a process look like another rank, for datasets and samplers that take their share by rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The structure of samples: what is in one, and what keeps two from becoming one batch."""
+"""Describes the structure of samples, and finds what keeps two of them from becoming one batch."""
 
 from __future__ import annotations
 

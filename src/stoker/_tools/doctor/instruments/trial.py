@@ -1,4 +1,4 @@
-"""A worker on trial: forked from the process of a probe and set up as torch sets up its own, to be measured from inside.
+"""Forks a worker from a probe's process, sets it up as torch does, and measures it from inside.
 
 What is fetched and in which order is settled before the fork. A trial lasts as long as its function lets it; it dies with the
 probe.

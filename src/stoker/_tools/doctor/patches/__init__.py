@@ -1,1 +1,1 @@
-"""How changes are written into a source text so that all else stays as it is, byte for byte. Pure: text in, text out."""
+"""Edits source text and leaves every other byte as it is. Pure: text in, text out."""

@@ -1,4 +1,4 @@
-"""Changes of the call that makes a loader: its arguments and its dataset."""
+"""Edits the call that makes a loader: its arguments and its dataset."""
 
 from __future__ import annotations
 

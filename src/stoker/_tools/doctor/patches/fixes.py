@@ -1,4 +1,4 @@
-"""Patches of files: which file a finding's edit belongs to, the difference as a unified diff, and writing it."""
+"""Patches files: finds the file of a finding's edit, makes the unified diff, and writes it."""
 
 from __future__ import annotations
 

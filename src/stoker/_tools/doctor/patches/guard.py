@@ -1,4 +1,4 @@
-"""``if __name__ == "__main__":`` around the end of a script."""
+"""Puts ``if __name__ == "__main__":`` around the end of a script."""
 
 from __future__ import annotations
 

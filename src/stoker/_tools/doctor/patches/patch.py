@@ -1,4 +1,4 @@
-"""Findings that can be typed into a file become a patch of it. Pure: source text and findings in, new text out.
+"""Turns findings into a patch of one file. Pure: source text and findings in, new text out.
 
 What an edit's ``after`` means depends on its kind (``EDITS`` in ``_core/finding``); ``kind_of`` says what one without a kind
 looks like. Edits are made one after another on what the one before left. Of two that contradict each other the first wins; one

@@ -1,4 +1,4 @@
-"""A source text that is to be changed: its tree, its tokens, and where they lie in it."""
+"""A source text to edit: its syntax tree, its tokens, and where they lie."""
 
 from __future__ import annotations
 

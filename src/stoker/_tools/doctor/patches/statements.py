@@ -1,4 +1,4 @@
-"""Changes of a module's statements: imports, variables of the environment, a function for workers."""
+"""Edits a module's statements: imports, environment variables, a function for workers."""
 
 from __future__ import annotations
 

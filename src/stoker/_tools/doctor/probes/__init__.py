@@ -1,4 +1,4 @@
-"""What has to be tried out to be known: one module per fact, ``probe(subject)``, which runs in a child process with limits.
+"""Probes find facts by trying: one module per fact, ``probe(subject)``, which runs in a child process with limits.
 
 A probe may hang, crash, or eat memory with the dataset it tries: the child pays for it, and the fact is then what happened.
 It keeps to a soft budget of its own (1.5 s is typical), calls ``subject.sample(index)`` or ``subject.touch(index)`` so that

@@ -1,1 +1,1 @@
-"""Logs and tracebacks as somebody has them: made plain, searched for marks and clues."""
+"""Reads logs and tracebacks as users have them: cleans them, and searches them for marks and clues."""

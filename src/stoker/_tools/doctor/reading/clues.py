@@ -1,4 +1,4 @@
-"""What a text tells beside its wording: process, signal, the place in the user's code, sizes."""
+"""Extracts from a text what it says beside its wording: process, signal, the line in the user's code, sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text as somebody has it (a traceback, a log, a notebook's cell), made plain: no colours, no prefixes, no JSON around it.
+"""Cleans a text as a user has it (a traceback, a log, a notebook's cell): removes colours, prefixes and JSON.
 
 Only what is needed is kept of a long one: its lines near anything that looks like trouble, so that hundreds of megabytes are read
 in one pass, in bounded memory. Every line keeps the number it had.

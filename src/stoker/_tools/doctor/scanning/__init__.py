@@ -1,4 +1,4 @@
-"""The scan: one walk over what a dataset holds and what pickling takes of it, nearest first, with a path to everything.
+"""Scans a dataset: one walk over what it holds and what pickling takes of it, nearest first, with a path to everything.
 
     roots ──► walk ──► kinds       what is known by its type: tensors, arrays, handles, locks, generators
                   ──► reduction    what pickling takes of anything else: plain pickle's way, and that of stoker's shipment

@@ -1,4 +1,4 @@
-"""Bytes and objects, booked on the attribute that holds them."""
+"""Counts bytes and objects for the attribute that holds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large containers: the type of every item is looked at, at the speed of C, and a sample of the items is picked."""
+"""Inspects large containers: the type of every item at the speed of C, and a sample of the items."""
 
 from __future__ import annotations
 

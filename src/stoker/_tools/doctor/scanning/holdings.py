@@ -1,4 +1,4 @@
-"""What an object holds, read as it is stored: attributes, slots, what functions close over. No code of its class runs."""
+"""Reads what an object holds, as it is stored: attributes, slots, closures. Runs no code of its class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known by its type: open handles, locks, threads and pools. Libraries are looked up only where they are loaded."""
+"""Recognises objects by their type: open handles, locks, threads and pools. Imports no library for it."""
 
 from __future__ import annotations
 

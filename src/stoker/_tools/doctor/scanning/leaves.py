@@ -1,4 +1,4 @@
-"""What the walk does not enter: tensors, arrays, tables, handles, locks, random generators, modules."""
+"""Handles objects that the walk does not enter: tensors, arrays, tables, handles, locks, random generators, modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which memory of this process is a file that the kernel can drop and read again."""
+"""Tells which memory of this process is backed by a file, so that the kernel can drop it and read it again."""
 
 from __future__ import annotations
 

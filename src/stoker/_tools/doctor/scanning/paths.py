@@ -1,4 +1,4 @@
-"""Where something lies, as a user would write it: ``dataset.transforms[2].fn``."""
+"""Spells where an object lies, as a user would write it: ``dataset.transforms[2].fn``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pickling takes of an object: in the way of plain pickle, as torch's loader uses it, and in that of stoker's shipment.
+"""Reduces an object as pickling does: as plain pickle, which torch's loader uses, and as stoker's own pickle.
 
 The hooks that run here (``__reduce__``, ``__getstate__``) are those that pickling would run, once per object.
 """

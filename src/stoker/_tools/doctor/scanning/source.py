@@ -1,4 +1,4 @@
-"""When a dataset gets its data, by its source: all of it in ``__init__``, or each sample when it is asked for."""
+"""Reads from a dataset's source when it loads its data: all in ``__init__``, or each sample when asked for."""
 
 from __future__ import annotations
 

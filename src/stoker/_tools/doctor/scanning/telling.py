@@ -1,4 +1,4 @@
-"""From a walk to the fact: what was met, by path, alike things in one container told once."""
+"""Turns a walk into the fact: findings by path, with similar ones in one container reported once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large the pickle is and how long it takes to make, from one trial that goes nowhere.
+"""Measures the size of the dataset's pickle, and the time to make it, in one trial that keeps nothing.
 
 Tensors, arrays and what cannot be pickled are left out of it; of large containers a sample is pickled by itself.
 """

@@ -1,4 +1,4 @@
-"""The walk: nearest first, every object once, with the ways in which it gets into a worker.
+"""Walks over a dataset's objects: nearest first, each once, with the ways in which it gets into a worker.
 
 HELD: a forked worker inherits it. PLAIN: plain pickle would have to take it (torch under spawn and forkserver). CLOUD: stoker's
 shipment would have to. What ``__getstate__`` leaves out is held and not sent; what ``__reduce__`` makes up is sent only.

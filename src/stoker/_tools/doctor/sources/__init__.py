@@ -1,1 +1,1 @@
-"""What can be read from the text of the user's own files; nothing of it runs."""
+"""Reads the text of the user's own files. Nothing of it runs."""

@@ -1,4 +1,4 @@
-"""What a training script does with its loaders, read from its text: nothing of it runs.
+"""Reads from a training script's text what it does with its loaders. Nothing of it runs.
 
 It is read as people write scripts: a loader is what ``DataLoader(...)`` is assigned to, a dataset what is given to it. Where a name
 comes from elsewhere, nothing is concluded.

@@ -1,4 +1,4 @@
-"""What a script does when it is imported, read from its text: whether that starts workers.
+"""Reads from a script's text whether importing it starts workers. Nothing of it runs.
 
 Only what runs at module level counts: statements outside functions, lambdas and guards, and the functions of the same file that
 they call. A name is taken for a loader when it is assigned one in the same scope, or what a function of the file that returns

@@ -1,1 +1,1 @@
-"""The folder that leads PYTHONPATH for the interpreter of a script under stoker."""
+"""The folder that stands first in PYTHONPATH of a script under stoker."""

@@ -1,4 +1,4 @@
-"""What the parent notes of one iterator of torch's loader, and how that becomes rows of the record."""
+"""Watches one iterator of torch's loader in the parent, and writes rows of the record."""
 
 from __future__ import annotations
 

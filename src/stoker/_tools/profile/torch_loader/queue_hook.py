@@ -1,4 +1,4 @@
-"""When the parent hears of a batch of torch's workers: before it reads and unpickles it, and around pinning."""
+"""Notes when the parent receives a batch of torch's workers: before it reads and unpickles it, and around pinning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of torch's loaders is recorded where: one recorder for each, from its first ``iter()`` until the process ends.
+"""Keeps one recorder for each of torch's loaders, from its first ``iter()`` until the process ends.
 
 A script that makes its loader anew for every epoch, at the same line and with the same options, goes on in the same record.
 """

@@ -1,4 +1,4 @@
-"""The moments of a batch that torch's fetcher makes, in a worker or in the parent. Imported by workers: light.
+"""Times the batch that torch's fetcher makes, in a worker or in the parent. Imported by workers: light.
 
 torch's own fetcher does the work. It takes the batch's indices one after the other and calls the collate function in the end:
 both are handed to it in a form that looks at the clock.

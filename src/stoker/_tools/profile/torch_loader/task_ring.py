@@ -1,4 +1,4 @@
-"""What became of each task, from torch's workers to the parent: rows of numbers in shared memory without a name.
+"""Brings each task's measurements from torch's workers to the parent: rows of numbers in unnamed shared memory.
 
 Each worker has its own rows and is the only one that writes them, at the place of its n-th task. Parent and worker both count
 the tasks, so nothing more has to be sent. A row is whole before its batch goes into the pipe. Imported by workers: light.

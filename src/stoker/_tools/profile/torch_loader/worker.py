@@ -1,4 +1,4 @@
-"""What is measured in a worker process of torch's loader. Imported by workers: light.
+"""Measures inside a worker process of torch's loader. Imported by workers: light.
 
 The worker runs torch's own loop, with torch's own queues. Three calls of it are noticed: a task taken from the index queue, the
 collate function, a batch put into the data queue; and, in the feeder thread of that queue, the moment the pickled batch goes out.

@@ -1,4 +1,4 @@
-"""What the parent notes of an iterator of torch's loader that has workers."""
+"""Watches an iterator of torch's loader that has workers, in the parent."""
 
 from __future__ import annotations
 

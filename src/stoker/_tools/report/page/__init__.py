@@ -1,1 +1,1 @@
-"""A report to look at: sections made of records, and the forms they are written in (HTML, Markdown, text)."""
+"""Builds a report from records, in sections, and writes it as HTML, Markdown or text."""

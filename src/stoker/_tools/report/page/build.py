@@ -1,4 +1,4 @@
-"""From material to a report: the sections, in their order. Pure."""
+"""Builds a report's sections from its material, in order. Pure."""
 
 from __future__ import annotations
 

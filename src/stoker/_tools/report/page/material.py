@@ -1,4 +1,4 @@
-"""What a report is about: runs with their verdicts, what the tuner and the doctor wrote, and what a profiler's traces show."""
+"""The material of a report: runs with verdicts, the results of tuner and doctor, and profiler traces."""
 
 from __future__ import annotations
 

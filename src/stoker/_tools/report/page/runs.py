@@ -1,4 +1,4 @@
-"""Which records are of one run, and what each run is called. Pure.
+"""Groups records that belong to one run, and labels the runs. Pure.
 
 Files of one run are its processes, its ranks, its loaders. Two records are of one run when they have the same id, or when
 they were made at the same time by the same command: as ranks that differ, or without ranks. A run that was repeated began after the

@@ -1,4 +1,4 @@
-"""From files to material: each is told by what is in it. What cannot be read is a RecordError of one line, with what to do."""
+"""Reads files into material, each by its content. A file that cannot be read is a RecordError of one line, with advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stretch of a run as bars on lanes: the training loop, the workers, and the batches that lay ready between them. Pure."""
+"""Lays out part of a run as bars on lanes: the training loop, the workers, and the batches that lay ready. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What causes, stages and runs are called in a report, and the colour that each has in every chart. Pure."""
+"""Names causes, stages and runs in a report, and gives each its colour in every chart. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces of Vega-Lite that every chart is written with. Pure."""
+"""Pieces of Vega-Lite that all charts share. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a profiled run went: per device into parts that add up to the wall, and what else its trace tells. Pure.
+"""Divides the time of a profiled run: per device, into parts that add up to the wall time. Pure.
 
 A gap is a stretch in which a device had nothing to do. When its next work had been launched before the gap began, the device
 was not waiting for the host (turnaround). Otherwise the gap is the host's, and goes, in this order, to the loader's ``__next__``

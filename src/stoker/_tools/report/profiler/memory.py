@@ -1,4 +1,4 @@
-"""Memory that grows from step to step, as a trace with ``profile_memory=True`` shows it. Pure."""
+"""Finds memory that grows from step to step, in a trace with ``profile_memory=True``. Pure."""
 
 from __future__ import annotations
 

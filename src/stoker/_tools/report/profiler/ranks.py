@@ -1,4 +1,4 @@
-"""All ranks of a run together, and the one that the others wait for. Pure but for the reading of files."""
+"""Analyses all ranks of a run together, and finds one that the others wait for. Pure but for the reading of files."""
 
 from __future__ import annotations
 

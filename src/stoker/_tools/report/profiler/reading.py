@@ -1,4 +1,4 @@
-"""Chrome JSON traces as streams of events: any size, packed or not, and as far as a damaged one goes.
+"""Reads Chrome JSON traces as streams of events: any size, packed or not, and damaged ones as far as they go.
 
 A trace of a gigabyte is millions of small objects. They are decoded one by one from a text that is read piece by piece, so what is
 in memory is one piece and what the caller keeps.

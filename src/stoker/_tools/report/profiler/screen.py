@@ -1,4 +1,4 @@
-"""A verdict on traces, on one screen, in the form of a run's verdict. Also as JSON."""
+"""Shows a verdict on traces on one screen, like a run's verdict, or as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace says that matters for the question, in columns: a million events are a few arrays, not a million objects."""
+"""Reads what matters of a trace into columns: a million events are a few arrays, not a million objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of steps, row by row, for those who draw it: batches with their parts, their moments brought into order.
+"""Reads the step table row by row, for drawing: batches with their parts, their moments brought into order.
 
 A table comes from a file, which anybody may have written: what is in it may be in any disorder, and what comes out is not.
 """

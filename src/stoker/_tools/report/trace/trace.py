@@ -1,4 +1,4 @@
-"""A run record as a trace: what every worker, the reorder buffer and the training loop did, batch by batch (docs/traces.md)."""
+"""Writes a run record as a trace: what every worker, the reorder buffer and the training loop did (docs/traces.md)."""
 
 from __future__ import annotations
 

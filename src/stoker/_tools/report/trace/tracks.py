@@ -1,4 +1,4 @@
-"""The tracks of one loader, drawn from its table of steps.
+"""Draws the tracks of one loader from its step table.
 
     main loop      next 12 (wait: queue, fetch, collate, hand_over, wake; plan; open), step 12, next 13, …
     events         counters, and what happened

@@ -1,4 +1,4 @@
-"""What makes a trace valid for every reader: checked by our tests on each trace, and there for those who write some."""
+"""Checks that a trace is valid for every reader. Our tests run it on each trace; anybody who writes traces may."""
 
 from __future__ import annotations
 

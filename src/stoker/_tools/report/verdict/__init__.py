@@ -1,1 +1,1 @@
-"""What a run record comes down to: the verdict, its reasons, and what to change."""
+"""Judges a run record: the verdict, its reasons, and what to change."""

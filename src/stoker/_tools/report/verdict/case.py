@@ -1,4 +1,4 @@
-"""What advice is given about: one loader, the machine, and what its waiting came from. Pure."""
+"""The case that advice is given about: one loader, the machine, and the causes of its waits. Pure."""
 
 from __future__ import annotations
 

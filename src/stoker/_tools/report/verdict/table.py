@@ -1,4 +1,4 @@
-"""Where the wait went, stage by cause, in whole percent that add up to 100. Pure."""
+"""Shows where the wait went, stage by cause, in whole percent that add up to 100. Pure."""
 
 from __future__ import annotations
 

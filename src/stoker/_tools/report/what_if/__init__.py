@@ -1,1 +1,1 @@
-"""What other workers, windows and machines would change, by replaying a record."""
+"""Predicts what other workers, windows and machines would change, by replaying a record."""

@@ -1,4 +1,4 @@
-"""From a loader's record to what the replay needs: batch times in order, the demand, and the point that was measured. Pure."""
+"""Reads from a loader's record what a replay needs: batch times, demand, and the measured point. Pure."""
 
 from __future__ import annotations
 

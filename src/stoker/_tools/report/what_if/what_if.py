@@ -1,4 +1,4 @@
-"""What if: other workers, windows, machines and accelerators for the loaders of a record, replayed. Text and JSON."""
+"""Answers what-if questions: replays the loaders of a record with other workers, windows and machines."""
 
 from __future__ import annotations
 

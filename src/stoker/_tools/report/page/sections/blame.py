@@ -1,4 +1,4 @@
-"""Who is to blame for the waiting: stage by cause, and worker by worker. The parts add up to the wait."""
+"""Shows what the waiting is blamed on: stage by cause, and worker by worker. The parts add up to the wait."""
 
 from __future__ import annotations
 

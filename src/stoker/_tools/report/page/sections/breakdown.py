@@ -1,4 +1,4 @@
-"""Where the time of a step goes: training, and waiting for data by cause; and when in the run it went there."""
+"""Shows where the time of a step goes: training, and waiting for data by cause; and when in the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs side by side: what differs, whether that is more than noise, and whether it may be called a gain at all."""
+"""Compares runs side by side: what differs, whether that is more than noise, and whether it is a gain."""
 
 from __future__ import annotations
 

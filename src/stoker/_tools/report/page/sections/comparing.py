@@ -1,4 +1,4 @@
-"""Two runs held against each other: their figures, how sure a ratio of them is, and what else differs between them. Pure.
+"""Computes a comparison of runs: their figures, how sure a ratio is, and what else differs. Pure.
 
 The first run is what the others are held against. Stretches of a run stand for its noise: drawing from them again and again gives
 the interval of a ratio. Another run of the same script may differ by more.

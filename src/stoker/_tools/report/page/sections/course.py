@@ -1,4 +1,4 @@
-"""A run's course: how its time was divided, from its beginning to its end. A part of the breakdown."""
+"""Shows how the time of a run was divided, from its beginning to its end. A part of the breakdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other numbers of workers would do: the scaling curve, the training step's ceiling, the knee, and what was chosen."""
+"""Shows what other numbers of workers would do: the scaling curve, the ceiling, the knee, and the choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to change: the findings of each run, of its traces, and those of the doctor, with edits and what they would gain."""
+"""Shows what to change: the findings of each run, of its traces and of the doctor, with edits and gains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who did what, when: the training loop, each worker, and the batches that lay ready between them, over a stretch of the run."""
+"""Shows what the training loop, the workers and the ready batches did over part of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runs ran on, with which options, and what happened: facts, workers, events."""
+"""Shows the machine, the options and the events of the runs."""
 
 from __future__ import annotations
 

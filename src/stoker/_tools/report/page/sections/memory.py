@@ -1,4 +1,4 @@
-"""What the processes of a run occupied over time: each worker's own memory, what they share, and whether it grows."""
+"""Shows the memory of a run's processes over time: private, shared, and whether it grows."""
 
 from __future__ import annotations
 

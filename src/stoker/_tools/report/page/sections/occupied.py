@@ -1,4 +1,4 @@
-"""A record's readings of memory as curves: of each process, and of all together. Pure."""
+"""Turns a record's memory readings into curves, of each process and of all together. Pure."""
 
 from __future__ import annotations
 

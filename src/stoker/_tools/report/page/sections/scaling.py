@@ -1,4 +1,4 @@
-"""The scaling curve of a run or a tuning: what was measured, what a replay says of other numbers of workers, what binds. Pure.
+"""Computes the scaling curve of a run or a tuning: measured points, replayed points, and limits. Pure.
 
 A run has one point that was measured, its own; others are replayed from the times of its batches. A tuning has measured several.
 """

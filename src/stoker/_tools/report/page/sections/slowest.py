@@ -1,4 +1,4 @@
-"""The slowest samples, by their index, and how long waits were."""
+"""Shows the slowest samples by index, and how long the waits were."""
 
 from __future__ import annotations
 

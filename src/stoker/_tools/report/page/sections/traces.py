@@ -1,4 +1,4 @@
-"""What traces of torch.profiler show: where the wall time of devices, or of the training loop, went."""
+"""Shows where the time of devices, or of the training loop, went, by traces of torch.profiler."""
 
 from __future__ import annotations
 

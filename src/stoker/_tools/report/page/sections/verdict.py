@@ -1,4 +1,4 @@
-"""The answer, first of all: what the run waits for, why, what to do first, and the figures that it rests on."""
+"""Shows the answer first: what the run waits for, why, what to do first, and the figures behind it."""
 
 from __future__ import annotations
 

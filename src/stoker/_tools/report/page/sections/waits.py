@@ -1,4 +1,4 @@
-"""Every wait of a run, one by one: where the long ones were, and what begins an epoch. A part of the breakdown."""
+"""Shows every wait of a run: where the long ones were, and which began an epoch. A part of the breakdown."""
 
 from __future__ import annotations
 
