@@ -16,13 +16,10 @@ TREES = {
 }
 CALLED_BY_OTHERS = {
     "_from_iterable",  # collections.abc.Set
-    "duplicate_for_child",  # multiprocessing
     "emit",  # logging
     "format_commands", "get_command", "list_commands",  # click
-    "terminate",  # torch's name for a worker handle
-    "violations",  # stoker.report.trace_check
 }  # fmt: skip
-"""Definitions that only other packages call, or that a public module offers."""
+"""Methods that only other packages call."""
 
 DYNAMIC = re.compile(r"visit_|test_|_repr_")
 """Names that ast, pytest and notebooks look up."""
