@@ -75,7 +75,7 @@ def follow(obj: object, path: Path) -> Any:
         if kind == "attribute":
             found = read(found, key)
         elif isinstance(found, dict):
-            found = dict.get(found, key, MISSING)  # a defaultdict must not make one up
+            found = dict.get(found, key, MISSING)  # a defaultdict must not add an item
         elif isinstance(found, list | tuple):
             plain: Any = list if isinstance(found, list) else tuple  # no code of a subclass
             found = plain.__getitem__(found, key) if key < plain.__len__(found) else MISSING

@@ -98,7 +98,7 @@ class _TracingPickler(_Python):  # type: ignore[misc]
             self._save_pieces(obj)
         else:
             super().save(obj, save_persistent_id)
-        self.trail.pop()  # only when all went well
+        self.trail.pop()  # not reached after an exception
 
     def save_reduce(self, func: Any, args: Any, state: Any = None, *rest: Any, **more: Any) -> None:
         step = self.trail[-1]
@@ -159,7 +159,7 @@ def _path(trail: list[_TrailStep], root: str) -> _PathText:
             if child is step.state or (
                 type(child) is tuple and child is not step.state and _made_of(step, child)
             ):
-                owner = step  # the next one is its state or its arguments: a part of it, without a name of its own
+                owner = step  # the child is its state or its arguments, a part without a name
                 continue
             path = _inside(path, step.obj, child)
         elif owner is not None:

@@ -15,9 +15,9 @@ def own_dict(obj: object) -> dict[str, Any] | None:
     else:
         return None
     if type(getter) not in (GetSetDescriptorType, MemberDescriptorType):
-        return None  # a proxy's, say, that shows the attributes of something else
+        return None  # a proxy may show the attributes of another object
     try:
         found = getter.__get__(obj)
-    except Exception:  # of a proxy written in C
+    except Exception:  # a proxy written in C may raise
         return None
     return found if type(found) is dict else None

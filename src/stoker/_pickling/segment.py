@@ -84,7 +84,7 @@ class SegmentWriter:
         if fd >= 0:
             os.close(fd)
 
-    __del__ = close  # for Ctrl-C before anybody could
+    __del__ = close  # in case Ctrl-C prevents both
 
 
 class Segment(mmap.mmap):

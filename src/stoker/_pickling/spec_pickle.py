@@ -102,10 +102,8 @@ class SpecPickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return torch.UntypedStorage, (0,)
             return _storage, (pickle.PickleBuffer(_storage_bytes(obj)),)
         if kind is torch.TypedStorage and _rebuilt_by_us(obj._untyped_storage):
-            return _typed, (
-                obj._untyped_storage,
-                obj.dtype,
-            )  # torch's own way is a copy in band, one per tensor
+            # torch's own way copies in band, once per tensor.
+            return _typed, (obj._untyped_storage, obj.dtype)
         if kind is torch.Tensor and obj.dtype in _NEW_DTYPES and plain_tensor(obj) and _rebuilt_by_us(obj):
             place = (obj.storage_offset(), tuple(obj.shape), obj.stride())
             return _tensor, (obj.untyped_storage(), obj.dtype, *place)
@@ -126,7 +124,7 @@ def _rebuilt_by_us(obj: Any) -> bool:
         return not (obj.layout is torch.strided and not obj.is_nested and obj.is_shared())  # type: ignore[no-untyped-call]
     if isinstance(obj, torch.UntypedStorage):
         return not obj.is_shared()
-    if isinstance(obj, torch.TypedStorage):  # asking it directly would warn the user
+    if isinstance(obj, torch.TypedStorage):  # its own method would warn the user
         return not obj._untyped_storage.is_shared()
     return False
 
@@ -173,9 +171,8 @@ class SpecPickle:
                 pickler.dump(obj)
             done = True
         except Exception as error:
-            from stoker._pickling import (
-                find_unpicklable,  # after a failure only: a worker imports what it needs
-            )
+            # Imported after a failure only: workers should import little.
+            from stoker._pickling import find_unpicklable
 
             raise find_unpicklable.unsendable_error(obj, error, probing) from error
         finally:

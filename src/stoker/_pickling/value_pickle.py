@@ -66,7 +66,7 @@ class _ValuePickler(SpecPickler):
         if isinstance(obj, np.ndarray) and obj.nbytes > self._limit_bytes:
             raise _too_large(self._limit_bytes)
         if isinstance(obj, io.IOBase) and not isinstance(obj, io.BytesIO | io.StringIO):
-            # cloudpickle would send the contents of some of them. Who opened one in this process has opened another in a worker.
+            # cloudpickle would send the contents of some files. A worker has opened its own.
             raise TypeError("it is an open file of this process")
         return super().reducer_override(obj)
 

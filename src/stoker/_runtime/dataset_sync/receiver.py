@@ -123,10 +123,10 @@ def _pread(fd: int, nbytes: int, at: int) -> bytes:
 
 def _apply(dataset: Any, blob: bytes) -> None:
     changes: list[Change] = _RevisionUnpickler(io.BytesIO(blob), dataset).load()
-    # All paths are those of the dataset before the first of these changes.
+    # All paths are valid before the first of these changes.
     holders = [follow(dataset, path) for path, _, _, _ in changes]
     for holder, (_, name, present, value) in zip(holders, changes, strict=True):
-        if holder is not MISSING:  # a copy may lack what __getstate__ left out, or the worker has replaced it
+        if holder is not MISSING:  # __getstate__ may have dropped it, or the worker has replaced it
             write(holder, name, value if present else MISSING)
 
 

@@ -70,7 +70,7 @@ class RevisionSender:
             if sent:
                 self._publish(sent, blob)
         except UnfitInPlace as error:
-            # As text: a handler may keep the record, and through the error's traceback all that was to be sent.
+            # As text: a handler that keeps the record would keep the traceback, and with it the values to be sent.
             _log.info(
                 "%s: the workers restart, because the changed part of the dataset %s", stats.name, str(error)
             )
@@ -96,7 +96,7 @@ class RevisionSender:
             raise
         except Exception:
             sent, unsent = [], []
-        for change in changes:  # at least one of them is to blame
+        for change in changes:  # at least one of them fails
             try:
                 self._pack([change])
                 sent.append(change)
@@ -114,7 +114,7 @@ class RevisionSender:
             return sent, unsent, self._pack(sent)
         except UnfitInPlace:
             raise
-        except Exception as error:  # each of them was fine a moment ago
+        except Exception as error:  # each could be packed alone a moment ago
             raise UnfitInPlace(f"keeps changing while it is packed ({_short(error)})") from error
 
     def _pack(self, changes: list[AttributeChange]) -> bytes:

@@ -128,7 +128,7 @@ class TrackedDataset:
         self._names, self._values = self._present()
 
     def _present(self) -> tuple[list[str], list[Any]]:
-        attributes = (own_dict(self.obj) or {}).copy()  # in one step: another thread may add some meanwhile
+        attributes = (own_dict(self.obj) or {}).copy()  # in one step: another thread may add attributes
         names, values = list(attributes), list(attributes.values())
         for name, slot in self._slots.items():
             value = read_slot(self.obj, slot)
@@ -180,7 +180,7 @@ class Snapshot:
         self._root.path = ()
         found = {id(self._root.obj): self._root}
         queue = [self._root]
-        for holder in queue:  # it grows
+        for holder in queue:  # grows while it is iterated
             for name, nested in holder.nested.items():
                 for steps, obj in nested:
                     if id(obj) in found:
@@ -205,7 +205,7 @@ def _datasets(value: Any) -> Iterator[tuple[Path, object]]:
     """Datasets that a value is or holds in lists, tuples and dicts of moderate size, with the steps to them."""
     left = LOOK_ITEMS
     queue: list[tuple[Path, Any]] = [((), value)]
-    for steps, each in queue:  # it grows
+    for steps, each in queue:  # grows while it is iterated
         kind = type(each)
         if issubclass(kind, Dataset):
             yield steps, each

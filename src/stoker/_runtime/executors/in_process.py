@@ -48,7 +48,7 @@ def carry_out(
     except Abandoned:
         return Arrival(ticket.epoch, m.Withdrawn(*key))
     except BaseException as error:
-        # Ctrl-C too: a task whose outcome nobody hears of would be waited for without end.
+        # Ctrl-C too: the engine would wait for ever for a task without an outcome.
         receipt = Receipt(flags=HEAP, heap=error)
         spans = _spans(maker, meter, dispatched_ns, began_ns, 0)
         return Arrival(ticket.epoch, m.BatchFailed(*key, worker, None, None, receipt, spans))

@@ -63,7 +63,7 @@ class InlineExecutor:
         self._tasks.append(task)
 
     def wait(self, timeout_s: float | None) -> list[Arrival]:
-        if timeout_s == 0 or not self._tasks:  # nothing is ever there before it is waited for
+        if timeout_s == 0 or not self._tasks:  # batches are made only while the caller waits
             return []
         task = self._tasks.popleft()
         if task.ticket.epoch != self._start.epoch:
@@ -100,11 +100,11 @@ class InlineExecutor:
                 )
             return self._carry_out(task)
         self._page[ROW], self._page[PHASE] = NO_ROW, 0
-        # Outside the limit once more: the alarm may cut the maker off in the middle of putting them back.
+        # Outside the limit once more: the alarm may interrupt the maker while it restores them.
         try:
             with self._maker.seeder.kept():
                 arrival = time_limit.within(timeout_s, lambda: self._carry_out(task))
-        except time_limit.TimeUp as up:  # between our own lines
+        except time_limit.TimeUp as up:  # raised in our own code
             return self._failed(task, self._timed_out(task, up, timeout_s))
         event = arrival.event
         if isinstance(event, m.BatchFailed) and isinstance(event.receipt.heap, time_limit.TimeUp):
@@ -118,7 +118,7 @@ class InlineExecutor:
 
     def _timed_out(self, task: Task, up: time_limit.TimeUp, timeout_s: float) -> WorkerTimeout:
         """Return the error that torch would raise with workers, with the stack of the slow code."""
-        frames = traceback.extract_tb(up.__traceback__)[:-1]  # the last one is the alarm's own
+        frames = traceback.extract_tb(up.__traceback__)[:-1]  # without the frame of the alarm
         users = next((at for at, frame in enumerate(frames) if not is_stoker(frame.filename)), 0)
         stack = [
             f'File "{frame.filename}", line {frame.lineno} in {frame.name}'

@@ -121,7 +121,7 @@ class ThreadExecutor:
         )
         try:
             thread.start()
-        except RuntimeError as error:  # the system's limit, in Python's words
+        except RuntimeError as error:  # the system's limit on threads
             raise OSError(errno.EAGAIN, f"worker thread {worker} cannot start: {error}") from error
         self._handles[worker] = ThreadHandle(thread)
 
@@ -140,7 +140,7 @@ class ThreadExecutor:
             except Empty:
                 break
         for _, event in found:
-            if type(event) is m.WorkerLost:  # its thread has nothing left to do but to end
+            if type(event) is m.WorkerLost:  # its thread is about to end
                 self._handles.pop(event.worker).join()
         return found
 
@@ -180,7 +180,7 @@ class ThreadExecutor:
             return ["(its thread has ended)"]
         users: list[str] = []
         for each in reversed(traceback.extract_stack(frame)):
-            if users and is_stoker(each.filename):  # from here on down it is always the same
+            if users and is_stoker(each.filename):  # from here on, frames are always the same
                 break
             users.append(f'File "{each.filename}", line {each.lineno} in {each.name}')
         return users
@@ -198,7 +198,7 @@ class ThreadExecutor:
         self._resumes[worker] = resume
 
     def trim(self) -> list[Arrival]:
-        if not self._at_work:  # a sample of an abandoned epoch may still be in the making
+        if not self._at_work:  # a sample of an old epoch may still be in progress
             trim.release_caches(self._spec.dataset)
         return self.wait(0)
 
@@ -223,7 +223,7 @@ class ThreadExecutor:
             for worker, page in self._pages.items():
                 thread = self._handles.get(worker)
                 if isinstance(page, memoryview) and (thread is None or not thread.is_alive()):
-                    page.release()  # frames of an exception that somebody keeps may refer to it
+                    page.release()  # frames of a kept exception may refer to it
             self._status.close()
 
     def _queue(self, worker: int | None) -> SimpleQueue[tuple[Task, int] | None]:
@@ -250,7 +250,7 @@ class ThreadExecutor:
         except BaseException as error:
             failed = error
         page = self._pages[worker]
-        page[PID] = threading.get_native_id()  # what the system's accounts know it by
+        page[PID] = threading.get_native_id()  # the system's number of this thread
         meter = CpuMeter(page) if spec.metered else None
         while True:
             found = queue.get()
@@ -262,7 +262,7 @@ class ThreadExecutor:
                 self._arrivals.put(Arrival(task.ticket.epoch, m.Withdrawn(*key)))
             elif failed is not None or maker is None:
                 self._arrivals.put(self._refuse(task, worker, failed))
-                # Not the same object again: it carries the frames of whoever caught it, and would keep the iterator alive.
+                # A new object: the old one refers to frames that caught it, and would keep the iterator alive.
                 failed = (
                     RuntimeError(f"this worker could not start: {failed!r}") if failed is not None else None
                 )
@@ -292,7 +292,7 @@ class ThreadExecutor:
             return carry_out(
                 maker, task, self._start, worker, measure_size=True, meter=meter, dispatched_ns=dispatched_ns
             )
-        except BaseException as error:  # SystemExit, say: for the consumer to see, as without workers; a dead thread tells nobody
+        except BaseException as error:  # such as SystemExit: the consumer sees it, as without workers
             return self._refuse(task, worker, error)
         finally:
             page[PHASE] = IDLE

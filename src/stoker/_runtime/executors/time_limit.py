@@ -41,7 +41,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     start of ``__exit__`` would skip its clean-up.
     """
     armed = True
-    # By the clock: a timer of a millisecond may take ten.
+    # By the clock, because a timer of one millisecond may take ten.
     defer_until_s = time.monotonic() + seconds + _AGAIN_S
 
     def ring(number: int, frame: FrameType | None) -> None:

@@ -91,7 +91,7 @@ def _payload(error: BaseException) -> bytes | None:
                 if type(again).__name__ != type(error).__name__:
                     continue
                 resembling = resembling or payload
-                # An __init__ that words the message from its argument would word it twice.
+                # An __init__ that builds the message from its argument would build it twice.
                 if repr(again.args) == repr(error.args) and str(again) == str(error):
                     return payload
             except Exception:

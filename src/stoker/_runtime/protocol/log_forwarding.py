@@ -26,7 +26,7 @@ class NoteSender:
 
     def __init__(self, channel: socket.socket, worker: int, control: Any = None) -> None:
         self._channel = channel
-        channel.setblocking(False)  # whatever default timeout the user has set for sockets
+        channel.setblocking(False)  # the user may have set a default timeout for sockets
         self._worker = worker
         self._control = control if control is not None else [0] * WORDS
         self.dropped = 0
@@ -131,7 +131,7 @@ class NoteReader:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        channel.setblocking(False)  # whatever default timeout the user has set for sockets
+        channel.setblocking(False)  # the user may have set a default timeout for sockets
         self._seen: set[tuple[str, str, int]] = set()
         self.unshown = 0
         """How many notes the parent's own handlers or streams refused."""
@@ -153,8 +153,7 @@ class NoteReader:
             try:
                 self._replay(*note)
             except Exception:
-                # A handler, filter or closed stream of the user's: not the trainer's fault, and the results that came
-                # together with this note must not be lost.
+                # A handler, filter or closed stream of the user raised. Results that came with this note must not be lost.
                 self.unshown += 1
 
     def _replay(self, kind: str, worker: int, dropped: int, body: Any) -> None:

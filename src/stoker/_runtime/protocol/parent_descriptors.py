@@ -77,7 +77,7 @@ def census() -> str:
 def _in_use(limit: int) -> int:
     try:
         return len(os.listdir("/proc/self/fd")) - 1
-    except OSError:  # to list them takes one; without it they are asked one by one
+    except OSError:  # listing needs a free descriptor; without one, try each number
         return sum(_is_open(fd) for fd in range(limit))
 
 

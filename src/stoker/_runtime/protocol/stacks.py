@@ -38,7 +38,7 @@ class StackFile:
         try:
             self._fd = os.open(f"/proc/self/fd/{status_fd}", os.O_RDWR | os.O_CLOEXEC)
             os.lseek(self._fd, _start(worker), os.SEEK_SET)
-        except OSError:  # no /proc: crashes are then told without a stack
+        except OSError:  # no /proc: crash reports then have no stack
             return
         options: dict[str, Any] = {"c_stack": True} if sys.version_info >= (3, 14) else {}
         faulthandler.enable(file=self._fd, all_threads=True, **options)

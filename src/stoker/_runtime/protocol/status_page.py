@@ -145,7 +145,7 @@ class StatusPage:
             return
         self._words.release()
         self._view.release()
-        with contextlib.suppress(BufferError):  # a row is still referred to; the mapping goes with it
+        with contextlib.suppress(BufferError):  # a row is still in use; the mapping ends with it
             self._map.close()
         os.close(self.fd)
         self.fd = -1

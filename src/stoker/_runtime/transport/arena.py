@@ -126,9 +126,7 @@ class Arena:
 
     def trim(self, index: int) -> None:
         """Return a free slot's pages to the system; its contents become zeros. Does nothing after ``close``."""
-        with (
-            self._open
-        ):  # a descriptor that is closed meanwhile may be somebody else's file by the time of the call
+        with self._open:  # a descriptor that is closed meanwhile could become another file
             if index < self._slots and self.fd >= 0 and index not in self._bare:
                 self._bare.add(index)
                 shared_pages.punch(self.fd, index * self.stride, self.stride)

@@ -20,7 +20,7 @@ def batch_bytes(batch: Any, depth: int = _DEPTH) -> int:
     if isinstance(batch, torch.Tensor):
         try:
             return batch.nbytes
-        except Exception:  # sparse, nested: their parts do not tell as a whole
+        except Exception:  # sparse and nested tensors have no size as a whole
             return 0
     if isinstance(batch, np.ndarray):
         return int(batch.nbytes)

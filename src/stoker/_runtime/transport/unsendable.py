@@ -27,7 +27,7 @@ def _descend(obj: object, error: Exception, failure: _Failure, path: str) -> tup
     """Follow failing parts down to one that fails although none of its own parts does."""
     seen: set[int] = set()
     if isinstance(error.__cause__ or error, RecursionError):
-        # Every step down would fail again for the same reason, a hundred thousand times.
+        # Every step down would fail for the same reason, up to a hundred thousand times.
         return path, obj, error
     while id(obj) not in seen:
         seen.add(id(obj))

@@ -41,7 +41,7 @@ _IN_A_ROW = 1000
 class BadSample(NamedTuple):
     """A sample that could not be used. ``kind`` is "error", "none" or "killed"; ``index`` is a StreamPlace for streams."""
 
-    index: Any  # hides tuple.index, which nobody needs here
+    index: Any  # hides tuple.index, which is not used
     row: int
     kind: str
     reason: str
@@ -152,7 +152,7 @@ class BadSampleFilter:
         """Call ``__getitems__`` once for all rows; fetch one by one only when that fails."""
         assert self._getitems is not None
         found: Any = []
-        if all(name < TOGETHER for name in order.excluded):  # no row, that is
+        if all(name < TOGETHER for name in order.excluded):  # only spares are excluded
             self._before(order, first, TOGETHER, None)
             with suppress(Exception):
                 found = self._getitems(order.indices)

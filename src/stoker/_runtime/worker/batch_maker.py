@@ -142,7 +142,7 @@ class BatchMaker:
 
         (0, -1, 0) means that it was not measured.
         """
-        if self._fetched_ns < began_ns:  # it failed before, and these are of another
+        if self._fetched_ns < began_ns:  # it failed earlier, and the times are of another task
             return 0, -1, 0
         return self._fetched_ns, self._slow_row, self._slow_ns
 
@@ -191,7 +191,7 @@ class BatchMaker:
             self._sample_rng.end()
             current.sample_rng = outer
         self._collating()
-        if len(samples) < order.stop - order.start:  # some were skipped: no row is where it would have to be
+        if len(samples) < order.stop - order.start:  # some were skipped, so rows would land in wrong places
             return PartRows(order.start, order.stop, 0, list(samples), bad=tuple(self._bad))
         rows = collate_part(samples, slot, start=order.start, rows=order.rows, agreed=agreed)
         return replace(rows, bad=tuple(self._bad)) if self._bad else rows
@@ -270,7 +270,7 @@ class BatchMaker:
                     _note_index(error, indices[place])
                 raise error
             finally:
-                del error  # this frame is among those that it holds
+                del error  # the error refers to this frame
         return job.outcomes
 
     def _fetch_quickly(self, order: BatchOrder, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
@@ -309,7 +309,7 @@ class BatchMaker:
             found = bad_filter.rows(order, indices, 0)
             if type(found) is list and not found:
                 raise EmptyBatch
-            return found  # type: ignore[no-any-return]  # as the dataset gave it, like without sifting
+            return found  # type: ignore[no-any-return]  # as the dataset returned it
         fetched: list[Any] | None = None
         if self.fetch_threads is not None and _can_share(order, indices):
             fetched = self._at_once(self.fetch_threads, order, indices, start, collect_errors=True)

@@ -94,10 +94,7 @@ class CpuMeter:
         try:
             cpu, runq, _ = os.pread(self._fd, 96, 0).split()
             cpu_ns, runq_ns = int(cpu), int(runq)
-        except (
-            OSError,
-            ValueError,
-        ):  # closed by the dataset, or another kernel's words: there are no readings then
+        except (OSError, ValueError):  # closed by the dataset, or another format: no readings from now on
             self._fd, self.due_ns, self.slow = -1, _NEVER, False
             return self._cpu_ns, self._runq_ns
         if self._helpers is not None:

@@ -115,7 +115,7 @@ class FetchThreads:
         thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the system has no thread left for us: fewer will do
+        except RuntimeError:  # the system has no thread left: fewer will do
             return False
         self._threads.append(thread)
         return True
@@ -134,7 +134,7 @@ class FetchThreads:
                     self._make(job, place)
             finally:
                 sample_rng.end()
-                job = None  # what it holds is the batch's
+                job = None  # it must not keep the samples alive
                 now = cpu_meter.read_account(account)
                 with self._lock:
                     self._spent[0] += now[0] - before[0]
@@ -148,7 +148,7 @@ class FetchThreads:
         began_ns = _clock()
         try:
             outcome = job.fetch(job.indices[place])
-        except BaseException as error:  # the maker's thread raises it, or counts it
+        except BaseException as error:  # raised or counted on the batch maker's thread
             outcome = FetchError(error)
         ns = _clock() - began_ns
         with self._lock:
@@ -161,7 +161,7 @@ class FetchThreads:
                 job.slow_row, job.slow_ns = job.first + place, ns
             del job.flying[place]
             self._show(job)
-        outcome = None  # an error holds this frame
+        outcome = None  # the error refers to this frame
 
     def _take(self, job: FetchJob) -> int:
         """Return the place of the next row to fetch; -1 when there is none."""

@@ -105,22 +105,22 @@ def run(boot: WorkerBoot) -> None:
     process_setup.forget_default_device()
     collation.install()
     channel = socket.socket(fileno=boot.task_fd)
-    channel.setblocking(True)  # whatever default timeout the user has set for sockets
+    channel.setblocking(True)  # the user may have set a default timeout for sockets
     loop = _WorkerLoop(boot, page, channel)
     try:
         loop.prepare()
-        gc.freeze()  # what is there now is shared with the parent: a collection would touch, and so copy, its pages
+        gc.freeze()  # a collection would touch, and so copy, pages shared with the parent
         loop.serve()
     except BrokenPipeError:
-        _leave(0)  # nobody listens any more
-    except BaseException as error:  # SystemExit of a sample too: the parent tells what ended this process
+        _leave(0)  # the parent is gone
+    except BaseException as error:  # SystemExit of a sample too: the parent reports it
         stack_file.leave(traceback.format_exc())
         sender.last()
         _leave(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
     finally:
         sender.last()
         for held in (channel, note_socket):
-            held.detach()  # the process ends; a warning about open sockets would only travel to the parent
+            held.detach()  # without a warning about open sockets, which would reach the parent
 
 
 def _leave(code: int) -> NoReturn:
@@ -162,9 +162,8 @@ class _WorkerLoop:
             if spec.collate_map and boot.spec is None:
                 collation.merge(spec.collate_map)
             seed = seeding.seed_like_torch(boot.base_seed, boot.worker)
-            count = max(
-                spec.num_workers, boot.worker + 1
-            )  # workers that are added later: ids stay below the number
+            # For workers that are added later: ids stay below the number.
+            count = max(spec.num_workers, boot.worker + 1)
             context.set_process_info(boot.worker, count, seed, spec.dataset)
             maker = BatchMaker(spec, boot.worker, resume=boot.resume, keeps_state=True)
             if self._receiver.word:
@@ -228,7 +227,7 @@ class _WorkerLoop:
                 recv = self._recv
             idle_since_ns = _clock()
             if had_to_wait:
-                # Work was short, so the consumer is likely asleep waiting for this result: let it have the core first.
+                # This worker was idle, so the consumer likely waits for the result: let it run first.
                 os.sched_yield()
 
     def _work(self, task: wire.TaskHeader, message: bytes, received_ns: int) -> None:
@@ -260,7 +259,7 @@ class _WorkerLoop:
                     receipt = scratch.write(part)
                     shared_bytes = part.nbytes
                 except UnsendableError:
-                    if part.raw is not None:  # what torch's collation has against them comes first
+                    if part.raw is not None:  # an error of torch's collation comes first
                         collate_samples(maker.spec.collate_fn, part.raw, None, own=True)
                     raise
                 del part
@@ -280,7 +279,7 @@ class _WorkerLoop:
             kind = wire.ResultKind.FAILED
             receipt = target.write(failures.pack(error, self._boot.worker))
             del error
-        flags = 0  # a dataset may keep what it collated itself, also when no batch came of it
+        flags = 0  # a dataset may keep slot memory even if the batch failed
         if slot.held():
             flags |= wire.HELD_SLOT
             self._held.append((task.slot, slot))
@@ -317,9 +316,8 @@ class _WorkerLoop:
         row[status_page.ROW] = status_page.NO_ROW
         row[status_page.W_EPOCH] = status_page.NO_EPOCH
         row[status_page.SINCE_NS] = _clock()
-        row[status_page.PHASE] = (
-            status_page.WORKING
-        )  # code of the dataset runs: who waits for us in vain sees where
+        # User code runs now: if it hangs, the status page shows it.
+        row[status_page.PHASE] = status_page.WORKING
         try:
             self._arena.close()
             maker = self._maker

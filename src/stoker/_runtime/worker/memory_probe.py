@@ -38,7 +38,7 @@ class MemoryProbe:
     def record(self, now_ns: int) -> None:
         """Write the resident size to the status page, unless it was written a moment ago. Called before every task."""
         if now_ns - self._recorded_ns > _RECORD_EVERY_NS and self._statm_fd >= 0:
-            # What the process used before its first task is its start, and not its work.
+            # CPU time before the first task belongs to the start.
             self._idle_cpu_ns = self._idle_cpu_ns or time.process_time_ns()
             self._recorded_ns = now_ns
             pages = os.pread(self._statm_fd, 128, 0).split()[1]

@@ -112,7 +112,7 @@ class SampleStream:
         dataset = self._dataset
         if resume is not None and resume.dataset is not None:
             dataset.load_state_dict(pickle.loads(resume.dataset))
-        if resume is not None and resume.ended:  # what it says of itself may already mean the next epoch
+        if resume is not None and resume.ended:  # its state may already belong to the next epoch
             self._iterator, self._ended = iter(()), True
             return
         iterator: Any = iter(dataset)
@@ -165,7 +165,7 @@ class SampleStream:
             finally:
                 self._bad[:] = [each._replace(index=self._place(each.index)) for each in self._bad]
         else:
-            # next() alone, as torch does: an iterator whose __iter__ begins anew must not be asked for it again.
+            # Only next(), as torch does: the __iter__ of an iterator may start it anew.
             samples = list(map(next, itertools.repeat(self._iterator, wanted)))
         if len(samples) < wanted:
             self._ended = True

@@ -66,20 +66,19 @@ def run(boot: TemplateBoot) -> None:
     process_setup.forget_default_device()
     collation.install()
     control = socket.socket(fileno=boot.control_fd)
-    control.setblocking(True)  # whatever default timeout the user has set for sockets
+    control.setblocking(True)  # the user may have set a default timeout for sockets
     reason = _unpack(boot.spec_fds)
     process_setup.reset_signals()  # code of the dataset may have set some
-    signal.signal(
-        signal.SIGCHLD, signal.SIG_DFL
-    )  # ignored by whoever started us, it would cost our workers' exit codes
+    # If the parent ignores SIGCHLD, exit codes of workers would be lost.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     util._flush_std_streams()  # type: ignore[attr-defined]  # or every worker would print what is buffered here
-    with suppress(BrokenPipeError, ConnectionResetError):  # nobody listens any more
+    with suppress(BrokenPipeError, ConnectionResetError):  # the parent is gone
         control.send(reason.encode()[:_MAX_REASON_BYTES] or READY)
         if not reason:
             gc.freeze()  # a collection in a worker would touch, and so copy, what is here
             _TemplateServer(control, boot).serve()
-    util._exit_function()  # type: ignore[attr-defined]  # what multiprocessing made while unpacking goes
-    os._exit(0)  # the regular end would wait for threads that the dataset has started
+    util._exit_function()  # type: ignore[attr-defined]  # removes what multiprocessing made while unpacking
+    os._exit(0)  # a regular exit would wait for threads of the dataset
 
 
 def _unpack(spec_fds: SpecFds) -> str:
@@ -88,7 +87,7 @@ def _unpack(spec_fds: SpecFds) -> str:
         os.close(os.pidfd_open(os.getpid()))
         before = _BeforeUnpacking(_descriptors(), _threads())
         main.inherited = spec_fds.unpack()
-    except Exception as error:  # the workers meet it too, and tell of it as of any error of the dataset
+    except Exception as error:  # the workers raise it too, as any error of the dataset
         return f"unpacking it raised {type(error).__name__}: {error}"
     return _unfit(before)
 
@@ -197,7 +196,7 @@ class _TemplateServer:
             tracker: Any = resource_tracker._resource_tracker
             passed = [server._forkserver._forkserver_alive_fd, tracker._fd, *fds]
             code = server._serve_one(data_fd, passed, unused, {})
-        except EOFError:  # the parent has changed its mind, or is gone
+        except EOFError:  # the parent has withdrawn the request, or is gone
             pass
         except Exception:
             sys.excepthook(*sys.exc_info())
@@ -218,5 +217,5 @@ class _TemplateServer:
 
 
 def _tell(fd: int, number: int) -> None:
-    with suppress(BrokenPipeError):  # nobody wants to know any more
+    with suppress(BrokenPipeError):  # the parent is gone
         os.write(fd, forkserver.SIGNED_STRUCT.pack(number))

@@ -59,7 +59,7 @@ def _datasets_in(value: Any) -> list[Any]:
     if type(value) is dict:
         value = list(value.values()) if len(value) <= _MOST else []
     if type(value) not in (list, tuple) or not value or not isinstance(value[0], Dataset):
-        return []  # the first speaks for all: a list of a million paths is not gone through
+        return []  # the first item decides: a list of a million paths is not searched
     return [each for each in value if isinstance(each, Dataset)]
 
 

@@ -39,7 +39,7 @@ class TaskChannel:
             return
         try:
             os.write(self._parent_fd, message)
-        except OSError:  # full, or closed: the wait reports a dead worker, not we
+        except OSError:  # full, or closed: ``wait`` reports a dead worker
             self.backlog.append(message)
 
     def flush(self) -> None:
@@ -54,18 +54,17 @@ class TaskChannel:
     def take_back(self) -> list[bytes]:
         """Return all messages that no worker has taken, oldest first."""
         found: list[bytes] = []
-        reader = socket.socket(
-            fileno=self.worker_fd
-        )  # no duplicate: closing must work without a free descriptor
+        # Not duplicated: closing must work without a free descriptor.
+        reader = socket.socket(fileno=self.worker_fd)
         try:
-            # A default timeout set by the user would make this one wait, and every worker's end non-blocking.
+            # A default timeout of the user would make this one wait, and the workers' ends non-blocking.
             reader.setblocking(True)
             while True:
                 try:
                     message = reader.recv(MAX_TASK_BYTES, socket.MSG_DONTWAIT)
                 except OSError:
                     break
-                if not message:  # hung up: from here on there is only the end, again and again
+                if not message:  # closed: every further read returns the end
                     break
                 found.append(message)
         finally:

@@ -77,7 +77,7 @@ def describe_loss(
     row = page.row(worker)
     at = row[status_page.ROW] if row[status_page.PHASE] == status_page.WORKING else status_page.NO_ROW
     if row[status_page.AT_ONCE] > 1:
-        at = TOGETHER  # any of them may have done it
+        at = TOGETHER  # any of these rows may be the cause
     cause = cause_of(process, oom_detector, row[status_page.RESIDENT_BYTES], peak_bytes)
     stack = stacks.crash_stack(stacks.read(page.fd, worker))
     collating = row[status_page.PHASE] == status_page.COLLATING
@@ -159,7 +159,7 @@ def stack_of(pidfd: int, status_fd: int, worker: int) -> list[str]:
     deadline = monotonic() + _ANSWER_S
     text = before
     while monotonic() < deadline:
-        # The dump has no end mark: it is whole when nothing was added for a while. The wait ends early if the worker dies.
+        # The dump has no end mark: it is complete when nothing was added for a while. The wait ends early if the worker dies.
         died, _, _ = select.select([pidfd], [], [], _SETTLED_S)
         longer = stacks.read(status_fd, worker)
         if (longer == text and longer != before) or died:

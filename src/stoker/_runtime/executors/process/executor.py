@@ -159,7 +159,7 @@ class ProcessExecutor:
         try:
             handle = WorkerHandle(process, ours, launcher.watch(process))
         except BaseException:
-            parent_descriptors.close_private(ours)  # ends the process: nobody could tell when it dies
+            parent_descriptors.close_private(ours)  # ends the process: its death could not be noticed
             process.join(_JOIN_S)
             raise
         self._handles[worker] = handle
@@ -174,7 +174,7 @@ class ProcessExecutor:
         ticket, part, slot, scratch = task.ticket, task.part, task.slot, task.scratch
         assert slot is not None
         if self._control[status_page.NOTES]:
-            # A consumer slower than its workers never waits, and wants to see their notes all the same.
+            # A consumer slower than its workers never waits, so notes are shown here.
             self._control[status_page.NOTES] = 0
             self._notes.drain()
         indices: Any = ticket.indices
@@ -183,7 +183,7 @@ class ProcessExecutor:
         with_excluded = bool(ticket.excluded or ticket.spares)
         try:
             payload = pickle.dumps((indices, ticket.excluded, ticket.spares) if with_excluded else indices, 5)
-        except Exception as error:  # the batch fails in its turn, as it would in a worker
+        except Exception as error:  # the batch fails in its order, as it would in a worker
             note_indices(error, indices)
             receipt = Receipt(flags=HEAP, heap=error)
             failed = m.BatchFailed(ticket.seq, task.attempt, part.number, -1, slot, scratch, receipt, Spans())
@@ -208,7 +208,7 @@ class ProcessExecutor:
         message = header + payload if flags & wire.INLINE else header
         channel = self._channel(task.worker)
         if task.attempt and self._shared is not None:
-            # A repeated task is the oldest as a rule, and the one the consumer waits for: it goes to its place in the line.
+            # A repeated task is usually the oldest, which the consumer waits for: it goes to its place in the queue.
             waiting = [*channel.take_back(), message]
             for each in sorted(waiting, key=_place):
                 channel.send(each)
@@ -296,7 +296,7 @@ class ProcessExecutor:
         if resume.epoch == self._start.epoch:
             self._resumes[worker] = resume
 
-    resume_at = remember  # before a worker starts it is the same
+    resume_at = remember  # the same before a worker starts
 
     def trim(self) -> list[Arrival]:
         self._trims += 1
@@ -317,15 +317,14 @@ class ProcessExecutor:
         if self._closed or os.getpid() != self._owner_pid:
             return
         self._closed = True
-        self._control[
-            status_page.EPOCH
-        ] = -1  # who is in the middle of a batch stops after its current sample
+        # Workers in the middle of a batch stop after their current sample.
+        self._control[status_page.EPOCH] = -1
         self.withdraw()
         for channel in self._channels():
             channel.hang_up()
         try:
             self._end_processes()
-        except BaseException:  # somebody is impatient: no more patience with workers either
+        except BaseException:  # interrupted by the user: end the workers at once
             self._kill_all()
             raise
         finally:
@@ -404,10 +403,12 @@ class ProcessExecutor:
             return [Arrival(-1, m.WorkerUp(header.worker))]
         if header.kind == wire.ResultKind.ENDED:
             slot = SlotRef(header.slot, header.slot_generation)
-            words: Any = None  # a later epoch's slot may be another's
+            final_state: Any = None  # in a later epoch the slot may have another user
             if header.nbytes and header.epoch == self._start.epoch:
-                words = self._arena.copy_out(slot, header.nbytes).load(header.root_offset, header.root_bytes)
-            return [Arrival(header.epoch, m.SourceEnded(*key, header.worker, slot, None, words))]
+                final_state = self._arena.copy_out(slot, header.nbytes).load(
+                    header.root_offset, header.root_bytes
+                )
+            return [Arrival(header.epoch, m.SourceEnded(*key, header.worker, slot, None, final_state))]
         if header.kind == wire.ResultKind.SKIPPED:
             return [Arrival(header.epoch, m.Withdrawn(*key))]
         if header.kind == wire.ResultKind.UNHELD:
@@ -422,9 +423,7 @@ class ProcessExecutor:
         handle = self._handles[worker]
         arrivals: list[Arrival] = []
         while data := self._results.read():
-            arrivals += self._arrivals(
-                data
-            )  # among them may be its last words: that it has started, or leaves
+            arrivals += self._arrivals(data)  # it may have reported that it started, or leaves
         del self._handles[worker]
         self._forget(handle)
         queued: set[tuple[int, int, int]] = set()
@@ -455,7 +454,7 @@ class ProcessExecutor:
         if handle.leaving:
             self._all.pop(worker, None)
         if handle.left:
-            self._status.clear(worker)  # tools that look on see who is there
+            self._status.clear(worker)  # tools that watch see which workers there are
         return arrivals
 
     def _forget(self, handle: WorkerHandle) -> None:

@@ -56,7 +56,7 @@ def start(
         if method != "fork":
             parent_descriptors.ensure_spare(
                 10
-            )  # multiprocessing leaks pipe ends when it runs out between them
+            )  # multiprocessing leaks pipe ends when it runs out of descriptors
         with _daemons_may_have_children(), _main_stays_out(method):
             if method == "forkserver":
                 if popen is None:
@@ -94,11 +94,11 @@ class _ForkPopen(popen_fork.Popen):
         super().__init__(child)
 
     def _launch(self, child: Any) -> None:
-        parent_descriptors.ensure_spare(1)  # for the pidfd: without it nobody could tell when the worker dies
+        parent_descriptors.ensure_spare(1)  # for the pidfd, which reports the death of the worker
         code = 1
         self.pid = os.fork()
         if self.pid == 0:
-            gc.freeze()  # before anything else runs here: a collection would touch, and so copy, the parent's objects
+            gc.freeze()  # first: a collection would touch, and so copy, the parent's objects
             try:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -126,7 +126,7 @@ class _ForkPopen(popen_fork.Popen):
             return super().wait(timeout)
         try:
             fd = os.pidfd_open(self.pid)
-        except OSError:  # somebody else has waited for it, or no descriptor is free
+        except OSError:  # already waited for, or no descriptor is free
             return self.poll()
         try:
             ended = select.poll()
@@ -151,7 +151,7 @@ def _ready_server() -> None:
             server.set_forkserver_preload(list(_PRELOAD))
         _find_place()
         ours = server._preload_modules == _PRELOAD
-    if ours:  # others do not let the signal through again
+    if ours:  # other preloads do not unblock the signal
         with _interrupts_held_back():
             server.ensure_running()
 
@@ -167,9 +167,8 @@ def _serves_us(server: Any) -> bool:
     if not ended:
         if os.path.exists(server._forkserver_address):
             return True
-        os.kill(
-            server._forkserver_pid, signal.SIGKILL
-        )  # a cleaner took its socket: nobody can reach it any more
+        # Something removed its socket, so it cannot be reached any more.
+        os.kill(server._forkserver_pid, signal.SIGKILL)
         os.waitpid(server._forkserver_pid, 0)
     os.close(server._forkserver_alive_fd)
     server._forkserver_address = server._forkserver_alive_fd = server._forkserver_pid = None
@@ -236,7 +235,7 @@ def _refusals(method: str) -> Iterator[None]:
         yield
     except (OSError, EOFError) as error:
         number = getattr(error, "errno", None)
-        # What goes wrong in the fork server reaches us as a connection that ends.
+        # An error in the fork server shows here as a closed connection.
         server = method == "forkserver" and isinstance(error, EOFError | ConnectionError)
         if isinstance(error, StartRefused) or not (server or number in _REFUSALS):
             raise
@@ -306,7 +305,7 @@ def _interrupts_held_back() -> Iterator[None]:
 
     The block survives exec. The parent receives a blocked signal when the worker has started.
     """
-    resource_tracker.ensure_running()  # it unblocks the signal when it has to start its process
+    resource_tracker.ensure_running()  # starting it later would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

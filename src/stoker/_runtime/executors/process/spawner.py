@@ -90,7 +90,7 @@ class Spawner:
             process = launcher.start(self._context, entry.run, boot)
         self._due -= 1
         if self._due <= 0:
-            self._packed().load()  # while they start: that takes longer
+            self._packed().load()  # while the processes start, which takes longer
         return process
 
     def close(self) -> None:
@@ -219,7 +219,7 @@ class _TemplateHandle:
         try:
             try:
                 with socket.socket(fileno=os.dup(self._control_fd)) as control:
-                    control.setblocking(True)  # whatever default timeout the user has set for sockets
+                    control.setblocking(True)  # the user may have set a default timeout for sockets
                     socket.send_fds(control, [b"+"], [child_data_fd, child_status_fd, *fds])
             finally:
                 os.close(child_data_fd)
@@ -247,7 +247,7 @@ class _TemplateHandle:
         finally:
             parent_descriptors.close_private(self._lifeline_fd)
         if self._process is not None and self._process.is_alive():
-            self._process.kill()  # one that is still importing has not tied itself to the lifeline
+            self._process.kill()  # while it imports, it does not watch the lifeline yet
             self._process.join(_KILLED_S)
         self._process = None
 
@@ -267,7 +267,7 @@ class _TemplatePopen(popen_forkserver.Popen):
         super().__init__(child)
 
     def _launch(self, child: Any) -> None:
-        del child._Popen  # this way to start is ours, not a part of the process that travels
+        del child._Popen  # must not be pickled with the process object
         buffer = io.BytesIO()
         mp_context.set_spawning_popen(self)
         try:

@@ -54,11 +54,11 @@ HAZARDS: tuple[ForkHazard, ...] = (
     ForkHazard("polars", "compute pool", ForkEvidence(native=("polars-",))),
     # s3fs, gcsfs and every other asynchronous file system run on this one thread.
     ForkHazard("fsspec", "event loop of s3fs, gcsfs and the like", ForkEvidence(python=("fsspecIO",))),
-    # The codec's own threads have no name. zarr's loop tells that arrays have been read or written here.
+    # The codec's own threads have no name. zarr's loop shows that arrays were read or written here.
     ForkHazard("zarrs", "codec pool", ForkEvidence(python=("zarr_io",))),
     ForkHazard("lance", "tokio runtime", ForkEvidence(native=("lance_backgroun", "lance-cpu"))),
     ForkHazard("lancedb", "event loop", ForkEvidence(python=("LanceDBBackgroundEventLoop",))),
-    # Best effort: FFmpeg names the threads of a decoder that works frame by frame, not those that share out slices.
+    # Best effort: FFmpeg names the threads of frame-based decoders, not those of slice-based ones.
     ForkHazard("av", "decoder threads of an open container", ForkEvidence(native=("av:",))),
 )
 
@@ -98,7 +98,7 @@ def choose(context: Any, spec: WorkerSpec, *, name: str) -> StartMethodChoice:
     if not hazards:
         return StartMethodChoice(context)
     try:
-        # Under fork the dataset costs nothing more; a copy that nobody asked for must not be what ends the run.
+        # Under fork the dataset needs no copy, so this copy must not exhaust the memory.
         packed_spec = SpecPickle(spec, limit_bytes=(memory_available.room_bytes() or 0) // 2)
     except (UnsendableError, OSError, MemoryError) as error:
         return StartMethodChoice(context, hazards, _stays(name, hazards, error))

@@ -27,7 +27,7 @@ def order_trim(page: StatusPage, number: int, channels: Iterable[TaskChannel]) -
     """Ask the workers of these channels to release caches. ``channels`` has one entry per worker, even if they share one."""
     page.control[TRIM] = number
     for channel in channels:
-        if not channel.backlog:  # it is full of unread messages: whoever takes one of them looks afterwards
+        if not channel.backlog:  # a full channel: the worker that takes a message looks afterwards
             channel.send(_WAKE_UP)
 
 

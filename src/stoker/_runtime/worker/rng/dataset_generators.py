@@ -113,11 +113,11 @@ class DatasetGenerators:
         """Seed all generators from the key of a range or row, each with its own stream."""
         self._look_again()
         for number, seed in self._seeders:
-            seed(mix(key ^ number) if number else key)  # both are well spread, so one round will do
+            seed(mix(key ^ number) if number else key)  # both are well mixed, so one round is enough
 
     def keep(self) -> Callable[[], None]:
         """Save the states of all generators; return a function that restores them."""
-        self._look_again()  # one that was put there since belongs to the trainer as well
+        self._look_again()  # also one that was added since
         kept = [generators.keep(obj) for obj in self._objects]
 
         def put_back() -> None:

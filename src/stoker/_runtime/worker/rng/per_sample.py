@@ -22,7 +22,7 @@ from stoker._runtime.worker.rng import generators
 _TOGETHER = -1
 _COLLATION = -2
 
-# One for each kind of thing that keys are made for, so that none of them is another's.
+# One per kind of key, so that keys of different kinds never meet.
 _OF_ROW = 0xA1
 _OF_PLACE = 0xA2
 _OF_BATCH = 0xA3

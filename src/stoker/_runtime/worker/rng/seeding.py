@@ -66,7 +66,7 @@ def seed_like_torch(base_seed: int, worker: int) -> int:
 
     seed = base_seed + worker
     random.seed(seed)
-    _seed_torch(seed)  # the CPU's generator alone: workers leave accelerators be
+    _seed_torch(seed)  # the CPU's generator only: workers do not touch accelerators
     np.random.seed(_generate_state(base_seed, worker))  # type: ignore[no-untyped-call]
     return seed
 
