@@ -18,15 +18,15 @@ from stoker._tools.doctor.facts import FACTS
 
 FOLDER = Path("docs/checks")
 _GROUPS = {
-    "1": "What travels to workers",
+    "1": "Sending the dataset to workers",
     "2": "The machine",
     "3": "The environment",
     "4": "Samples and batches",
     "5": "Order and randomness",
     "6": "Memory",
     "7": "Speed",
-    "8": "Ends and waits, recognised afterwards",
-    "9": "Errors of stoker's own",
+    "8": "Crashes and hangs, recognised afterwards",
+    "9": "stoker's own errors",
 }
 """By the first digit of a code."""
 _MOST_SAMPLES = 4
@@ -88,10 +88,12 @@ def _facts(check: Check) -> list[str]:
     rows = [("name", f"`{check.name}`"), ("severity", f"{check.severity}, at worst"), ("found", _when(check))]
     if check.needs:
         rows.append(("looks at", "; ".join(FACTS[name] for name in check.needs)))
-    rows.append(("stoker's loader", f"prevents it. {check.prevented}" if check.prevented else "has it, too"))
+    rows.append(
+        ("stoker's loader", f"prevents it. {check.prevented}" if check.prevented else "does not prevent it")
+    )
     if check.rows:
         which = f"row{'s' * (len(check.rows) > 1)} {', '.join(map(str, check.rows))}"
-        rows.append(("tested", f"in `tests/fault`, as {which} of the failures that the project began with"))
+        rows.append(("tested", f"in `tests/fault`, as {which} of the project's list of known failures"))
     return ["| | |", "|---|---|", *(f"| {name} | {_cell(text)} |" for name, text in rows)]
 
 
@@ -105,12 +107,13 @@ def _index() -> str:
     checks = catalogue()
     lines = ["# Findings", ""]
     lines += [
-        f"The {len(checks)} things that `stoker doctor` looks for and `stoker explain` recognises. `stoker explain STK201`",
-        "prints a page in the terminal, `stoker doctor --list` this list; [the doctor](../doctor.md) says how to use them.",
-        "These pages are written by `make docs` from `src/stoker/_tools/doctor/checks`.",
+        f"These are the {len(checks)} problems that `stoker doctor` looks for and `stoker explain` recognises.",
+        "`stoker explain STK201` prints a page in the terminal, `stoker doctor --list` prints this list.",
+        "[The doctor](../doctor.md) says how to use them. `make docs` writes these pages from",
+        "`src/stoker/_tools/doctor/checks`.",
         "",
-        "*Severity* is what it can be at worst. *Before*: the doctor finds it before the run. *After*: `explain` recognises",
-        "it in an error or a log. The last column is about stoker's `DataLoader`: where it is empty, that does not prevent it.",
+        "*Severity* is the worst case. *Before*: the doctor finds it before the run. *After*: `explain` recognises it in",
+        "an error or a log. The last column says whether stoker's `DataLoader` prevents it.",
     ]
     for digit, name in _GROUPS.items():
         group = [each for each in checks if each.code[3] == digit]

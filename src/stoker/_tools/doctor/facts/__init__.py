@@ -11,18 +11,18 @@ from dataclasses import dataclass
 FACTS = {
     "machine": "the machine and this process's limits; needs no target and no torch",
     "process": "the process that has loaded the target: threads, libraries, default device, how it was started",
-    "target": "what was given: its kind, the loader's arguments, where they are written",
-    "scan": "the dataset as an object: what it holds, by attribute path, and what it takes to send it",
+    "target": "the target: its kind, the loader's arguments, and the lines that set them",
+    "scan": "the contents of the dataset, by attribute path, and the cost of sending them",
     "samples": "some samples, made without workers: shapes, types, bytes, seconds, errors",
-    "probe_failures": "probes that hung, died or ate memory with the dataset they tried: which, and at which index",
+    "probe_failures": "probes that hung, died or used too much memory, and at which index",
     "worker": "a worker after its first samples: threads of native libraries, descriptors, memory",
     "round_trip": "whether a batch of torch's own loader arrives, under each start method",
     "randomness": "the same samples in two workers and two epochs: which of them are equal",
-    "stream": "an IterableDataset read by several workers: what came twice, how batches fall",
-    "sampler": "a bounded look at the sampler: its indices, and how many batches each rank gets",
+    "stream": "an IterableDataset read by several workers: repeated items, and batches per worker",
+    "sampler": "the sampler, read for a limited time: its indices, and the batches of each rank",
     "growth": "private memory of a worker over batches, and which attribute is being copied",
-    "speed": "seconds of a batch without workers and with them; what a batch costs where",
-    "pinning": "whether pinning is of use here, and what it costs",
+    "speed": "seconds per batch without and with workers, and where they are spent",
+    "pinning": "whether pinning helps here, and what it costs",
 }
 """By name: what each fact is. Checks ask for them by these names."""
 

@@ -7,8 +7,8 @@ A worker process ended by SIGSEGV, SIGABRT, SIGILL, SIGFPE, SIGTERM or another s
 
 Why it hurts
 ------------
-Native code broke: a decoder, an extension module, a library that does not survive fork. torch loses the worker's last
-words: neither the sample nor the place in the code is told.
+Native code broke: a decoder, an extension module, a library that does not survive fork. torch's error names neither the
+sample nor the place in the code.
 
 Example
 -------
@@ -23,8 +23,8 @@ does not, a library broke in the fork: use `multiprocessing_context="forkserver"
 
 - SIGSEGV, SIGILL: a library built for another version or another processor: install it anew. Open files of lmdb, h5py and
   the like in the worker (STK103).
-- SIGABRT: what the library had to say is on stderr, above the traceback.
-- SIGTERM: somebody ended it: a job scheduler, a time limit, a script that cleans up.
+- SIGABRT: the library's message is on stderr, above the traceback.
+- SIGTERM: something ended it: a job scheduler, a time limit, a clean-up script.
 """
 
 from __future__ import annotations

@@ -17,9 +17,8 @@ RuntimeError: DataLoader worker (pid(s) 15927) exited unexpectedly
 
 Fix
 ---
-Read what stands above it in the log: the worker's own error does. If there is none, run with `num_workers=0`: what the
-dataset does wrong then shows with its traceback. When 0 workers are fine, try 1 with `multiprocessing_context="spawn"` and
-look at stderr.
+Look for the worker's own error above it in the log. If there is none, run with `num_workers=0`: an error of the dataset
+then shows its traceback. If 0 workers are fine, try 1 with `multiprocessing_context="spawn"` and look at stderr.
 
 On Windows, on macOS and in notebooks it is usually the missing `if __name__ == "__main__":` (STK301) or a class that the
 worker cannot import (STK302).

@@ -6,8 +6,8 @@ The loader has `timeout=N`, and no batch arrived for N seconds.
 
 Why it hurts
 ------------
-torch's error says neither which worker was busy nor with what: a slow file system, one huge sample and a deadlock look the
-same.
+torch's error does not say which worker was busy, or with what: a slow file system, one huge sample and a deadlock look
+the same.
 
 Example
 -------
@@ -17,9 +17,9 @@ RuntimeError: DataLoader timed out after 30 seconds
 
 Fix
 ---
-Find out which it is: `stoker run train.py` has worker, sample and Python stack in the error, and `py-spy dump --pid PID`
-shows the stack of a worker of torch's. A slow sample: raise `timeout`, or make it cheaper (STK705). A worker that never
-goes on: STK303, STK104.
+Find out which it is: under `stoker run train.py` the error has the worker, the sample and the Python stack, and
+`py-spy dump --pid PID` shows the stack of a worker of torch's. A slow sample: raise `timeout`, or make it cheaper
+(STK705). A worker that hangs: STK303, STK104.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ The loop waits for a batch far longer than batches took so far, or was stopped (
 
 Why it hurts
 ------------
-A worker hangs: a lock that was held at the fork, a library whose threads died in it, a network mount that does not answer,
-a batch that could not be sent. torch's loader waits for ever and says nothing.
+A worker hangs: a lock that was held at the fork, a library whose threads died in it, a network mount that does not
+answer, a batch that could not be sent. torch's loader waits forever and says nothing.
 
 Example
 -------
@@ -19,8 +19,8 @@ KeyboardInterrupt
 
 Fix
 ---
-See where the workers stand: `py-spy dump --pid PID` for each (`ps --ppid` lists them), or run it under `stoker run`, which
-warns with the stacks by itself. Then one suspect at a time: `num_workers=0`; `multiprocessing_context="forkserver"` (a lock
+See what the workers are doing: `py-spy dump --pid PID` for each (`ps --ppid` lists them), or run it under `stoker run`,
+which warns with the stacks. Then one suspect at a time: `num_workers=0`; `multiprocessing_context="forkserver"` (a lock
 or a thread pool at fork: STK303); `pin_memory=False`; the default `collate_fn` (STK406).
 
 If the wait was only long and not endless, batches are slow: STK705, `stoker profile`.

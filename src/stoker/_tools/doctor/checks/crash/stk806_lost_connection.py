@@ -7,8 +7,8 @@ was on its way between processes.
 
 Why it hurts
 ------------
-torch passes a descriptor for each tensor through a socket of the process that made it. When that process has died or was
-ended, the tensor cannot be had any more. The error tells of the connection and not of the death.
+torch passes a descriptor for each tensor through a socket of the process that made it. If that process has ended, the
+tensor is lost. The error is about the connection, not about the end of the process.
 
 Example
 -------

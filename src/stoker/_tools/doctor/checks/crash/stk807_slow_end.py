@@ -2,14 +2,14 @@
 
 What it finds
 -------------
-Leaving the loop, or the program, takes seconds; Ctrl-C prints a traceback per worker; workers outlive the program; with persistent
-workers, the next `iter()` after a `break` waits for batches that nobody wants any more.
+Leaving the loop, or the program, takes seconds; Ctrl-C prints a traceback per worker; workers outlive the program; with
+persistent workers, the next `iter()` after a `break` waits for batches that are no longer needed.
 
 Why it hurts
 ------------
 torch joins its workers one after the other, up to 5 s each, and a worker looks for its parent only between two tasks.
-Killed jobs leave workers behind that hold memory and descriptors. What was under way at a `break` is drained in order before the
-next epoch begins.
+Killed jobs leave workers behind that hold memory and descriptors. Batches in progress at a `break` are received in
+order before the next epoch begins.
 
 Example
 -------

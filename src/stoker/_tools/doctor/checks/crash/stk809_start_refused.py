@@ -8,8 +8,8 @@ each, or fewer than 64 when no loader is known.
 
 Why it hurts
 ------------
-Every worker is a process with several threads; in containers (`pids.max`) and on shared machines (`ulimit -u`) some hundreds
-may be all there is, and other ranks count too.
+Every worker is a process with several threads; in containers (`pids.max`) and on shared machines (`ulimit -u`) the
+limit may be some hundreds, and other ranks count too.
 
 Example
 -------

@@ -18,9 +18,9 @@ def seed(worker):
 
 Fix
 ---
-Mend the function: the innermost frame of the traceback is in it. For seeds: `np.random.seed(torch.initial_seed() % 2**32)`.
-What the dataset needs is at `torch.utils.data.get_worker_info().dataset`; an attribute that is only on the original is not
-there under spawn.
+Fix the function: the innermost frame of the traceback is in it. For seeds:
+`np.random.seed(torch.initial_seed() % 2**32)`. The worker's copy of the dataset is
+`torch.utils.data.get_worker_info().dataset`. Under spawn it lacks attributes that pickling leaves out.
 """
 
 from __future__ import annotations

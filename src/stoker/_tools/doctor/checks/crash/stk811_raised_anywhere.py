@@ -6,8 +6,8 @@ The traceback of a worker's death ends in code that has nothing to do with data:
 
 Why it hurts
 ------------
-torch notices a dead worker in a handler of SIGCHLD, which Python runs between any two instructions of the main thread. The
-error comes out of whatever was running there, and may leave that half done: a checkpoint, say.
+torch notices a dead worker in a handler of SIGCHLD, which Python runs between any two instructions of the main thread.
+The error interrupts whatever was running there, for example a checkpoint, and may leave it incomplete.
 
 Example
 -------
@@ -19,8 +19,8 @@ RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed.
 
 Fix
 ---
-Look at how the worker died (the last line), not at where it was raised. Treat what was interrupted as incomplete: write
-checkpoints to another name and rename them when they are whole.
+Look at how the worker died (the last line), not at where it was raised. Treat the interrupted work as incomplete: write
+checkpoints to another name, and rename them when they are complete.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ fit into what is free in `/dev/shm`, or take more than half of it. When no loade
 
 Why it hurts
 ------------
-torch puts every tensor of every batch into a file there. When it is full, a worker gets `No space left on device` or is killed
-by SIGBUS; with a `collate_fn` of one's own the loader can wait for ever. Containers give it 64 MB by default.
+torch puts every tensor of every batch into a file there. When it is full, a worker gets `No space left on device` or is
+killed by SIGBUS; with your own `collate_fn` the loader can wait forever. Containers give it 64 MB by default.
 
 Example
 -------
@@ -20,9 +20,9 @@ docker run image python train.py      # /dev/shm: 64 MB
 
 Fix
 ---
-`docker run --shm-size=8g`, or `--ipc=host`; in Kubernetes an `emptyDir` with `medium: Memory` mounted at `/dev/shm`. Where the
-container cannot be changed: fewer workers, `prefetch_factor=1`, smaller batches (uint8 pictures, converted after they arrived,
-are a quarter). Or use stoker's loader: its memory is not limited by the size of `/dev/shm`.
+`docker run --shm-size=8g`, or `--ipc=host`; in Kubernetes an `emptyDir` with `medium: Memory` mounted at `/dev/shm`.
+Where the container cannot be changed: fewer workers, `prefetch_factor=1`, smaller batches (uint8 pictures, converted
+after they arrive, take a quarter). Or use stoker's loader: its memory is not limited by the size of `/dev/shm`.
 """
 
 from __future__ import annotations

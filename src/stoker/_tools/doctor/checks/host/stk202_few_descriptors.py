@@ -2,9 +2,9 @@
 
 What it finds
 -------------
-The limit of open files (`ulimit -n`) is reached by the tensors of the batches that torch's loader may have received and not yet
-given away, or by a few more. When no loader is known: the limit is below 1024. Or a worker that made samples had more files open
-after each of them: whatever the limit is, it will be reached.
+The tensors of the batches that torch's loader may hold reach, or nearly reach, the limit of open files (`ulimit -n`).
+Without a loader: the limit is below 1024. Also found: a worker that has more files open after each sample, which will
+reach any limit.
 
 Why it hurts
 ------------

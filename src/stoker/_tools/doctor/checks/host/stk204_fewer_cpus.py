@@ -2,8 +2,8 @@
 
 What it finds
 -------------
-Affinity, the cgroup's quota or other local ranks leave this process fewer CPUs than the machine has; and whether the cgroup had
-to stand still because it had used its quota up.
+Affinity, the cgroup's quota or other local ranks leave this process fewer CPUs than the machine has. The finding also
+says whether the kernel stopped the cgroup because its quota was used up.
 
 Why it hurts
 ------------
@@ -20,9 +20,9 @@ loader = DataLoader(ds, num_workers=os.cpu_count())     # 64 workers on 4 CPUs
 
 Fix
 ---
-Write the number that can be used, which `stoker doctor` shows: `num_workers=4` there. With several ranks on one machine, divide
-by their number. Or ask for more CPUs (`--cpus`, `resources.limits.cpu`, `--cpus-per-task`). stoker's warning about too many
-workers goes by all three, and so does `stoker tune TARGET`, which measures how many to take.
+Write the number that can be used, which `stoker doctor` shows: `num_workers=4` there. With several ranks on one
+machine, divide by their number. Or ask for more CPUs (`--cpus`, `resources.limits.cpu`, `--cpus-per-task`). stoker's
+warning about too many workers considers all three. `stoker tune TARGET` measures how many to take.
 """
 
 from __future__ import annotations

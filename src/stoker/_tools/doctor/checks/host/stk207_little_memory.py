@@ -2,14 +2,14 @@
 
 What it finds
 -------------
-What this process can still take, of the machine and of its cgroup, is less than the workers need before they have made a
-sample; or less than 1 GiB. It also finds a `/dev/shm` that promises more than the cgroup may hold, and swap that is in use.
+The memory that this process can still use is less than the workers need to start, or less than 1 GiB. Both the machine
+and the cgroup count. It also finds a `/dev/shm` that promises more than the cgroup may hold, and swap that is in use.
 
 Why it hurts
 ------------
-A worker costs memory of its own: about 11 MiB when forked, about 145 MiB under spawn and forkserver, where each imports torch
-anew. What is written to `/dev/shm` counts as memory of the cgroup as well: 64 GiB of it do not help where the limit is 8. At
-the limit the kernel kills a process: `DataLoader worker (pid …) is killed by signal: Killed`.
+A worker needs its own memory: about 11 MiB if forked, about 145 MiB under spawn and forkserver, where each imports
+torch. What is written to `/dev/shm` counts as memory of the cgroup as well: 64 GiB of it do not help where the limit is 8.
+At the limit the kernel kills a process: `DataLoader worker (pid …) is killed by signal: Killed`.
 
 Example
 -------
@@ -20,8 +20,8 @@ docker run --memory=2g image python train.py      # num_workers=16, spawn: 16 ×
 Fix
 ---
 Fewer workers, `multiprocessing_context="fork"` where nothing forbids it, a smaller `prefetch_factor`, or a higher limit
-(`--memory`, `resources.limits.memory`). Large lists and dicts on the dataset: `stoker.share`. STK604 has what batches on their
-way take.
+(`--memory`, `resources.limits.memory`). Large lists and dicts on the dataset: `stoker.share`. STK604 is about the
+memory of undelivered batches.
 """
 
 from __future__ import annotations

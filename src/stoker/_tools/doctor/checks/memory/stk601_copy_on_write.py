@@ -2,17 +2,17 @@
 
 What it finds
 -------------
-A worker was forked and fetched samples from everywhere in the dataset. Pages that it shared with its parent became its own,
-in every window of samples and not only at the start, and they are the pages of an attribute's objects: a list of paths, a
-dict of rows. From the slope, the size of the attribute and the loader's arguments follows what an epoch takes, and the step
-at which memory ends.
+A forked worker fetched samples from all over the dataset. Pages that it shared with its parent were copied, throughout
+and not only at the start. These pages belong to the objects of an attribute: a list of paths, a dict of rows. From the
+growth, the size of the attribute and the loader's arguments, the doctor computes the memory of an epoch and the step at
+which memory ends.
 
 Why it hurts
 ------------
-A fork shares all memory until somebody writes. Reading a Python object writes its reference count, so the kernel copies the
-page it lies in: 4096 bytes for a number. After an epoch every worker has a copy of the list, and eight workers eight. RAM
-climbs for hours, then the kernel kills a worker or the trainer. Arrays and tensors are not copied: their elements have no
-counts. Under spawn and forkserver every worker has its copy from the start.
+A fork shares all memory until a process writes to it. Reading a Python object writes its reference count, so the kernel
+copies the page it lies in: 4096 bytes for a number. After an epoch every worker has a copy of the list, so eight
+workers have eight copies. RAM climbs for hours, then the kernel kills a worker or the trainer. Arrays and tensors are
+not copied: their elements have no counts. Under spawn and forkserver every worker has its copy from the start.
 
 Example
 -------
@@ -27,9 +27,9 @@ class Pictures(Dataset):
 
 Fix
 ---
-`dataset = stoker.share(dataset)`: lists, dicts and tables in it become one sealed copy that all workers read, with torch's
-loader as with stoker's. `stoker.share(dataset, report=True)` says what it would do. By hand: keep numbers in one array, and
-paths in an `np.array(paths, dtype=np.bytes_)` or an Arrow table. Fewer workers only put the end off.
+`dataset = stoker.share(dataset)`: lists, dicts and tables in it become one sealed copy that all workers read, with
+torch's loader as with stoker's. `stoker.share(dataset, report=True)` says what it would do. By hand: keep numbers in
+one array, and paths in an `np.array(paths, dtype=np.bytes_)` or an Arrow table. Fewer workers only delay the end.
 """
 
 from __future__ import annotations

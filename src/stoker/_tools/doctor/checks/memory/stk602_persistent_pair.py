@@ -2,14 +2,15 @@
 
 What it finds
 -------------
-Two or more loaders, for training and validation say, with `persistent_workers=True`: how many processes stay, and how many
-bytes of batches they may hold. Both loaders are seen when the target gives both, or when the script makes both.
+Two or more loaders, such as for training and validation, with `persistent_workers=True`: how many processes stay, and
+how many bytes of batches they may hold. Both loaders are seen when the target gives both, or when the script makes
+both.
 
 Why it hurts
 ------------
-Persistent workers stay when their epoch is over, with their copy of the dataset, their imports and the batches they made
-ahead. While one loader works, the other's workers only occupy memory. On a machine that is full with one set, the second is
-what starts the OOM killer.
+Persistent workers stay when their epoch is over, with their copy of the dataset, their imports and the batches they
+made ahead. While one loader works, the other's workers only occupy memory. If one set fills the machine, the second
+triggers the OOM killer.
 
 Example
 -------

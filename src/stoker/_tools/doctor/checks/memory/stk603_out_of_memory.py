@@ -2,16 +2,16 @@
 
 What it finds
 -------------
-Before the run: a worker that goes on making memory of its own with every sample, and so much of it that all of them together
-take more than there is; most often a cache on the dataset, which is then named. What workers copy of their parent is STK601,
-what waits in batches STK604. Afterwards: `killed by signal: Killed`, which is what the kernel leaves when memory ends.
+Before the run: a worker whose own memory grows with every sample, so much that all workers together need more than
+there is. The usual reason is a cache on the dataset, which the finding names. Copies of the parent's memory are STK601;
+undelivered batches are STK604. Afterwards: `killed by signal: Killed`, which appears when the kernel ends a process for
+lack of memory.
 
 Why it hurts
 ------------
-The kernel, or the cgroup of the container, kills whoever is largest. That is a worker, or the trainer itself; nothing is
-raised in the process that dies, and torch's loader can only say that it did. A cache of a worker is seen by this worker
-alone: with eight workers each sample is cached up to eight times, and all of it is lost at the end of the epoch unless
-workers persist.
+The kernel, or the cgroup of the container, kills the largest process: a worker, or the trainer itself. That process
+raises nothing, and torch's loader can only say that it died. Only the worker itself sees its cache: with eight workers
+each sample is cached up to eight times, and all of it is lost at the end of the epoch unless workers persist.
 
 Example
 -------
@@ -22,9 +22,9 @@ RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed.
 Fix
 ---
 Bound the cache (`functools.lru_cache(maxsize=1000)`), or fill it once before the workers start and wrap it:
-`stoker.share(dataset)`. Then fewer workers, a smaller `prefetch_factor`, smaller batches; or a higher limit of the container.
-`dmesg` and `memory.events` of the cgroup say who killed whom. stoker's loader restarts a killed worker, makes its batch
-again, and says "out of memory" with the limit and what was used.
+`stoker.share(dataset)`. Then fewer workers, a smaller `prefetch_factor`, smaller batches; or a higher limit of the
+container. `dmesg` and `memory.events` of the cgroup say which process was killed, and why. stoker's loader restarts a
+killed worker, makes its batch again, and says "out of memory" with the limit and what was used.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 What it finds
 -------------
-`prefetch_factor × num_workers` batches, each as large as one that was made here, take more than half of the memory that can
-still be taken, or, of several ranks together, than `/dev/shm` has left. All local ranks are counted.
+`prefetch_factor × num_workers` batches, each as large as one that was made here, take more than half of the available
+memory, or more than `/dev/shm` has left. All local ranks count together.
 
 Why it hurts
 ------------

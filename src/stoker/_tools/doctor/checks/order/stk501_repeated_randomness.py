@@ -8,10 +8,10 @@ named.
 
 Why it hurts
 ------------
-torch gives each worker another seed, and each epoch another base seed, but only to the generators of `torch`, `random` and
-`numpy.random`. A generator that lies on the dataset, in a module or in OpenCV is copied as it stands: N workers draw the same
-numbers, and without `persistent_workers` every epoch begins with them again. Training sees a fraction of the augmentation it
-was meant to see, and nothing says so. A `worker_init_fn` with a fixed seed does the same.
+torch gives each worker another seed, and each epoch another base seed, but only to the generators of `torch`, `random`
+and `numpy.random`. A generator that lies on the dataset, in a module or in OpenCV is copied with its state: N workers
+draw the same numbers, and without `persistent_workers` every epoch begins with them again. Training sees a fraction of
+the augmentation it was meant to see, and nothing says so. A `worker_init_fn` with a fixed seed does the same.
 
 Example
 -------
@@ -27,7 +27,7 @@ class Pictures(Dataset):
 
 Fix
 ---
-Draw from `torch.rand` or `numpy.random`, which workers are given seeds for, or reseed what the dataset holds:
+Draw from `torch.rand` or `numpy.random`, which torch seeds in each worker, or reseed the dataset's own generator:
 
 ```python
 def seed_worker(worker_id):

@@ -2,9 +2,9 @@
 
 What it finds
 -------------
-The `IterableDataset` is read as by the loader's workers, for up to a second, and once without workers. Items are compared by
-their content. It is found when workers give the same items, or when each of them gives as many as the whole stream has; and,
-in a run of several ranks, when ranks do.
+The doctor reads the `IterableDataset` as the loader's workers do, for up to a second, and once without workers. It
+compares items by content. The finding means that workers give the same items, or that each gives as many as the whole
+stream has. With several ranks, the same is checked for ranks.
 
 Why it hurts
 ------------
@@ -30,9 +30,9 @@ def __iter__(self):
     return map(parse, itertools.islice(open(self.path), worker, None, workers))
 ```
 
-Better still, give each worker files of its own: `self.files[worker::workers]`. In a run of several ranks count those too:
-`rank * workers + worker` of `world_size * workers`. stoker's loader gives the same data as torch's, and warns at the end of the
-first epoch.
+Better still, give each worker its own files: `self.files[worker::workers]`. In a run of several ranks count those too:
+`rank * workers + worker` of `world_size * workers`. stoker's loader gives the same data as torch's, and warns at the
+end of the first epoch.
 """
 
 from __future__ import annotations

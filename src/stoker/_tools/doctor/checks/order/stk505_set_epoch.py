@@ -7,9 +7,9 @@ A sampler that shuffles by its epoch number (`DistributedSampler` and those like
 
 Why it hurts
 ------------
-The order is drawn from `seed + epoch`, so that all ranks draw the same one. The epoch is 0 until somebody says otherwise:
-without `set_epoch` all epochs have the same order and the same batches. Training goes on, a little worse, and nothing says
-so.
+The order is drawn from `seed + epoch`, so that all ranks draw the same one. The epoch is 0 until `set_epoch` changes
+it: without `set_epoch` all epochs have the same order and the same batches. Training goes on, a little worse, and
+nothing says so.
 
 Example
 -------
@@ -28,7 +28,7 @@ for epoch in range(90):
     for batch in loader: ...
 ```
 
-Lightning and Accelerate do it by themselves. `stoker.ElasticDistributedSampler` begins another epoch with every `iter()`.
+Lightning and Accelerate call it for you. `stoker.ElasticDistributedSampler` begins another epoch with every `iter()`.
 """
 
 from __future__ import annotations

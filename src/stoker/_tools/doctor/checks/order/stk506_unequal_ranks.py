@@ -7,9 +7,9 @@ of batches. Both are tried: the process pretends to be one rank and then the oth
 
 Why it hurts
 ------------
-In distributed training every step is a meeting. The rank that runs out of batches leaves the loop, the others wait for it in
-`all_reduce` until NCCL's timeout (ten minutes by default) ends the job: at the end of the first epoch, with an error about a
-collective and not about data.
+In distributed training, ranks wait for each other in every step. The rank that runs out of batches leaves the loop, and
+the others wait for it in `all_reduce` until NCCL's timeout (ten minutes by default) ends the job: at the end of the
+first epoch, with an error about a collective and not about data.
 
 Example
 -------

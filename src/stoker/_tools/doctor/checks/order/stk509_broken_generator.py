@@ -6,9 +6,9 @@ While the stream was read, an item raised, and the iterator had ended when it wa
 
 Why it hurts
 ------------
-A generator that has raised is finished: `next()` gives `StopIteration` from then on. A training loop that catches the error and
-goes on gets no further item from that worker, and the epoch ends early without a second word. How much is lost depends on where
-the bad record lies.
+A generator that has raised is finished: `next()` gives `StopIteration` from then on. A training loop that catches the
+error and continues gets no further item from that worker, and the epoch ends early without another error. How much is
+lost depends on where the bad record lies.
 
 Example
 -------
@@ -31,8 +31,8 @@ def __iter__(self):
             self.skipped += 1
 ```
 
-Or write an iterator class whose `__next__` may raise and be called again: `on_bad_sample="skip"` of stoker's loader then
-passes over bad records, and names generators that it cannot pass them over in.
+Or write an iterator class whose `__next__` may raise and be called again: `on_bad_sample="skip"` of stoker's loader
+then skips bad records. It cannot skip them in a generator, and says so.
 """
 
 from __future__ import annotations

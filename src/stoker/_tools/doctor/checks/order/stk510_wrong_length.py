@@ -6,8 +6,8 @@ An `IterableDataset` with a `__len__` that differs from the number of items it g
 
 Why it hurts
 ------------
-`len(loader)` is computed from it. Progress bars, learning-rate schedules and frameworks that stop after `len(loader)` steps
-go by a number that is wrong: schedules end early or never, and items beyond it are left out. torch warns when more arrive
+`len(loader)` is computed from it. Progress bars, learning-rate schedules and frameworks that stop after `len(loader)`
+steps use a wrong number: schedules end early or never, and items beyond it are left out. torch warns when more arrive
 than were declared, and says nothing when fewer do.
 
 Example

@@ -2,9 +2,9 @@
 
 What it finds
 -------------
-The sampler is read for a moment. It is found when indices lie outside of `len(dataset)` and the dataset refuses them, when
-the sampler itself raises, when it gives nothing, and when it is an iterator that can be used for one epoch only. So is a dataset
-that has no samples at all, or whose `__len__` raises.
+The doctor reads the sampler for a moment. It finds indices outside of `len(dataset)` that the dataset refuses, a
+sampler that raises or gives nothing, and a sampler that is an iterator and lasts one epoch only. It also finds a
+dataset without samples, or one whose `__len__` raises.
 
 Why it hurts
 ------------

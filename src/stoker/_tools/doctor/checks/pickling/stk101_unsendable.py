@@ -2,9 +2,9 @@
 
 What it finds
 -------------
-Parts of the dataset, of `collate_fn` or of `worker_init_fn` that pickling refuses, each by its path: an open file, a lock, a
-generator, a module, a class whose `__getstate__` raises. All of them at once, not only the first. Functions and classes that are
-defined inside others are STK102; what is open or runs while workers are forked is STK103 and STK104.
+Parts of the dataset, of `collate_fn` or of `worker_init_fn` that cannot be pickled: an open file, a lock, a generator,
+a module, a class whose `__getstate__` raises. It names all of them by path, not only the first. Functions and classes
+defined inside others are STK102. Open handles and running threads at a fork are STK103 and STK104.
 
 Why it hurts
 ------------
@@ -22,7 +22,7 @@ class Records(Dataset):
 
 Fix
 ---
-Keep what it takes to make the thing, and make it where it is used, once per worker:
+Store what is needed to make the object, and make it where it is used, once per worker:
 
 ```python
 class Records(Dataset):
@@ -41,7 +41,8 @@ Or leave it out when the dataset is pickled:
         return {**self.__dict__, "file": None}
 ```
 
-stoker's loader sends modules, text files that are read, and tensors with a history; nobody can send a lock or a connection.
+stoker's loader sends modules, text files that are read, and tensors with a history. A lock or a connection cannot be
+sent.
 """
 
 from __future__ import annotations

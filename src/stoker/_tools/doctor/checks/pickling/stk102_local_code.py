@@ -2,14 +2,14 @@
 
 What it finds
 -------------
-Lambdas, functions and classes that are defined inside functions, and whatever its module does not have under its name, on the
-dataset or as `collate_fn` and `worker_init_fn`: by path, with file and line.
+Lambdas, functions and classes defined inside functions, and code that its module does not have under its name. It looks
+at the dataset, `collate_fn` and `worker_init_fn`, and names the path, file and line.
 
 Why it hurts
 ------------
-Plain pickle sends code by its name only. `iter(loader)` then fails under spawn and forkserver with `Can't pickle local object`
-or `attribute lookup … failed`: on macOS and Windows, on Linux from Python 3.14 on, and wherever
-`multiprocessing_context="spawn"` is asked for. Forked workers inherit the code, so the same script works elsewhere.
+Plain pickle sends code by its name only. `iter(loader)` then fails under spawn and forkserver with
+`Can't pickle local object` or `attribute lookup … failed`: on macOS and Windows, on Linux from Python 3.14 on, and with
+`multiprocessing_context="spawn"`. Forked workers inherit the code, so there the same script works.
 
 Example
 -------

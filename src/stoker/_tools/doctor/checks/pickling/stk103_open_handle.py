@@ -2,16 +2,16 @@
 
 What it finds
 -------------
-Open files, zip and tar archives, h5py files, databases (sqlite3, lmdb, ...), sockets, videos, and PIL images that are not decoded
-yet, by path: on the dataset, in what it holds, on its class. Also those that `__getstate__` leaves out, since a fork does
-not ask it. Where workers are spawned, what cannot be sent is STK101. Mapped files (`mmap`, `np.memmap`) and files in memory are
-fine: they have no offset that is shared.
+Open files, zip and tar archives, h5py files, databases (sqlite3, lmdb, ...), sockets, videos, and PIL images that are
+not decoded yet, by path: on the dataset, in what it holds, on its class. Handles that `__getstate__` drops are found
+too, because a fork does not call it. If workers are spawned, see STK101. Mapped files (`mmap`, `np.memmap`) and files
+in memory are fine: they have no offset that is shared.
 
 Why it hurts
 ------------
-A forked worker inherits the descriptor, and with it the one file offset that all of them share. While one worker seeks and
-reads, another moves the offset: wrong samples without an error, `Bad CRC-32`, `bad object header version number`, short
-reads. A database connection or socket is one conversation that several processes then take part in. It shows only under load.
+A forked worker inherits the descriptor, and with it the one file offset that all of them share. While one worker seeks
+and reads, another moves the offset: wrong samples without an error, `Bad CRC-32`, `bad object header version number`,
+short reads. Several processes then use one database connection or socket at once. It shows only under load.
 
 Example
 -------

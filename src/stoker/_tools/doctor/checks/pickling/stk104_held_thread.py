@@ -2,15 +2,15 @@
 
 What it finds
 -------------
-Threads that run, pools and executors whose threads were started, locks that are locked at this moment, queues that such threads
-serve: by path, on the dataset or in what it holds. A pool that was made and not used yet is fine, and so is a lock that nobody
-holds while no other Python thread runs. Where workers are spawned, what cannot be sent is STK101.
+Running threads, pools and executors whose threads were started, locked locks, and queues that such threads serve, on
+the dataset or in what it holds. Each is named by path. A pool that was made and not used yet is fine, and so is a lock
+that nobody holds while no other Python thread runs. If workers are spawned, see STK101.
 
 Why it hurts
 ------------
-A fork copies one thread. In the worker the others are gone, while the objects still say that they are there: an executor hands
-its work to threads that do not exist, and the first `result()` waits forever. A lock that another thread held is never
-released. The loader hangs at the first batch, without a message.
+A fork copies one thread. In the worker the others are gone, but the objects do not know it: an executor hands its work
+to threads that do not exist, and the first `result()` waits forever. A lock that another thread held is never released.
+The loader hangs at the first batch, without a message.
 
 Example
 -------
@@ -34,8 +34,8 @@ Start it where it is used, once per worker, and use another for the work in `__i
             self.pool = ThreadPoolExecutor(8)
 ```
 
-Or start it in `worker_init_fn`. stoker's loader has the same hang here, but does not keep it to itself: a batch that does not come
-is reported with the stack of its worker.
+Or start it in `worker_init_fn`. stoker's loader hangs here too, but reports it: a warning shows the stack of the worker
+that has the batch.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 What it finds
 -------------
-Tensors on the dataset, counted by their storages, where torch's loader has to send them: under forkserver more than 245, under
-spawn more than this process may still open. Views of one tensor count once, arrays not at all.
+Tensors on the dataset, counted by their storages, if torch's loader has to send them: more than 245 under forkserver,
+or more than this process may still open under spawn. Views of one tensor count once. Arrays do not count.
 
 Why it hurts
 ------------
@@ -21,8 +21,8 @@ class Features(Dataset):
 
 Fix
 ---
-One tensor instead of many: `torch.stack(self.features)`, or `torch.cat` with a table of where each begins. NumPy arrays travel
-without descriptors. stoker's loader sends all tensors in one file.
+Use one tensor instead of many: `torch.stack(self.features)`, or `torch.cat` with a table of offsets. NumPy arrays need
+no descriptors. stoker's loader sends all tensors in one file.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 What it finds
 -------------
-A dataset whose pickle is large or takes long, where torch's loader has to send it: bytes and seconds for one worker (measured on
-a sample where it is large) times the number of workers. NumPy arrays count, and so do mapped files (`np.memmap`), which are
-pickled whole. Tensors do not: they are moved into shared memory once.
+A dataset whose pickle is large or slow, if torch's loader has to send it. The finding has bytes and seconds for one
+worker (measured on a sample if it is large), times the number of workers. NumPy arrays count, and so do mapped files
+(`np.memmap`), which are pickled whole. Tensors do not: they are moved into shared memory once.
 
 Why it hurts
 ------------
@@ -22,9 +22,10 @@ class Rows(Dataset):
 
 Fix
 ---
-Send less: keep paths and open files in the worker, keep the path of an `np.memmap` and map it at the first `__getitem__`.
-`dataset = stoker.share(dataset)` puts lists, dicts, arrays and tables into one sealed file that only its descriptor travels for,
-with torch's loader too. `persistent_workers=True` pays once instead of every epoch. stoker's loader pickles once for all workers.
+Send less: keep paths and open files in the worker, keep the path of an `np.memmap` and map it at the first
+`__getitem__`. `dataset = stoker.share(dataset)` puts lists, dicts, arrays and tables into one sealed file. Only its
+descriptor is sent, also with torch's loader. With `persistent_workers=True` the cost is paid once instead of every
+epoch. stoker's loader pickles once for all workers.
 """
 
 from __future__ import annotations

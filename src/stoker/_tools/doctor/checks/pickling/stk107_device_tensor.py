@@ -6,11 +6,11 @@ Tensors on the dataset, on its transforms or in models it holds, that live on an
 
 Why it hurts
 ------------
-A forked worker that touches an accelerator's tensor ends with `Cannot re-initialize CUDA in forked subprocess`. A spawned one
-works, but every worker makes a context of its own there, hundreds of megabytes each, and competes with the training for the device.
-What is computed from a tensor that requires a gradient requires one too: torch's workers cannot send it, and the batch
-never comes. One that is itself the result of such a computation cannot even be pickled: `refusing to serialize non-leaf tensor
-which requires_grad`.
+A forked worker that touches an accelerator's tensor ends with `Cannot re-initialize CUDA in forked subprocess`. A
+spawned one works, but every worker makes a context of its own there, hundreds of megabytes each, and competes with the
+training for the device. A result computed from a tensor that requires a gradient requires one too. torch's workers
+cannot send it, and the batch never comes. Such a result on the dataset cannot even be pickled:
+`refusing to serialize non-leaf tensor which requires_grad`.
 
 Example
 -------
@@ -23,9 +23,9 @@ class Normalised(Dataset):
 
 Fix
 ---
-Keep CPU tensors on the dataset (`.cpu()`), and do what needs the device on the batch, in the training loop. For models and
-tensors with a gradient: `.requires_grad_(False)`, `.detach()`, or `with torch.no_grad():` in `__getitem__`. stoker's loader
-sends such tensors without their history, and names the use of an accelerator in a worker.
+Keep CPU tensors on the dataset (`.cpu()`), and do device work in the training loop, on the batch. For models and
+tensors with a gradient: `.requires_grad_(False)`, `.detach()`, or `with torch.no_grad():` in `__getitem__`. stoker's
+loader sends such tensors without their history, and names the use of an accelerator in a worker.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 What it finds
 -------------
-Arrays, tensors and encoded files that the dataset holds in memory: more than a quarter of the memory there is, or more than 2 GiB.
-From 256 MiB on where the source shows that `__init__` reads or makes all of it and `__getitem__` only indexes that. Paths,
-mapped files (`np.memmap`, Arrow) and what `stoker.share` holds are not meant.
+Arrays, tensors and encoded files that the dataset holds in memory: more than a quarter of the memory there is, or more
+than 2 GiB. The limit is 256 MiB if the source shows that `__init__` loads everything and `__getitem__` only indexes it.
+Paths, mapped files (`np.memmap`, Arrow) and data held by `stoker.share` do not count.
 
 Why it hurts
 ------------
-The run begins with reading everything, and everything stays in memory: once where workers are forked, once more in every
-worker where torch has to send arrays to them, and all of that once per rank. What does not fit ends with the OOM killer, and a
+The run begins with reading everything, and everything stays in memory: once if workers are forked, once more in every
+worker if torch has to send arrays to them, and all of this per rank. What does not fit ends with the OOM killer, and a
 larger dataset never starts. The page cache keeps files that are read often anyway.
 
 Example
@@ -25,7 +25,7 @@ class Volumes(Dataset):
 
 Fix
 ---
-Keep the paths, and read where the sample is made, which is in the workers and in parallel:
+Keep the paths, and read in `__getitem__`, which runs in the workers in parallel:
 
 ```python
 class Volumes(Dataset):
@@ -36,7 +36,7 @@ class Volumes(Dataset):
         return np.load(self.paths[index])
 ```
 
-For one large array: `np.load(path, mmap_mode="r")` reads only the pages that are used. Where decoding is what costs, and the
+For one large array: `np.load(path, mmap_mode="r")` reads only the pages that are used. If decoding is the cost, and the
 data fits once, `stoker.share(dataset)` holds it once for all workers.
 """
 

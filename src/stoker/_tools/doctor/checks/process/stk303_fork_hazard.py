@@ -2,14 +2,14 @@
 
 What it finds
 -------------
-Workers are forked, and this process has live threads of a library whose pool does not survive that: polars, fsspec (s3fs,
-gcsfs), zarrs, lance, lancedb, PyAV. Other live Python threads are named as a lesser risk. Threads of BLAS, OpenMP and OpenCV
-alone are none: these libraries cope.
+Workers are forked, and this process has live threads of a library whose pool does not survive that: polars, fsspec
+(s3fs, gcsfs), zarrs, lance, lancedb, PyAV. Other live Python threads are named as a lesser risk. Threads of BLAS,
+OpenMP and OpenCV are no risk: these libraries survive a fork.
 
 Why it hurts
 ------------
-A fork copies one thread. The library's pool looks whole in the worker, but nobody works in it: the first call waits for ever,
-and so does the first batch. A lock that another thread holds at that moment stays locked in every worker.
+A fork copies one thread. In the worker the library's pool looks intact but has no threads. The first call waits
+forever, and so does the first batch. A lock that another thread holds at that moment stays locked in every worker.
 
 Example
 -------
@@ -20,8 +20,8 @@ loader = DataLoader(Rows(table), num_workers=4)                # each worker wai
 
 Fix
 ---
-`multiprocessing_context="forkserver"` (or "spawn"), which starts workers from a clean process. Or do not use the library before
-workers are started; or not in the dataset: hand over numpy arrays.
+`multiprocessing_context="forkserver"` (or "spawn"), which starts workers from a clean process. Or do not use the
+library before workers start. Or do not use it in the dataset: pass numpy arrays.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ with multiprocessing.Pool(4) as pool:                 # a daemon per fold
 
 Fix
 ---
-Run the folds in processes that are no daemons: `concurrent.futures.ProcessPoolExecutor`, or `Process(..., daemon=False)`. Or
-`num_workers=0` inside of them.
+Run the folds in processes that are not daemons: `concurrent.futures.ProcessPoolExecutor`, or
+`Process(..., daemon=False)`. Or use `num_workers=0` inside them.
 """
 
 from __future__ import annotations

@@ -2,16 +2,16 @@
 
 What it finds
 -------------
-In a worker, set up as torch sets it up, threads of a native library computed beside the one that makes the samples; and their
-number times workers times local ranks exceeds the CPUs that may be used. The library is found by holding one after the other
-to a single thread. A pool that is only configured for many threads, and computed nothing, is not reported, unless it is
-OpenCV's, which begins with the first picture that is large enough: that is a finding of low severity.
+In a worker set up as torch does it, a native library computed with several threads. Their number, times workers, times
+local ranks, exceeds the usable CPUs. The doctor finds the library by limiting one after the other to a single thread. A
+pool that computed nothing is not reported. The exception is OpenCV's, which starts with the first large picture: that
+is a finding of low severity.
 
 Why it hurts
 ------------
-OpenCV, OpenBLAS, MKL and OpenMP take as many threads as the machine has cores, in every process. torch tells its own pool in
-a worker to use one, and nobody tells the others. With 16 workers on 16 cores that is 256 threads: they take turns, caches are
-thrown away, spinning threads wait for others that do not run. Samples become slower with every worker that is added.
+OpenCV, OpenBLAS, MKL and OpenMP take as many threads as the machine has cores, in every process. torch limits only its
+own pool to one thread in a worker. With 16 workers on 16 cores that is 256 threads. They take turns, lose their caches,
+and spin while they wait for threads that do not run. Samples become slower with every worker that is added.
 
 Example
 -------

@@ -7,9 +7,10 @@ _MultiProcessingDataLoaderIter.__del__ …>`. It can only be recognised once it 
 
 Why it hurts
 ------------
-An iterator with workers was let go of but not yet freed, because a traceback, a cycle or a notebook's `Out` refers to it, when
-other workers were forked. They inherit it; when their garbage collector meets it, its `__del__` asks after processes that are
-not theirs. The batches are right. But every worker may print it, in the middle of messages that matter.
+An old iterator with workers was still in memory when other workers were forked, because a traceback, a cycle or a
+notebook's `Out` refers to it. The new workers inherit it. When their garbage collector frees it, its `__del__` checks
+processes that are not their children. The batches are correct, but every worker may print this error between messages
+that matter.
 
 Example
 -------

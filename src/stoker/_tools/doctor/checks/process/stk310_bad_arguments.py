@@ -8,7 +8,7 @@ an order for a stream, a value that cannot be, or an argument that is changed af
 
 Why it hurts
 ------------
-The loader is not made. It often shows when `num_workers` is set to 0 to look for another failure, and only then.
+The loader is not made. It often appears only when `num_workers` is set to 0 to look for another failure.
 
 Example
 -------
@@ -19,7 +19,8 @@ DataLoader(dataset, num_workers=0, prefetch_factor=4)
 
 Fix
 ---
-Leave the argument out that the message names. Where `num_workers` is an option of the script, give the others only with it:
+Leave out the argument that the message names. If `num_workers` is an option of the script, give the others only with
+workers:
 
 ```python
 workers = {"persistent_workers": True, "prefetch_factor": 4} if num_workers > 0 else {}

@@ -7,9 +7,9 @@ refuses to put together. A `collate_fn` that pads is tried, and is fine.
 
 Why it hurts
 ------------
-torch raises `stack expects each tensor to be equal size` without workers and `Trying to resize storage that is not resizable`
-with them, names neither the key nor the samples, and does so whenever a shuffled epoch happens to bring two such samples
-together: after an hour, or only in some runs.
+torch raises `stack expects each tensor to be equal size` without workers and
+`Trying to resize storage that is not resizable` with them, and names neither the key nor the samples. It happens only
+when a shuffled epoch puts two such samples into one batch: after an hour, or only in some runs.
 
 Example
 -------

@@ -2,9 +2,9 @@
 
 What it finds
 -------------
-Two samples that have different dtypes, kinds of values (a tensor and an array, an int and a float) or keys at the same place;
-and arrays of Python objects, which no tensor can hold. What the loader's own `collate_fn` refuses is serious. What it takes is
-told too when the batch's dtype then depends on which sample comes first.
+Two samples that have different dtypes, kinds of values (a tensor and an array, an int and a float) or keys at the same
+place; and arrays of Python objects, which no tensor can hold. It is serious if the loader's own `collate_fn` refuses
+them. It is also reported if the batch's dtype depends on which sample comes first.
 
 Why it hurts
 ------------

@@ -8,8 +8,8 @@ samples have nothing else wrong with them.
 
 Why it hurts
 ------------
-One unreadable file ends the epoch, hours into it. From a worker torch raises an error made from text: the type survives only if
-it can be called with one string, and `.filename`, `.errno` or `.code` are gone. The index is not told at all.
+One unreadable file ends the epoch, hours into it. From a worker torch raises an error made from text: the type survives
+only if it can be called with one string, and `.filename`, `.errno` or `.code` are gone. The index is lost.
 
 Example
 -------
@@ -19,7 +19,7 @@ FileNotFoundError: Caught FileNotFoundError in DataLoader worker process 3.
 
 Fix
 ---
-Call `dataset[index]` with the index that is told here, in a debugger. If broken records are to be expected, find them before
+Call `dataset[index]` with the index of this finding, in a debugger. If you expect broken records, find them before
 training, or let stoker's loader go on without them: `on_bad_sample="skip"` or `"replace"`, counted in `loader.stats()`.
 """
 

@@ -7,8 +7,8 @@ the result of a computation with gradients. It is named by its path in the batch
 
 Why it hurts
 ------------
-torch pickles results in a background thread of the worker. A failure there is printed to stderr and lost: the batch never
-arrives, and the training loop waits for it for ever.
+torch pickles results in a background thread of the worker. A failure there is printed to stderr and lost: the batch
+never arrives, and the training loop waits for it forever.
 
 Example
 -------

@@ -2,13 +2,13 @@
 
 What it finds
 -------------
-Two batches were sent through torch's own loader with one worker, under the loader's start method. They did not come back as they
-are without workers: an error, another structure, a worker that hangs, or a batch that was lost on the way.
+Two batches were sent through torch's own loader with one worker, under the loader's start method. They did not arrive
+as they do without workers: an error, another structure, a worker that hangs, or a batch that was lost on the way.
 
 Why it hurts
 ------------
-What works with `num_workers=0` fails or hangs with 1. A lost batch is the worst of it: the worker has failed in a background thread
-and waits for its next task, while the training loop waits for ever.
+What works with `num_workers=0` fails or hangs with 1. A lost batch is the worst case: the worker failed in a background
+thread and waits for its next task, while the training loop waits forever.
 
 Example
 -------

@@ -6,8 +6,8 @@ A sample raised an exception whose class cannot be pickled: it is defined inside
 
 Why it hurts
 ------------
-torch sends the class of an exception to the trainer, from a background thread of the worker. When that fails, the error is
-printed at best, the batch never comes, and the training loop waits for ever: a bad sample becomes a hang.
+torch sends the class of an exception to the trainer, from a background thread of the worker. When that fails, the error
+is printed at best, the batch never comes, and the training loop waits forever: a bad sample becomes a hang.
 
 Example
 -------

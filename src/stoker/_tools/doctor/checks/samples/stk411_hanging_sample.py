@@ -2,15 +2,15 @@
 
 What it finds
 -------------
-A probe made samples in a child process and did not come back within its time: 10 seconds and more, where making samples is
-budgeted with 1.5. The index it was on and its Python stack are told, and the other samples were examined without it. Where the
-process has other Python threads, which a forked worker does not have, the sample is made beside them too: if it comes back then,
-the finding says so, and there is none for a loader that forks no workers.
+A probe made samples in a child process and did not finish in time: 10 seconds or more, where 1.5 are planned. The
+finding has the index and the Python stack. The other samples were examined without it. If the process has other Python
+threads, which a forked worker lacks, the sample is also made beside them. If it then finishes, the finding says so. A
+loader that forks no workers has no finding then.
 
 Why it hurts
 ------------
-torch's loader waits without a word, or, with `timeout`, raises `DataLoader timed out after N seconds`, without the index and
-without the stack. All other workers run dry behind it, and every other rank waits at its next collective.
+torch's loader waits silently. With `timeout`, it raises `DataLoader timed out after N seconds`, without the index and
+without the stack. All other workers run out of work, and every other rank waits at its next collective.
 
 Example
 -------
@@ -21,9 +21,9 @@ def __getitem__(self, index):
 
 Fix
 ---
-Look at the line that is told. Network and lock calls need a timeout (`requests.get(url, timeout=10)`), decoders of damaged
-files a limit. stoker's loader warns of such a sample by itself, with index and stack, and with `timeout=60` raises an error that
-has both.
+Look at the line in the finding. Network and lock calls need a timeout (`requests.get(url, timeout=10)`), decoders of
+damaged files a limit. stoker's loader warns about such a sample, with index and stack. With `timeout=60` it raises an
+error that has both.
 """
 
 from __future__ import annotations

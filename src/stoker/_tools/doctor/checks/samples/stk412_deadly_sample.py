@@ -2,9 +2,9 @@
 
 What it finds
 -------------
-A probe made samples in a child process, and the process died of one: a signal (SIGSEGV, SIGBUS, SIGABRT) or an exit out of
-native code, `os._exit` or `sys.exit`. Or making it took more memory than the doctor allows, half of what is free, and
-was stopped before the kernel would have done it.
+A probe made samples in a child process, and one sample ended the process: by a signal (SIGSEGV, SIGBUS, SIGABRT), or by
+an exit from native code, `os._exit` or `sys.exit`. Or the sample needed more memory than the doctor allows (half of
+what is free), and the doctor stopped it before the kernel would.
 
 Why it hurts
 ------------

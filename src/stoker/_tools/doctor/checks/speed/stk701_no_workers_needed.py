@@ -2,9 +2,9 @@
 
 What it finds
 -------------
-The same batches were made in one process and by the loader with its workers, as fast as they came, after a warm-up. They came
-faster without workers. Whether that matters depends on the training step, and the finding says from which step on it does
-not.
+The same batches were made in one process and by the loader with its workers, as fast as they came, after a warm-up.
+They came faster without workers. Whether that matters depends on the training step. The finding says how long a step
+must be for it not to matter.
 
 Why it hurts
 ------------

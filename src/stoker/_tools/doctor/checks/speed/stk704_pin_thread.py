@@ -7,8 +7,8 @@ seconds of a sample and what one thread copies here in a second.
 
 Why it hurts
 ------------
-Workers run side by side, the copy into pinned memory does not: torch has one pin thread in the training process, which also
-has to take the GIL for each tensor. When it is the slowest of all, more workers change nothing.
+Workers run side by side, the copy into pinned memory does not: torch has one pin thread in the training process, which
+also has to take the GIL for each tensor. If it is the slowest part, more workers change nothing.
 
 Example
 -------

@@ -2,14 +2,14 @@
 
 What it finds
 -------------
-Making samples is computing, not waiting, and so much of it that all CPUs together make fewer than about 30 batches a second.
-The functions in which the time goes are named, with the line of yours that calls them. Time in which others had the CPUs is
-not counted.
+Samples compute so much, rather than wait, that all CPUs together make fewer than about 30 batches a second. The finding
+names the functions that take the time, and your lines that call them. Time in which other programs had the CPUs does
+not count.
 
 Why it hurts
 ------------
-This is honest work: no number of workers and no loader makes more batches than CPUs can compute. When the accelerator takes
-them faster, it waits. What helps is to compute less, or once, or elsewhere.
+No number of workers and no loader makes more batches than the CPUs can compute. If the accelerator is faster, it waits.
+Compute less, compute once, or compute elsewhere.
 
 Example
 -------

@@ -8,10 +8,10 @@ send the dataset.
 
 Why it hurts
 ------------
-Every `iter()` starts all workers again: about 30 ms for each forked one, one after the other; under spawn and forkserver they
-import torch and the script (seconds), and torch pickles the dataset for each of them in turn. Caches that workers filled are
-lost, and files opened on first use are opened again. Epochs that last seconds then wait more than they work. And the first
-batch takes one worker as long as all its samples take, however many workers there are: nobody helps.
+Every `iter()` starts all workers again: about 30 ms for each forked one, one after the other; under spawn and
+forkserver they import torch and the script (seconds), and torch pickles the dataset for each of them in turn. Caches
+that workers filled are lost, and files opened on first use are opened again. Short epochs then wait longer than they
+work. Also, one worker makes the whole first batch, however many workers there are.
 
 Example
 -------

@@ -2,15 +2,15 @@
 
 What it finds
 -------------
-Samples that took at least five times the median, each time they were made, and so long that their batch becomes late by more
-than what is made ahead. Their indices are named. Samples that were slow once only are not: that was the machine, or a cold
-disk.
+Samples that took at least five times the median, each time they were made. They are so slow that the batches made ahead
+run out. The finding names their indices. Samples that were slow only once are left out: the machine or a cold disk was
+the reason.
 
 Why it hurts
 ------------
-torch gives batches to workers in turn and hands them over in that order. While one worker is at a slow sample, the others
-finish what they were given, `prefetch_factor` batches each, and then stand still; the training loop waits for the one. More
-workers do not help.
+torch gives batches to workers in turn and hands them over in that order. While one worker is at a slow sample, the
+others finish what they were given, `prefetch_factor` batches each, and then wait. The training loop waits for the slow
+one. More workers do not help.
 
 Example
 -------

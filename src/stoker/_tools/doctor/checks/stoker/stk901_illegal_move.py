@@ -2,8 +2,8 @@
 
 What it finds
 -------------
-The scheduler was told something that cannot have happened: `IllegalMove`, with the whole story of the ticket. This is a
-defect of stoker's.
+The scheduler received an event that is impossible in its present state: `IllegalMove`, with the whole story of the
+ticket. This is a bug in stoker.
 
 Why it hurts
 ------------
@@ -17,8 +17,8 @@ stoker.errors.IllegalMove: planned twice: ticket 17 …
 
 Fix
 ---
-Report it with the message: the story in it is what is needed to find the defect. `iter(loader)` starts anew;
-`multiprocessing_context`, `split_batches=False` or torch's own loader get you on meanwhile.
+Report it with the message: the story in it shows the bug. `iter(loader)` starts anew. Until it is fixed, try another
+`multiprocessing_context`, `split_batches=False` or torch's own loader.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 What it finds
 -------------
-Something that `stoker.share` made was about to be changed: an item set, a list appended to, an array written.
+The script tried to change something that `stoker.share` made: an item set, a list appended to, an array written.
 
 Why it hurts
 ------------
-All workers read the same pages. A write would be seen by some of them at some time, so it is refused.
+All workers read the same pages. Some of them would see a write sooner than others, so it is refused.
 
 Example
 -------

@@ -2,12 +2,12 @@
 
 What it finds
 -------------
-`stoker.share` met an item that cannot be packed: an open file, a generator, a lock, an object whose pickling fails. The
-message has its path.
+`stoker.share` found an item that cannot be packed: an open file, a generator, a lock, an object whose pickling fails.
+The message has its path.
 
 Why it hurts
 ------------
-Nothing was changed: the object is as it was.
+The object cannot be shared. Nothing was changed.
 
 Example
 -------

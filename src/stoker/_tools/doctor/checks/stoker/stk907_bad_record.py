@@ -2,7 +2,7 @@
 
 What it finds
 -------------
-The file or dict is no record of a run, is damaged, or was written by a newer stoker.
+The file or dict is not a run record, is damaged, or was written by a newer stoker.
 
 Why it hurts
 ------------

@@ -2,7 +2,7 @@
 
 What it finds
 -------------
-The file is no trace of `torch.profiler`, is cut short, or shows no training steps.
+The file is not a trace of `torch.profiler`, is cut off, or shows no training steps.
 
 Why it hurts
 ------------

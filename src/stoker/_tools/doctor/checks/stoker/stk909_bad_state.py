@@ -2,12 +2,12 @@
 
 What it finds
 -------------
-`load_state_dict` was given something that is no state of a stoker loader, is damaged, comes from another version, or
+`load_state_dict` was given something that is not a state of a stoker loader, is damaged, comes from another version, or
 belongs to another dataset, sampler or batch size.
 
 Why it hurts
 ------------
-Going on from it would repeat or leave out samples, so it is refused.
+Resuming from it would repeat or leave out samples, so it is refused.
 
 Example
 -------

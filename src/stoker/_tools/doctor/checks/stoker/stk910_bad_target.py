@@ -19,9 +19,9 @@ stoker doctor train.py:main         # returns None: main() trains, and gives no 
 
 Fix
 ---
-Name a dataset, a loader, or a function without arguments that returns one: `stoker doctor train.py:make_loader`. What the
-module does when it is imported is done here too: keep training behind `if __name__ == "__main__":`. Settings that the code
-needs (environment variables, the current folder) are those of the shell.
+Name a dataset, a loader, or a function without arguments that returns one: `stoker doctor train.py:make_loader`. The
+doctor imports the module, and so runs its module-level code: keep training behind `if __name__ == "__main__":`.
+Settings that the code needs (environment variables, the current folder) are those of the shell.
 """
 
 from __future__ import annotations
