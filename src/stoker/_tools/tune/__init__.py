@@ -1,1 +1,1 @@
-"""The tuner: which setting a loader should have, and why."""
+"""The tuner: finds the best setting for a loader, and says why."""

@@ -1,4 +1,4 @@
-"""The answer that a search has come to by now: one Tuning, at its end or in the middle of it."""
+"""Builds the answer of a search, a Tuning, at its end or at any time before."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from stoker._tools.tune.search import Search
 
 
 class AnswerBuilder:
-    """Of one search."""
+    """Builds the answers of one search."""
 
     def __init__(self, search: Search, name: str) -> None:
         self._search = search
         self._name = name
 
     def now(self, *, whole: bool = True) -> Tuning:
-        """Not ``whole``: without the curve and what the oracle says, which takes some time."""
+        """The answer as of now. Without ``whole`` it lacks the curve and the replay's predictions, which take some time."""
         search = self._search
         target, race, work = search.target, search.race, search.work
         baseline = target.setting if target is not None else Setting()
@@ -127,7 +127,7 @@ class AnswerBuilder:
         return regime(search.work, search.host, search.demand, points=ours, executor=chosen.executor)
 
     def _ceiling(self, points: tuple[Point, ...], baseline: Setting) -> float | None:
-        """By the race where there was one: it has more blocks than the first look."""
+        """The headspace, from the race if there was one: it has more blocks than the first measurement."""
         search = self._search
         if search.stopped == "not the bottleneck" or not search.demand.step_ns:
             return search.ceiling
@@ -147,7 +147,7 @@ class AnswerBuilder:
         return tuple(each.sentence for each in found if chosen.threads == 1 or each.name != "workers")
 
     def _curve(self, points: tuple[Point, ...]) -> dict[str, Any] | None:
-        """Of stoker's worker processes: one family of settings, which differ in their number."""
+        """The scaling curve of stoker's worker processes: settings that differ only in the number of workers."""
         of = [
             (each.setting.workers, each.interval_ns.middle)
             for each in points

@@ -1,4 +1,4 @@
-"""``stoker bench``: torch's loader at its default and at the usual advice, the target's own setting, and stoker tuned, in turns."""
+"""``stoker bench``: compares torch's default, the usual advice, the target's own setting, and stoker tuned, in turns."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from stoker._tools.tune.session import ProbeLost, TuneSession, ask_host, block_t
 from stoker._tools.tune.tuning import tune
 
 Told = Callable[[str, float], None]
-"""Called with what is done now, and the share of the time that is spent."""
+"""Called with the current step of the work, and the share of the time that is spent."""
 DEFAULT, ADVICE, YOURS, TUNED = "torch's default", "the usual advice", "yours", "stoker tuned"
 _ROUNDS = 6
-"""That the time is divided for."""
+"""The number of rounds that the time is divided into."""
 _LEAST_ROUNDS = 2
 _BLOCK_S = (0.3, 2.0)
 _LEAST_BATCHES = 4
 _HANG_S = 30.0
 _LIKENESS = 0.2
-"""Share of the time for comparing what both engines give."""
+"""Share of the time for comparing the batches of both engines."""
 _SAME = 0.03
-"""Times that are this close are the same."""
+"""Times that differ by less count as equal."""
 
 
 def bench(
@@ -54,10 +54,10 @@ def bench(
     fresh: bool = False,
     progress: Told | None = None,
 ) -> Comparison:
-    """Run them side by side on the user's own data. Arguments are those of ``tune``; ``budget_s`` is for the comparison.
+    """Run the loaders side by side on the user's own data. Arguments are those of ``tune``; ``budget_s`` is for the comparison.
 
-    stoker's setting is ``setting``, else that of a saved profile unless ``fresh``, else what ``tune`` finds within ``tune_s``.
-    Ctrl-C ends it with what there is. Raises TargetError and ValueError as ``tune`` does.
+    stoker's setting is ``setting``, or that of a saved profile unless ``fresh``, or the one that ``tune`` finds within
+    ``tune_s``. Ctrl-C ends it with the results so far. Raises TargetError and ValueError as ``tune`` does.
     """
     demand, step = demands.resolved(
         target, step=step, step_s=step_s, record=record, accumulate=accumulate, ranks=ranks, budget_s=budget_s,
@@ -89,7 +89,7 @@ def bench(
 
 
 class _BenchRun:
-    """One bench on its way."""
+    """One bench in progress."""
 
     def __init__(
         self,
@@ -125,12 +125,12 @@ class _BenchRun:
         self.failure = ""
 
     def told(self, what: str) -> None:
-        """Say what is done now."""
+        """Report the current step of the work."""
         if self._progress is not None:
             self._progress(what, self._share)
 
     def close(self) -> None:
-        """End what it started."""
+        """End the sandbox."""
         self._session.close()
 
     def look(self) -> None:
@@ -143,13 +143,13 @@ class _BenchRun:
             self.host = ask_host(self._session, self._ranks)
 
     def profiled(self) -> tuple[Setting | None, str]:
-        """What an earlier tuning has left for this target here."""
+        """The setting in a saved profile for this target on this machine, if there is one."""
         assert self._target is not None
         found = profile_files.find_key(self._target.key, self._target.batch_size, ranks=self._ranks)
         return (None, "") if found is None else (found.setting, f"profile of {found.made_at}")
 
     def compare(self, tuned: Setting) -> None:
-        """All lanes, in turns, as long as there is time for a whole round."""
+        """Run all loaders in turns, as long as there is time for a whole round."""
         self._name_lanes(replace(tuned, engine="stoker"))
         self._measure_demand()
         self._look_alike(replace(tuned, engine="stoker"))
@@ -177,7 +177,7 @@ class _BenchRun:
             self.failure = self.failure or next(iter(self._failed.values()), "nothing could be run")
 
     def result(self) -> Comparison:
-        """As of now."""
+        """The comparison as of now."""
         settings = list(self._names)
         counted = calm(self._counted)
         baseline = next((each for each in settings if each not in self._failed), Setting(engine="torch"))
@@ -225,7 +225,7 @@ class _BenchRun:
         for name, setting in wanted:
             names = self._names.pop(setting, ())
             self._names[setting] = (*names, name)
-        # torch's default first, whatever other names it has; stoker's last.
+        # torch's default comes first, whatever other names it has; stoker's comes last.
         self._names = dict(sorted(self._names.items(), key=lambda each: _place(each[1])))
 
     def _measure_demand(self) -> None:
@@ -255,7 +255,7 @@ class _BenchRun:
             self._look_alike(tuned)
 
     def _leave_out_bad(self) -> bool:
-        """Where samples raise, go on without them. Whether there are such. Where no sample can be made at all, that is the end."""
+        """Leave out samples that raise. True if there are such samples. If no sample can be made at all, the bench ends."""
         trial = {"seconds": 1.0, "limit_s": max(3.0, min(_HANG_S, self._budget_s) / 2)}
         try:
             work = self._session.ask("work", limit_s=_HANG_S, within_s=_HANG_S, trial=trial)
@@ -294,9 +294,9 @@ class _BenchRun:
 
 
 def advised(host: Host, most: int | None = None) -> Setting:
-    """As most guides have it: a worker for every CPU, kept from epoch to epoch; pinned memory where there is an accelerator.
+    """The setting that most guides advise: a persistent worker for every CPU, and pinned memory with an accelerator.
 
-    ``most``: workers that do not repeat data.
+    ``most``: the most workers that do not repeat data.
     """
     try:
         count = len(os.sched_getaffinity(0))
@@ -307,9 +307,9 @@ def advised(host: Host, most: int | None = None) -> Setting:
 
 
 def calm(counted: Sequence[CountedBlock]) -> list[CountedBlock]:
-    """With those marked that others disturbed: workers waited for a CPU much more than in the calmest block of the same setting.
+    """The blocks, with disturbed ones marked: workers queued for a CPU much more than in the calmest block of the same setting.
 
-    At least two of each count.
+    At least two blocks of each setting count.
     """
     found = []
     for setting in {each.block.setting: None for each in counted}:
@@ -325,7 +325,7 @@ def calm(counted: Sequence[CountedBlock]) -> list[CountedBlock]:
 
 
 def crowded(counted: Sequence[CountedBlock], host: Host) -> tuple[str, ...]:
-    """A warning where other programs left no CPU idle."""
+    """A warning if other programs left no CPU idle."""
     told = [each.block.foreign_cpus for each in counted if each.block.foreign_cpus is not None]
     if not told or median(told) <= max(0.5, host.machine_cpus - 1):
         return ()
@@ -335,7 +335,7 @@ def crowded(counted: Sequence[CountedBlock], host: Host) -> tuple[str, ...]:
 
 
 def said(lanes: list[Lane], standings: Standings) -> str:
-    """The verdict, in a sentence: stoker tuned against the best of the others."""
+    """The verdict in a sentence: stoker tuned against the best of the others."""
     known = set(standings.settings)
     if not lanes or lanes[-1].setting not in known:
         return "stoker's tuned setting could not be run." if lanes else "Nothing was run."

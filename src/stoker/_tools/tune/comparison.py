@@ -1,4 +1,4 @@
-"""What a bench came to: torch's loader as most people run it, the target's own setting, and stoker's tuned, side by side."""
+"""The result of a bench: torch's loader as most people run it, the target's own setting, and stoker's tuned, side by side."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One setting that was run, under the names that it goes by: ``("torch's default", "yours")``."""
+    """One setting that was run, with its names: ``("torch's default", "yours")``."""
 
     names: tuple[str, ...]
     point: Point
-    """``ratio`` is to the first lane's time; ``failure`` says why there is nothing else."""
+    """``ratio`` is relative to the first lane's time. ``failure`` says why there are no measurements."""
     per_second: float = 0.0
-    """Batches."""
+    """Batches per second."""
 
     @property
     def setting(self) -> Setting:
@@ -36,17 +36,17 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``lanes`` are in the order in which they are to be shown; the last one is stoker's."""
+    """The lanes in the order in which they are shown. The last one is stoker's."""
 
     target: str
     batch_size: int | None
     lanes: tuple[Lane, ...]
     verdict: str
-    """One sentence."""
+    """The result in one sentence."""
     tuned_by: str = ""
-    """Where the tuned setting comes from: "given", "profile of 2026-11-16 16:40 UTC", "tuned now", "assumed"."""
+    """The source of the tuned setting: "given", "profile of 2026-11-16 16:40 UTC", "tuned now", "assumed"."""
     alike: bool | None = None
-    """Whether both engines gave equal first batches. None: not told, ``alike_text`` says why."""
+    """Whether both engines gave equal first batches. None: unknown, for the reason in ``alike_text``."""
     alike_text: str = ""
     rounds: int = 0
     demand: Demand = field(default_factory=lambda: Demand(0))
@@ -56,11 +56,11 @@ class Comparison:
     """ "budget", "interrupted", "failed"."""
     spent_s: float = 0.0
     failure: str = ""
-    """Why nothing could be compared, in a line."""
+    """The reason in a line if nothing could be compared."""
 
     @property
     def tuned(self) -> Lane | None:
-        """stoker's, if it was run."""
+        """stoker's lane, if it was run."""
         return self.lanes[-1] if self.lanes else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Comparison:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no word for is null."""
+    """The value for JSON: null for numbers that JSON cannot express."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The demand, from what the caller gave: a time, a function, or the record of a run."""
+"""Finds the demand from the caller's arguments: a time, a function, or the record of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check(
     budget_s: float,
     batch_size: int | None,
 ) -> None:
-    """Raise ValueError for arguments that contradict each other or say nothing."""
+    """Raise ValueError for arguments that contradict each other or have no effect."""
     given = [
         name for name, value in (("step", step), ("step_s", step_s), ("record", record)) if value is not None
     ]
@@ -48,7 +48,7 @@ def resolved(
     accumulate: int,
     **others: Any,
 ) -> tuple[Demand, str | Callable[[Any], Any] | None]:
-    """The demand as far as it is told, and the step function to measure it with, if any. ``others`` are checked.
+    """The demand as far as it is given, and the step function to measure it with, if any. ``others`` are checked.
 
     Raises ValueError, and RecordError for a record that cannot be read.
     """
@@ -63,7 +63,7 @@ def resolved(
 
 
 def named(step: Callable[[Any], Any]) -> str:
-    """A function as another process can find it: "module:function". Raises ValueError where it cannot."""
+    """The name "module:function" by which another process can find a function. Raises ValueError if it cannot."""
     module, name = getattr(step, "__module__", None), getattr(step, "__qualname__", "")
     if not module or module == "__main__" or not name or "<" in name:
         raise ValueError(
@@ -74,7 +74,7 @@ def named(step: Callable[[Any], Any]) -> str:
 
 
 def recorded(path: str, *, accumulate: int = 1) -> Demand:
-    """What steps took in a run, apart from its waits. Raises RecordError, and ValueError when the run has no step."""
+    """The time of a run's steps without their waits. Raises RecordError, and ValueError if the run has no step."""
     loaders = [each for each in journal.read(Path(path)).loaders if each.totals.steps and each.totals.step_ns]
     if not loaders:
         raise ValueError(f"{path} holds no steps: its run ended before its second batch")
@@ -85,7 +85,7 @@ def recorded(path: str, *, accumulate: int = 1) -> Demand:
 
 
 def _loop_cpu_ns(loader: LoaderRecord) -> int:
-    """Of the loop's thread for a step; what it computes while it makes batches itself is no part of it."""
+    """CPU time of the loop's thread for a step, without making batches itself."""
     told = loader.load.loop_cpu_ns
     if told is None or not loader.workers:
         return 0

@@ -15,9 +15,9 @@ _ABOUT_WORKERS = {each.name for each in ARGUMENTS if each.needs_workers}
 
 
 def edits(target: Target, recommended: Setting) -> tuple[Edit, ...]:
-    """The changes from what the target has now, the one that says it first. Nothing when it has the setting.
+    """The edits that turn the target's setting into the recommended one, the most important first. None if they are equal.
 
-    A dataset has no call that could be changed: its one edit shows the call to write.
+    A dataset has no call to change: its one edit shows the call to write.
     """
     if not target.loader:
         return (Edit(call(recommended, target.batch_size), kind="shown"),)
@@ -49,7 +49,7 @@ def edits(target: Target, recommended: Setting) -> tuple[Edit, ...]:
 
 
 def call(setting: Setting, batch_size: int | None, name: str = "dataset") -> str:
-    """A call that makes such a loader."""
+    """A call that makes a loader with this setting."""
     size = [] if batch_size is None else [f"batch_size={batch_size}"]
     arguments = ", ".join([*size, *(_typed(each, setting) for each in setting.arguments())])
     return f"{'stoker' if setting.engine == 'stoker' else 'torch.utils.data'}.DataLoader({name}, {arguments})"

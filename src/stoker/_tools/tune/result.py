@@ -1,4 +1,4 @@
-"""What a tuning came to: one frozen object that every form is made of."""
+"""The result of a tuning: one frozen object from which every form is rendered."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ __all__ = ["Interval", "Point", "Tuning"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tuning:
-    """``recommended`` is the answer; all the rest is why."""
+    """``recommended`` is the answer; everything else explains it."""
 
     target: str
     batch_size: int | None
     baseline: Setting
-    """What the target has now."""
+    """The target's current setting."""
     recommended: Setting
     verdict: str
-    """One sentence."""
+    """The answer in one sentence."""
     why: tuple[str, ...] = ()
     regime: str = "unknown"
     """ "sleep", "storage", "compute", "gil", "parent", "memory", "mixed", "idle" (data is not the bottleneck), "unknown"."""
     warnings: tuple[str, ...] = ()
-    """Where the result may not carry over, and what else to know."""
+    """Reasons why the result may not hold elsewhere, and other notes."""
     separated: bool = True
-    """False: another setting may be as good; the verdict says so."""
+    """False: another setting may be as good. The verdict says so."""
     gain: Interval | None = None
     """Share of the step's time that the recommended setting saves against the baseline. None: nothing was compared."""
     ceiling: float | None = None
-    """Share that would be saved if data took no time at all (headspace). None: the demand is not known."""
+    """Share of the step's time that would be saved if data took no time (headspace). None: the demand is unknown."""
     limit: str = ""
-    """What limits next."""
+    """The next limit."""
     stopped: str = ""
     """Why the search ended: "one left", "the rest are within 3 %", "budget", "interrupted", "not the bottleneck", "failed"."""
     spent_s: float = 0.0
@@ -47,24 +47,24 @@ class Tuning:
     curve: dict[str, Any] | None = None
     """The scaling curve: measured points, fitted law, knee, loss beyond it (``_runtime/simulation/scaling_law.py``)."""
     oracle: dict[str, Any] | None = None
-    """What the replay says of settings that were not tried, and how far it was off where they were."""
+    """The replay's predictions for settings that were not tried, and its error for those that were."""
     starts: dict[str, int | None] = field(default_factory=dict)
-    """By start method: nanoseconds to the first batch with two workers; None: workers cannot be started so."""
+    """By start method: nanoseconds to the first batch with two workers; None if workers cannot be started so."""
     edit: Edit | None = None
     """The change of the user's call: the first of ``edits``."""
     edits: tuple[Edit, ...] = ()
-    """All that has to be typed (``_tools/tune/edits.py``)."""
+    """All edits (``_tools/tune/edits.py``)."""
     file: str | None = None
-    """Where the loader is made, as a path that can be opened; ``line`` is None when nobody knows the line."""
+    """The file where the loader is made, as a path that can be opened; ``line`` is None if unknown."""
     line: int | None = None
     profile: str = ""
-    """Where the profile that ``num_workers="auto"`` picks up was saved; "" if it was not."""
+    """The file of the profile for ``num_workers="auto"``; "" if none was saved."""
     failure: str = ""
-    """Why it could not be done as asked, in a line; ``recommended`` is then the best safe answer."""
+    """The reason in a line if the tuning could not be done as asked; ``recommended`` is then the best safe answer."""
 
     @property
     def changed(self) -> bool:
-        """Whether something should be changed."""
+        """Whether the recommended setting differs from the current one."""
         return self.recommended != self.baseline
 
     @property
@@ -78,11 +78,11 @@ class Tuning:
         return screen.render(self)
 
     def __repr__(self) -> str:
-        """One line: what it is made of is long."""
+        """One line, because all fields together are long."""
         return f"<Tuning of {self.target}: {self.verdict}>"
 
     def _repr_markdown_(self) -> str:
-        """What a notebook shows."""
+        """The form for notebooks."""
         from stoker._tools.tune.forms import markdown
 
         return markdown.render(self)

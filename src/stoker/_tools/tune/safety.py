@@ -1,4 +1,4 @@
-"""What can be said without a measurement: the machine from outside, what a target rules out, and the setting that is safe."""
+"""Answers that need no measurement: the machine from outside, the limits of a target, and a safe setting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stoker._tools.tune.model.prior import NEAR, Prior, prior, safe_workers, win
 
 
 def this_host(ranks: int | None) -> Host:
-    """What can be seen without a sandbox."""
+    """The facts of the machine that are visible without a sandbox."""
     found = cpus()
     shared = ranks or found.ranks
     usable = found.usable if ranks in (None, found.ranks) else max(1, math.floor(found.affinity / shared))
@@ -25,7 +25,7 @@ def this_host(ranks: int | None) -> Host:
 
 
 def bounds_of(target: Target | None) -> SettingBounds:
-    """What may not be chosen for a target."""
+    """The limits of the choice for a target."""
     if target is None:
         return SettingBounds()
     return SettingBounds(
@@ -38,9 +38,9 @@ def bounds_of(target: Target | None) -> SettingBounds:
 def safe_setting(
     host: Host, target: Target | None, replayed: int | None, work: Work | None, demand: Demand
 ) -> Setting:
-    """The answer where nothing was compared: as many workers as one worker's batches say, ``replayed``.
+    """The answer if nothing was compared: ``replayed`` workers, from one worker's batches.
 
-    Without these (None) it is what there is, as far as the machine alone does not speak against it.
+    If these are unknown (None), it is the current setting, unless the machine alone speaks against it.
     """
     own = target.setting if target is not None else Setting()
     bounds = bounds_of(target)
@@ -66,7 +66,7 @@ def _lasting(setting: Setting) -> tuple[tuple[str, object], ...]:
 def replayed_workers(
     host: Host, work: Work | None, demand: Demand, known: Prior | None, batches: int | None
 ) -> int | None:
-    """Workers that the replay would have; None when there is nothing to replay."""
+    """The number of workers that the replay predicts to be best; None if there is nothing to replay."""
     if work is None or not work.batch_ns:
         return None
     known = known or prior(host, work, demand, batches=batches)

@@ -1,4 +1,4 @@
-"""Leaves what a tuning found for ``num_workers="auto"``."""
+"""Saves the result of a tuning for ``num_workers="auto"``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from stoker._tools.tune.result import Tuning
 
 
 def kept(tuning: Tuning, target: Target) -> Tuning:
-    """The same, with the profile's file in it; with a warning instead when it could not be written. Never raises.
+    """Save a profile. Returns the tuning with the profile's file, or with a warning if it could not be written. Never raises.
 
-    Nothing is kept of a tuning that failed, or in which nothing was compared: "auto" knows more by itself.
+    A tuning that failed or compared nothing is not saved: "auto" knows more by itself.
     """
     compared = sum(each.blocks > 0 and not each.failure for each in tuning.points) > 1
     if tuning.failure or not target.key or not (compared or tuning.stopped == "not the bottleneck"):
@@ -30,7 +30,7 @@ def kept(tuning: Tuning, target: Target) -> Tuning:
 
 
 def profile_of(tuning: Tuning, target: Target) -> Profile:
-    """What is kept of it."""
+    """The profile of a tuning."""
     point = next((each for each in tuning.points if each.setting == tuning.recommended), None)
     host, work = tuning.host, tuning.work
     return Profile(
@@ -52,7 +52,7 @@ def profile_of(tuning: Tuning, target: Target) -> Profile:
 
 
 def _plain(tuning: Tuning) -> Setting | None:
-    """The fastest of those that "auto" may take up by itself; None where the recommended one is of that kind."""
+    """The fastest setting that "auto" may use by itself; None if the recommended one is of that kind."""
     if _is_plain(tuning.recommended):
         return None
     points = [each for each in tuning.points if each.blocks and not each.failure and _is_plain(each.setting)]

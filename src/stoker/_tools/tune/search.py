@@ -1,4 +1,4 @@
-"""The search: facts, one worker, the demand, what the replay says, the race. At any time it holds what is known so far."""
+"""The search: facts, one worker, the demand, predictions, the race. It holds the results so far at any time."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from stoker._tools.tune.safety import bounds_of, this_host
 from stoker._tools.tune.session import ProbeLost, Prober, ask_host, block_trial, find_step
 
 _LEAST_S = 0.7
-"""Without so much time left no block is begun."""
+"""No block begins with less time left."""
 _WORK_SHARE = 0.2
 _WORK_S = (0.5, 6.0)
-"""What one worker is watched for: a share of the time, within these."""
+"""The time for watching one worker: a share of the whole, within these bounds."""
 _FIRST_SHARE = 0.55
-"""Of the time for the race, until the best is looked around."""
+"""Share of the race's time for the first settings; the rest is for settings around the best."""
 _MORE_SHARE = 0.12
-"""With less of it left nobody joins."""
+"""No setting joins the race with less of its time left."""
 _STARTS_S = 25.0
-"""With less time left it is not looked at how workers start: a fork server that imports torch takes seconds."""
+"""Start methods are not tried with less time left: a fork server that imports torch takes seconds."""
 _HEADSPACE_S = 1.5
 _HANG_S = 15.0
-"""A block without a sign of life for so long hangs, or is too slow to be measured."""
+"""A block without a sign of life for so long hangs, or is too slow to measure."""
 _WAITS = 0.015
 _BESIDE = 0.08
-"""A loop that waits this little has no data problem, even if its step takes this much more than it was said to."""
+"""A loop that waits less than this has no data problem, even if its step takes this much longer than given."""
 _CROWDED = 0.15
-"""Where other programs leave no CPU idle, a loop may wait for so much of the time and have none either, if the replay says so."""
+"""If other programs leave no CPU idle, a loop may wait this much and still have no data problem, if the replay says so."""
 
 
 class SearchSession(Prober, Protocol):
-    """What a search needs of a session."""
+    """The part of a session that a search uses."""
 
     @property
     def left_s(self) -> float: ...
@@ -56,9 +56,9 @@ class SearchSession(Prober, Protocol):
 
 
 class Search:
-    """One tuning on its way. ``told`` is called with what is done now.
+    """One tuning in progress. ``told`` is called with the current step of the work.
 
-    ``failure`` says why nothing, or not all, could be measured; ``notes`` what else to know.
+    ``failure`` says why nothing, or not everything, could be measured. ``notes`` has other remarks.
     """
 
     def __init__(
@@ -89,17 +89,17 @@ class Search:
         self.stopped = ""
         self.failure = ""
         self.untried: tuple[Setting, ...] = ()
-        """Settings that may be better, and that there was no time for."""
+        """Settings that may be better, but for which there was no time."""
         self.notes: list[str] = []
         self._closed: set[Setting] = set()
 
     @property
     def spent_s(self) -> float:
-        """Since it began."""
+        """Seconds since it began."""
         return self._session.spent_s
 
     def run(self) -> None:
-        """All of it. Raises TargetError; KeyboardInterrupt passes through, and what is known by then stays."""
+        """Run the whole search. Raises TargetError. KeyboardInterrupt passes through, and the results so far stay."""
         self._told("loading the target")
         self.target = self._session.open()
         if self.target.others:
@@ -135,7 +135,7 @@ class Search:
             self.notes.append(f"The machine was looked at from outside only: {error}.")
 
     def _watch_one_worker(self) -> bool:
-        """False when there is nothing to go by. A sample that ended the process is left out the next time."""
+        """Measure one worker's work. False if that fails. A sample that ended the process is left out at the next try."""
         least_s, most_s = _WORK_S
         while True:
             left_s = self._session.left_s
@@ -160,7 +160,7 @@ class Search:
         return True
 
     def _goes_without(self, error: ProbeLost) -> bool:
-        """Whether a probe that was ended by a sample can be tried again without it."""
+        """Whether the probe can be tried again without the sample that ended it."""
         index = getattr(error.probe_failure, "index", None)
         if index is None or self._session.left_s < _LEAST_S or not self._session.leave_out(index):
             return False
@@ -168,7 +168,7 @@ class Search:
         return True
 
     def _measure_demand(self) -> None:
-        """With the user's step function. One that raises is a warning: then nothing is known of the demand."""
+        """Measure the user's step function. If it raises, that is a warning and the demand stays unknown."""
         if not self._has_step:
             return
         trial = {
@@ -188,7 +188,7 @@ class Search:
             )
 
     def _is_worth_it(self) -> bool:
-        """Whether data takes more than 3 % of a step with the setting that there is. True where the demand is not known."""
+        """Whether data takes more than 3 % of a step with the current setting. True if the demand is unknown."""
         assert self.target is not None
         assert self.work is not None
         if not self.demand.step_ns:
@@ -212,7 +212,7 @@ class Search:
         self.race = race
         seen = min(self.ceiling, stall)
         fine = self.ceiling < CEILING or (stall < _WAITS and self.ceiling < _BESIDE)
-        if race.crowded and seen < _CROWDED:  # it waits for CPUs that others have: by itself it would not
+        if race.crowded and seen < _CROWDED:  # it waits for CPUs that other programs use; alone it would not
             told_ns = predict(baseline, self.host, self.work, self.demand).interval_ns
             fine = fine or 1 - step_ns / told_ns < CEILING
         if fine:
@@ -230,7 +230,7 @@ class Search:
         context = KnobContext(self.host, self.work, self.demand, self.prior, bounds)
         settings = candidates.first(self.target.setting, context)
         if bounds.most is not None and self.target.setting.workers > bounds.most:
-            settings = settings[1:]  # what its workers read several times is no more data
+            settings = settings[1:]  # data that several workers read repeatedly is no more data
         alone, self.race = self.race, Race(settings[0], settings[1:], cpus=self.host.cpus)
         self._expect(settings)
         whole_s = self._session.left_s
@@ -254,7 +254,7 @@ class Search:
             self._give_up(self.stopped, reasons[0] if reasons else "there was no time for a single block")
 
     def _look_beyond(self) -> None:
-        """What there was no time for, and what by the replay would have been better than the best."""
+        """Note the settings that had no time and that the replay predicts to be better than the best."""
         assert self.race is not None
         assert self.work is not None
         assert self.prior is not None
@@ -267,7 +267,7 @@ class Search:
         self.untried = tuple(each for each in near if context.predicted_ns(each) < faster_ns)
 
     def _try_starts(self) -> str | None:
-        """Ways to start workers, where there is time for it and any are to be started; the one to race with."""
+        """Try start methods, if there is time and workers may be started. Returns the method for the race."""
         assert self.target is not None
         assert self.prior is not None
         if self._session.left_s < _STARTS_S or self.target.stream or not bounds_of(self.target).workers:
@@ -284,21 +284,21 @@ class Search:
         return chosen_start(self.starts, own, usual)
 
     def _expect(self, settings: Iterable[Setting]) -> None:
-        """Tell the race what the replay says of settings."""
+        """Give the race the replay's predictions."""
         assert self.race is not None
         assert self.work is not None
         for each in settings:
             self.race.expected[each] = predict(each, self.host, self.work, self.demand).interval_ns
 
     def _run_rounds(self, *, until_s: float) -> None:
-        """Rounds until the race stops, or no more than so much time is left."""
+        """Run rounds until the race stops, or only so much time is left."""
         race = self.race
         assert race is not None
         while (entries := race.ask(self._session.left_s - until_s)) is not None:
             told: list[tuple[Block, float]] = []
             try:
                 self._run_round(entries, told)
-            finally:  # what was measured before Ctrl-C counts
+            finally:  # measurements before Ctrl-C count
                 if told:
                     race.tell(told)
             if not told:
@@ -313,11 +313,11 @@ class Search:
             began = self._clock()
             block = self._block(entry)
             if block.failure and self._session.left_s < _LEAST_S:
-                return  # the end of the time was its end
+                return  # it failed because the time was over
             told.append((block, self._clock() - began))
 
     def _block(self, entry: RaceEntry) -> Block:
-        """A block that ended its sandbox is told as a failure: whoever comes next gets a new one."""
+        """Run one block. If it ends its sandbox, it has a ``failure``, and the next block gets a new sandbox."""
         left_s = max(_LEAST_S, self._session.left_s)
         step = self._step or self._has_step
         trial = block_trial(
@@ -335,7 +335,7 @@ class Search:
                 left_s = max(_LEAST_S, self._session.left_s)
 
     def _close_losers(self) -> None:
-        """Who has left needs no workers any more."""
+        """Close the loaders of settings that have left the race."""
         assert self.race is not None
         for setting in set(self.race.left) - self._closed:
             self._closed.add(setting)
@@ -343,7 +343,7 @@ class Search:
                 return
 
     def _close(self, setting: Setting) -> bool:
-        """End the workers of a setting; False when the sandbox was lost over it."""
+        """End the workers of a setting. False if the sandbox was lost."""
         try:
             self._session.ask("block", limit_s=10.0, trial={"setting": setting.as_dict(), "close": True})
         except ProbeLost:

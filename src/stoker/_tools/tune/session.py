@@ -1,4 +1,4 @@
-"""A session: the sandbox that has loaded the target, asked within the time there is, and replaced when a probe was its end."""
+"""A session: a sandbox with the loaded target and a time budget. A sandbox that a probe ended is replaced."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 PROBES = "stoker._tools.tune.probes"
 LOADING_S = 60.0
-"""That a target may take to be loaded, whatever the budget: without it there is nothing to say."""
+"""The time that a target may take to load, whatever the budget: without it there is no answer."""
 _GRACE_S = 2.0
-"""Beyond the time that is left, for a probe to come to its own end."""
+"""Additional time for a probe to end by itself."""
 _OPENINGS = 4
-"""Sandboxes in all: a target that ends more of them is no good."""
+"""The most sandboxes of a session. A target that ends more of them is not usable."""
 
 
 class ProbeLost(Exception):
-    """A probe that came to no fact. Its text says why, in a line; ``probe_failure`` is what ended it from outside, else None."""
+    """A probe that reported no fact. The text says why, in a line. ``probe_failure`` is the outside cause, or None."""
 
     def __init__(self, text: str, probe_failure: Any = None) -> None:
         super().__init__(text)
@@ -34,7 +34,7 @@ class ProbeLost(Exception):
 
 
 class TuneSession:
-    """Close it. ``left_s`` counts down from the budget; loading takes half of it at most, whatever it really took."""
+    """Must be closed. ``left_s`` counts down from the budget. Loading uses half of it at most, however long it took."""
 
     def __init__(
         self,
@@ -59,17 +59,17 @@ class TuneSession:
 
     @property
     def left_s(self) -> float:
-        """Of the budget."""
+        """Seconds of the budget that are left."""
         return self._deadline - time.monotonic()
 
     @property
     def spent_s(self) -> float:
-        """Since it began."""
+        """Seconds since it began."""
         return time.monotonic() - self._began
 
     @property
     def share(self) -> float:
-        """Of the time that there is, what is spent."""
+        """The spent share of the time."""
         whole = self._deadline - self._began
         return min(1.0, self.spent_s / whole) if whole > 0 else 1.0
 
@@ -88,7 +88,7 @@ class TuneSession:
         within_s: float | None = None,
         trial: Mapping[str, Any] | None = None,
     ) -> Any:
-        """The fact that a probe tells, within ``limit_s`` of its last sign of life. Raises ProbeLost."""
+        """The fact that a probe reports, within ``limit_s`` of its last sign of life. Raises ProbeLost."""
         sandbox = self._sandbox
         if sandbox is None or not sandbox.alive:
             if self._opened >= _OPENINGS:
@@ -116,7 +116,7 @@ class TuneSession:
         return answer.fact
 
     def leave_out(self, index: int) -> bool:
-        """Have later probes go without a sample; False when they do already."""
+        """Make later probes avoid a sample. False if they do already."""
         new = index not in self._avoid
         self._avoid.add(index)
         return new
@@ -160,7 +160,7 @@ class TuneSession:
 
 
 class Prober(Protocol):
-    """Whom a probe can be asked of."""
+    """The method that runs a probe."""
 
     def ask(
         self,
@@ -173,7 +173,7 @@ class Prober(Protocol):
 
 
 def find_step(session: Prober, step: str) -> None:
-    """Raises TargetError for a step function that is not there: a typing error is told before time is spent on it."""
+    """Raise TargetError if there is no such step function, before time is spent on anything else."""
     from stoker.errors import TargetError
 
     try:
@@ -192,7 +192,7 @@ def ask_host(session: Prober, ranks: int | None) -> Host:
 def block_trial(
     setting: Setting, demand: Demand, step: str | bool, *, seconds: float, least: int, limit_s: float
 ) -> dict[str, Any]:
-    """What the probe of a block is asked to try. ``step``: where the user's function is, or whether the sandbox has it."""
+    """The input of the probe of a block. ``step``: the name of the user's function, or whether the sandbox has it."""
     burst = max(1, demand.burst)
     return {
         "setting": setting.as_dict(),

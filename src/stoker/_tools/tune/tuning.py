@@ -1,4 +1,4 @@
-"""``stoker.tune``: probes a target, races settings, and says which one to take."""
+"""``stoker.tune``: probes a target, races settings, and recommends one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stoker._tools.tune.search import Search
 from stoker._tools.tune.session import TuneSession
 
 Progress = Callable[[str, float, "Tuning | None"], None]
-"""Called with what is done now, the share of the budget that is spent, and the best so far."""
+"""Called with the current step of the work, the spent share of the budget, and the best so far."""
 
 
 def tune(

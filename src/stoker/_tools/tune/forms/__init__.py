@@ -1,1 +1,1 @@
-"""Forms in which a tuning is shown."""
+"""The forms in which a tuning is shown."""

@@ -1,4 +1,4 @@
-"""A comparison on one screen: the verdict, a row for every loader that was run, and what the rows are to be read with."""
+"""A comparison on one screen: the verdict, a row for every loader that was run, and notes on the rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME = 24
 
 
 def show(found: Comparison, file: TextIO | None = None) -> None:
-    """Write it to a file, standard output by default."""
+    """Write the screen to a file, standard output by default."""
     terminal.show(lambda width: _lines(found, width), file)
 
 
@@ -47,7 +47,7 @@ def _lines(found: Comparison, width: int) -> list[Line]:
 
 
 def _table(found: Comparison, width: int) -> list[Line]:
-    """As many columns as there is room for. "time" is to the first row's, with its 90 % interval."""
+    """The table, with as many columns as fit. "time" is relative to the first row's, with its 90 % interval."""
     if not found.lanes:
         return []
     rows = [_HEADS, *(_row(each, width) for each in found.lanes)]

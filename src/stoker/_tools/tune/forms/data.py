@@ -1,4 +1,4 @@
-"""A tuning as JSON, and back. The format is versioned: other tools go by it, and ``stoker tune --show`` reads it again."""
+"""A tuning as JSON, and back. The format has a version: other tools use it, and ``stoker tune --show`` reads it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMAT = "stoker-tuning"
 VERSION = 1
 _NUMBERS = re.compile(r"\[\s+([-+.,eE\d\s]+?)\s+\]")
 _DERIVED = ("typical_ns", "typical_cpu_ns", "off_share", "variation")
-"""Of the work: figures that follow from its lists, for readers who want no lists."""
+"""Values of the work that follow from its lists, for readers who do not want the lists."""
 
 
 def render(tuning: Tuning) -> str:
@@ -30,7 +30,7 @@ def render(tuning: Tuning) -> str:
 
 
 def as_json(tuning: Tuning) -> dict[str, Any]:
-    """Plain values. ``recommended`` and ``baseline`` are arguments of a DataLoader; ``settings`` has both as the tuner does."""
+    """Plain values. ``recommended`` and ``baseline`` are arguments of a DataLoader; ``settings`` has both as settings."""
     work = tuning.work
     told = {each.name: plain(getattr(tuning, each.name)) for each in fields(tuning)}
     told |= {
@@ -63,7 +63,7 @@ def as_json(tuning: Tuning) -> dict[str, Any]:
 
 
 def arguments(setting: Setting) -> dict[str, Any]:
-    """What to pass to a DataLoader, ``prefetch_factor`` always among it where there are workers: 2 where it was left open."""
+    """The arguments for a DataLoader. With workers ``prefetch_factor`` is always among them: 2 if it was left open."""
     found = setting.arguments()
     workers = found.pop("num_workers")
     if not workers:
@@ -72,7 +72,7 @@ def arguments(setting: Setting) -> dict[str, Any]:
 
 
 def read(path: Path) -> Tuning:
-    """What ``render`` wrote to a file. Raises RecordError for a file that cannot be read, or holds something else."""
+    """Read a file that ``render`` wrote. Raises RecordError if it cannot be read, or is no tuning."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -90,7 +90,7 @@ def read(path: Path) -> Tuning:
 
 
 def from_json(data: Any) -> Tuning:
-    """The tuning that ``as_json`` told. Raises RecordError."""
+    """The tuning from the values of ``as_json``. Raises RecordError."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise RecordError(f"this is no tuning of stoker: it has no format {FORMAT!r}")
     version = data.get("version")
@@ -154,7 +154,7 @@ def _point(told: Any) -> Point:
 
 
 def _made(kind: Any, told: Any) -> Any:
-    """One of our dataclasses, whose lists are tuples; None where there was none. Names that are not known are left out."""
+    """One of our dataclasses, whose lists are tuples; None for null. Unknown names are ignored."""
     if told is None:
         return None
     values = {

@@ -1,4 +1,4 @@
-"""A tuning on one screen: the verdict, why, the points that were measured, and what to type."""
+"""A tuning on one screen: the verdict, the reasons, the measured points, and the edits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stoker._tools.tune.result import Tuning
 
 
 def show(tuning: Tuning, file: TextIO | None = None, *, target: str | None = None) -> None:
-    """Write it to a file, standard output by default. ``target`` is what was typed, for the commands to type next."""
+    """Write the screen to a file, standard output by default. ``target`` is what the user typed, for the suggested commands."""
     terminal.show(lambda width: _lines(tuning, width, target), file)
 
 
@@ -59,7 +59,7 @@ def _table(tuning: Tuning, width: int) -> list[Line]:
 
 
 def _measured(tuning: Tuning) -> list[Line]:
-    """What the points are to be read with."""
+    """Notes on the points."""
     lines = [Line(words.demanded(tuning), 2)]
     told = [each for each in (words.hosted(tuning), words.worked(tuning)) if each]
     if told:

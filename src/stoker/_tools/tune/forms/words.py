@@ -1,4 +1,4 @@
-"""Settings and figures in words, for all forms."""
+"""Settings and numbers in words, for all forms."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from stoker._tools.tune import knobs
 from stoker._tools.tune.result import Tuning
 
 HEADS = ("setting", "a batch every", "to now", "stall", "CPU", "memory", "replayed")
-"""Of the table of points."""
+"""The heads of the table of points."""
 _MOST_POINTS = 6
 _LEAST_LOSS = 0.03
 _ASKED = ("4 more cores and workers", "an accelerator twice as fast")
-"""What the replay is asked on a screen; the record has more."""
+"""The predictions that a screen shows; the JSON form has more."""
 
 
 def named(setting: Setting) -> str:
@@ -24,7 +24,7 @@ def named(setting: Setting) -> str:
 
 
 def gained(tuning: Tuning) -> str:
-    """What the change saves, with its interval; "" when nothing was compared, or nothing changes."""
+    """The saving, with its interval; "" if nothing was compared or nothing changes."""
     if tuning.gain is None or not tuning.changed:
         return ""
     gain = tuning.gain
@@ -37,7 +37,7 @@ def gained(tuning: Tuning) -> str:
 
 
 def row(point: Point, tuning: Tuning, longest: int = 80) -> tuple[str, ...]:
-    """A point under HEADS; "–" for what was not measured. The setting takes ``longest`` characters at most."""
+    """A point under HEADS; "–" for a value that was not measured. The setting takes at most ``longest`` characters."""
     mark = (
         " (now)"
         if point.setting == tuning.baseline
@@ -65,9 +65,9 @@ def row(point: Point, tuning: Tuning, longest: int = 80) -> tuple[str, ...]:
 
 
 def interval_ns(point: Point, tuning: Tuning) -> float:
-    """What it would take in the rounds of the baseline: by the ratio, which compares within rounds.
+    """The point's time in the baseline's rounds, from the ratio, which compares within rounds.
 
-    Settings were not in the same rounds, and a machine that was slower in some of them would make two columns disagree.
+    Settings ran in different rounds. If the machine was slower in some of them, two columns would contradict each other.
     """
     base = next((each for each in tuning.points if each.setting == tuning.baseline and each.blocks), None)
     if base is None or not point.blocks or not point.ratio.high < float("inf"):
@@ -76,7 +76,7 @@ def interval_ns(point: Point, tuning: Tuning) -> float:
 
 
 def chosen(tuning: Tuning) -> list[Point]:
-    """The points worth a row, the fastest first: the baseline and the recommended one are always among them."""
+    """The points worth a row, the fastest first. The baseline and the recommended setting are always among them."""
     must = (tuning.baseline, tuning.recommended)
     ranked = sorted(tuning.points, key=lambda each: (bool(each.failure), interval_ns(each, tuning)))
     kept = [each for each in ranked if each.setting in must]
@@ -85,7 +85,7 @@ def chosen(tuning: Tuning) -> list[Point]:
 
 
 def demanded(tuning: Tuning) -> str:
-    """What the training loop takes, and from where that is known."""
+    """The training loop's time for a step, and its source."""
     demand = tuning.demand
     if not demand.step_ns:
         return "What a training step takes is not known: the fastest setting wins."
@@ -100,7 +100,7 @@ def demanded(tuning: Tuning) -> str:
 
 
 def worked(tuning: Tuning) -> str:
-    """What making a batch takes one worker; "" when that was not measured."""
+    """One worker's time for a batch; "" if it was not measured."""
     work = tuning.work
     if work is None or not work.batch_ns:
         return ""
@@ -114,7 +114,7 @@ def worked(tuning: Tuning) -> str:
 
 
 def hosted(tuning: Tuning) -> str:
-    """What there is to work with; "" when nobody asked."""
+    """The machine; "" if it was not examined."""
     host = tuning.host
     if host is None:
         return ""
@@ -125,7 +125,7 @@ def hosted(tuning: Tuning) -> str:
 
 
 def scaled(tuning: Tuning) -> str:
-    """Where more workers stop to pay, by the curve that was measured; "" when there is none."""
+    """The number of workers from which on more gain little, from the measured curve; "" if there is none."""
     curve = tuning.curve or {}
     knee, loss, at = curve.get("knee"), curve.get("loss"), curve.get("loss_at")
     parts = [f"more than {counted(knee, 'worker')} gain little" if isinstance(knee, int) and knee > 0 else ""]
@@ -136,7 +136,7 @@ def scaled(tuning: Tuning) -> str:
 
 
 def foretold(tuning: Tuning) -> str:
-    """What the replay says of machines and loops that are not there, and how far it was off; "" when it said nothing."""
+    """The replay's predictions for other machines and loops, and its error; "" if there are none."""
     oracle = tuning.oracle or {}
     error, cases = oracle.get("error"), oracle.get("what_if")
     if not isinstance(error, dict) or not error.get("points") or not isinstance(cases, list):

@@ -1,1 +1,1 @@
-"""What the tuner's probes measure with: loaders that never end, a consumer, and counters."""
+"""The measuring tools of the tuner's probes: endless loaders, the training step, and counters."""

@@ -1,4 +1,4 @@
-"""A dataset some of whose samples raise, made to be measured all the same: their neighbours stand in for them."""
+"""Wraps a dataset with samples that raise, so that it can be measured: a neighbour replaces such a sample."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _NEIGHBOURS = 16
 
 
 class LenientDataset:
-    """Around a dataset with indices. Other attributes are the dataset's own."""
+    """Wraps a dataset with indices. Other attributes are the dataset's own."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
@@ -31,13 +31,13 @@ class LenientDataset:
             raise
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_dataset":  # while it is unpickled there is none
+        if name.startswith("__") or name == "_dataset":  # during unpickling the dataset is not set yet
             raise AttributeError(name)
         return getattr(self._dataset, name)
 
 
 class LenientBatchDataset(LenientDataset):
-    """Around one that makes all samples of a batch at once, as long as none raises."""
+    """Wraps a dataset that makes all samples of a batch at once, as long as none raises."""
 
     def __getitems__(self, indices: list[Any]) -> list[Any]:
         try:
@@ -48,5 +48,5 @@ class LenientBatchDataset(LenientDataset):
 
 
 def lenient(dataset: Any) -> LenientDataset:
-    """The dataset, wrapped."""
+    """Wrap a dataset."""
     return (LenientBatchDataset if hasattr(dataset, "__getitems__") else LenientDataset)(dataset)

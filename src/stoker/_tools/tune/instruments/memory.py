@@ -1,4 +1,4 @@
-"""What a setting takes of memory: its workers, and batches that wait."""
+"""The memory of a setting: its workers, and the batches that wait."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from stoker._host.process_memory import footprint
 from stoker._tools.tune.instruments.bench_loader import BenchLoader
 
 _WEIGHED = 4
-"""Workers that are looked at, 10 ms each; the others are taken to be alike."""
+"""The number of workers that are examined, 10 ms each. The others are assumed to be alike."""
 
 
 def taken_bytes(bench: BenchLoader) -> int | None:
-    """Private memory of worker processes and what undelivered batches take; None where the kernel does not tell."""
+    """Private memory of worker processes and memory of undelivered batches; None if the kernel does not report it."""
     pids = bench.pids()
     taken = 0
     if pids:
@@ -32,7 +32,7 @@ def _waiting(bench: BenchLoader) -> int:
 
 
 def batch_bytes(batch: Any) -> int:
-    """What its tensors and arrays hold."""
+    """The bytes of a batch's tensors and arrays."""
     return sum(int(each.nbytes) for each in _tensors(batch))
 
 

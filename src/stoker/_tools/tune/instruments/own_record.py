@@ -1,16 +1,16 @@
-"""What an engine's own record says of the batches it made_batches."""
+"""Reads the engine's own record of the batches that it made."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 _SAMPLE = 512
-"""Batch times that are told, at most."""
+"""The most batch times that are reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeBatch:
-    """One batch, or what one worker made_batches of it. Times in nanoseconds, those in the run queue left out."""
+    """One batch, or one worker's part of it. Times are in nanoseconds, without the run queue."""
 
     seq: int
     rows: int
@@ -18,11 +18,11 @@ class MadeBatch:
     collate_ns: int
     handover_ns: int
     cpu_ns: int
-    """Of fetch and collation."""
+    """CPU time of fetch and collation."""
     slow_ns: int = 0
-    """Of the slowest row; 0: rows were not timed."""
+    """Time of the slowest row; 0 if rows were not timed."""
     queued_ns: int = 0
-    """In the run queue meanwhile, which is in none of the others."""
+    """Time on the run queue, which the other values leave out."""
 
     @property
     def batch_ns(self) -> int:
@@ -30,7 +30,7 @@ class MadeBatch:
 
 
 def made_batches(steps: dict[str, list[int]]) -> list[MadeBatch]:
-    """From a record's table. Quick batches share a reading of the CPU: each has the part that its time is of theirs all."""
+    """The batches in a record's table. Quick batches share a CPU reading, which is divided by their times."""
     names = (
         "seq", "rows", "received_ns", "fetched_ns", "collated_ns", "sent_ns", "cpu_ns", "runq_ns", "metered_ns",
     )  # fmt: skip
@@ -63,13 +63,13 @@ def made_batches(steps: dict[str, list[int]]) -> list[MadeBatch]:
 
 
 def _shares(readings: list[tuple[int, ...]]) -> list[tuple[float, float]]:
-    """On a CPU and in the run queue, as shares of the time at work, for every row: of the reading that covers it."""
+    """The shares of the busy time on a CPU and on the run queue, for every row, from the reading that covers it."""
     found: list[tuple[float, float]] = []
     for at, (cpu_ns, runq_ns, metered_ns) in enumerate(readings):
         if metered_ns:
             found += [(cpu_ns / metered_ns, runq_ns / metered_ns)] * (at + 1 - len(found))
     whole_ns = sum(each[2] for each in readings)
-    if whole_ns:  # the last ones have no reading of their own
+    if whole_ns:  # the last rows have no reading of their own
         usual = tuple(sum(each[place] for each in readings) / whole_ns for place in (0, 1))
         found += [(usual[0], usual[1])] * (len(readings) - len(found))
     return found or [(1.0, 0.0)] * len(readings)
@@ -78,9 +78,10 @@ def _shares(readings: list[tuple[int, ...]]) -> list[tuple[float, float]]:
 def made_since(
     steps: dict[str, list[int]], since_ns: int, workers: int, *, resumed_ns: int = 0
 ) -> tuple[tuple[int, ...], float | None]:
-    """From a record's table: a sample of batch times, parts of a batch together, and the busy share of so many workers.
+    """From a record's table: some batch times, with the parts of a batch added up, and the busy share of so many workers.
 
-    Of the batches that were asked for since then; those that workers had begun before ``resumed_ns`` lay still in between.
+    Only batches that were asked for since then count. Those that workers began before ``resumed_ns`` were paused, and do not
+    count.
     """
     found: dict[tuple[int, int], int] = {}
     began_ns = ended_ns = 0

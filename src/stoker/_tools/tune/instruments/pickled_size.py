@@ -1,4 +1,4 @@
-"""How large the dataset is on its way to a spawned worker, and how long packing it takes, without making a copy of it."""
+"""The size of the pickled dataset for a spawned worker, and the time of pickling it, without making a copy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_S = 1.0
 
 
 class PickledSize(NamedTuple):
-    """A lower bound of both where counting was given up."""
+    """The size and time; lower bounds if counting was stopped."""
 
     bytes: int
     ns: int
@@ -22,7 +22,7 @@ class _SizeReached(Exception):
 
 
 class _ByteCounter:
-    """A file that keeps nothing."""
+    """A file that counts bytes and keeps nothing."""
 
     def __init__(self, until: float) -> None:
         self.bytes = 0
@@ -36,7 +36,7 @@ class _ByteCounter:
 
 
 class _Pickler(pickle.Pickler):
-    """Tensors are not packed: what they hold is counted, and copying it takes what copies take here."""
+    """Tensors are not pickled: their bytes are counted, and the time for copying them is estimated."""
 
     held_bytes = 0
 
@@ -50,7 +50,7 @@ class _Pickler(pickle.Pickler):
 
 
 def pickled_size(dataset: Any, copy_bytes_per_s: float | None) -> PickledSize | None:
-    """None when it cannot be pickled. About a second at most, plus what the user's own ``__getstate__`` takes."""
+    """The size; None if the dataset cannot be pickled. It takes about a second at most, plus the user's own ``__getstate__``."""
     counter = _ByteCounter(time.monotonic() + _MOST_S)
     buffers_bytes = 0
 

@@ -1,4 +1,4 @@
-"""Which samples the work probe asks for: the target's own order, in smaller batches where samples are slow; then the same again."""
+"""The samples for the work probe: the target's own order, in smaller batches if samples are slow, and then the same again."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ _VAIN = 64
 
 
 class ProbeOrder:
-    """A batch sampler that is told what to do next while it is in use. The loader asks two batches ahead."""
+    """A batch sampler that can be changed while it is in use. The loader asks two batches ahead."""
 
     def __init__(self, subject: Subject, *, rows: int | None) -> None:
-        """``rows`` is how many indices of a batch are asked for; None: all."""
+        """``rows`` is the number of indices of a batch that are used; None: all."""
         self._order = EndlessOrder(subject)
         self.rows = rows
         self.issued: list[Any] = []
-        """What was asked for, in order: by a batch's number."""
+        """The batches so far, by number."""
         self.first_whole = 0
-        """From which batch on they have the size that was settled last."""
+        """The first batch with the final size."""
         self.first_again: int | None = None
-        """From which batch on they are those from ``first_whole`` on, once more."""
+        """The first batch of the repetition, which begins with ``first_whole``."""
         self.taken = 0
-        """Batches that came; told by whoever takes them."""
+        """Batches taken so far; the caller counts them."""
         self._again = False
 
     def settle(self, rows: int | None) -> None:
-        """How many rows of a batch are asked for from now on."""
+        """Set the number of rows of a batch from now on."""
         if rows != self.rows:
             self.rows, self.first_whole = rows, len(self.issued)
 
     def again(self) -> None:
-        """From the next one on the same batches once more."""
+        """Repeat the same batches from the next one on."""
         self._again = True
 
     def __iter__(self) -> Iterator[Any]:

@@ -1,6 +1,6 @@
-"""What a stretch of time cost: CPU of the training process and of its workers, their time in the run queue, and who else ran.
+"""The resources used in a span of time: CPU of the training process and its workers, their run queues, and other programs.
 
-Readings are taken before and after, never in between: a worker costs 30 µs.
+Readings are taken before and after, never in between: one worker costs 30 µs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from stoker._record.causes.contention import foreign_cpus
 from stoker._record.machine import CounterReader, Counters
 
 _SCHED_CLOCK = 2
-"""As the kernel numbers clocks: the one that counts all threads of a process, those that have ended too."""
+"""The kernel's number of the clock that counts all threads of a process, ended ones included."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageReading:
-    """Counters at one moment. ``runq_ns`` is the workers', or where there are none the loop's own."""
+    """Counters at one moment. ``runq_ns`` is the workers', or the loop's own if there are no workers."""
 
     counters: Counters
     workers_cpu_ns: dict[int, int]
@@ -28,7 +28,7 @@ class UsageReading:
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """Between two readings. None: the kernel does not tell."""
+    """The usage between two readings. None: the kernel does not report it."""
 
     wall_ns: int
     parent_cpu_ns: int
@@ -39,13 +39,13 @@ class ResourceUsage:
 
 
 class UsageMeter:
-    """Takes readings. Made and used on the thread that iterates."""
+    """Takes readings, on the thread that iterates."""
 
     def __init__(self) -> None:
         self._counters = CounterReader()
 
     def read(self, pids: Iterable[int], *, threads: bool = False) -> UsageReading:
-        """Now. ``pids`` are the workers'; with ``threads`` the workers are threads of this process."""
+        """Read all counters. ``pids`` are the workers'. With ``threads`` the workers are threads of this process."""
         cpu_ns, runq_ns = {}, {}
         for pid in pids:
             used = process_cpu_ns(pid)
@@ -58,7 +58,7 @@ class UsageMeter:
 
 
 def between(before: UsageReading, after: UsageReading, workers: int) -> ResourceUsage:
-    """What it cost. A worker that came in between counts from its beginning, one that went is left out."""
+    """The usage between two readings. A new worker counts from its start; a worker that ended is left out."""
     workers_ns = sum(used - before.workers_cpu_ns.get(pid, 0) for pid, used in after.workers_cpu_ns.items())
     load = after.counters.since(before.counters, workers_ns)
     wall_ns = max(1, load.wall_ns)
@@ -74,7 +74,7 @@ def between(before: UsageReading, after: UsageReading, workers: int) -> Resource
 
 
 def process_cpu_ns(pid: int) -> int | None:
-    """CPU time of a process and all its threads, to the nanosecond; None when it is gone or the system does not tell."""
+    """CPU time of a process and all its threads; None if it is gone or the system does not report it."""
     try:
         return time.clock_gettime_ns((~pid << 3) | _SCHED_CLOCK)
     except (OSError, AttributeError, OverflowError):
@@ -82,7 +82,7 @@ def process_cpu_ns(pid: int) -> int | None:
 
 
 def _queued(pid: int, only: int | None = None) -> dict[str, int]:
-    """By thread, how long it was ready and had no CPU since it began. Threads that have ended are not there any more."""
+    """By thread: the time in which it was ready and had no CPU. Ended threads are not included."""
     folder = f"/proc/{pid}/task"
     try:
         threads: Sequence[str] = os.listdir(folder) if only is None else (str(only),)

@@ -1,4 +1,4 @@
-"""The training step: the user's own function, found and called, or a stand-in that spends its time."""
+"""The training step: the user's own function, or a simulated step that takes the same time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT, _NAME = "step", "step_name"
 
 
 def step_of(subject: Subject) -> Callable[[Any], Any]:
-    """What ``subject.trial["step"]`` names, found once; else the one that came with the subject. Raises FactUnavailable."""
+    """The function that ``subject.trial["step"]`` names, or the one that came with the subject. Raises FactUnavailable."""
     named = subject.trial.get(KEPT)
     if isinstance(named, str) and subject.kept.get(_NAME) != named:
         subject.kept[KEPT], subject.kept[_NAME] = _found(named), named
@@ -41,7 +41,7 @@ def _found(named: str) -> Any:
 
 
 def call(step: Callable[[Any], Any], batch: Any) -> None:
-    """One step. Raises FactUnavailable, with the user's stack, for what it raises."""
+    """Run one step. Raises FactUnavailable, with the user's stack, if it raises."""
     try:
         step(batch)
     except Exception as error:
@@ -50,7 +50,7 @@ def call(step: Callable[[Any], Any], batch: Any) -> None:
 
 
 class SimulatedStep:
-    """Spends a step's time: so much of it on the CPU, the rest asleep. ``late_ns`` is how much too late a sleep ends here."""
+    """Takes a step's time: part of it on the CPU, the rest asleep. ``late_ns`` is how much too late a sleep ends here."""
 
     def __init__(self, demand: Demand, late_ns: int = 0) -> None:
         self._step_ns, self._cpu_ns, self._late_ns = demand.step_ns, demand.cpu_ns, late_ns
@@ -66,7 +66,7 @@ class SimulatedStep:
 
 
 def lateness_ns() -> int:
-    """How much longer than asked for a short sleep takes: timers have slack."""
+    """How much longer than requested a short sleep takes, because timers have slack."""
     took = []
     for _ in range(_TRIALS):
         began_ns = _clock()

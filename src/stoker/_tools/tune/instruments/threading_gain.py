@@ -1,4 +1,4 @@
-"""Whether threads would help: the same samples, made by one thread and by two."""
+"""Measures whether threads help: the same samples, made by one thread and by two."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from stoker._tools.sandbox.subject import Subject
 
 _ROUNDS = 3
 _LEAST_S = 0.002
-"""A round has to take so long: starting two threads takes a part of a millisecond."""
+"""The shortest round: starting two threads takes a part of a millisecond."""
 _PATIENCE = 6.0
-"""A sibling may take so much longer than planned before it is given up."""
+"""The child is given up after so many times the planned time."""
 
 
 def threads_gain(subject: Subject, indices: Sequence[Any], sample_s: float, seconds: float) -> float | None:
-    """How much faster two threads are (g); None where it cannot be told: streams, slow samples, samples that raise, hazards.
+    """How much faster two threads are (g); None if unknown: streams, slow samples, samples that raise, hazards.
 
-    In a fork: a dataset that two threads break takes nobody with it.
+    It runs in a fork, so that a dataset that two threads break does no harm.
     """
     if subject.is_stream or not indices or not hasattr(subject.dataset, "__getitem__") or live_hazards():
         return None
@@ -71,7 +71,7 @@ def _gain(subject: Subject, indices: Sequence[Any]) -> float | None:
 
 
 def _one_worker(subject: Subject) -> None:
-    """Datasets that ask which worker they are in, or that are made ready by ``worker_init_fn``, find the only one."""
+    """Set the worker info and call ``worker_init_fn``, as in an only worker."""
     from torch.utils.data._utils import worker
 
     worker._worker_info = worker.WorkerInfo(id=0, num_workers=1, seed=0, dataset=subject.dataset)

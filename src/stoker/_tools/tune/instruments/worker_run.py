@@ -1,4 +1,4 @@
-"""A run: one worker that makes batches, watched; and what it comes to."""
+"""Runs one worker, watches the batches that it makes, and computes its work from them."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from stoker._tools.tune.instruments.own_record import MadeBatch, made_batches
 from stoker._tools.tune.instruments.probe_order import ProbeOrder
 
 _WARM = 0.3
-"""Share of the time for the same batches again."""
+"""Share of the time for making the same batches again."""
 _SAMPLES = 64
 _BATCHES = 48
-"""Enough of both, when a third of the time is over."""
+"""So many samples and batches are enough after a third of the time."""
 _FEW = 4
-"""Batches that have to fit into the time, or they are made_batches smaller."""
+"""So many batches have to fit into the time; otherwise they are made smaller."""
 _MOST_INDICES = 4096
 _TOLD = 1024
-"""Batches that are told one by one, at most."""
+"""The most batches whose times are reported one by one."""
 
 
 @dataclass(slots=True)
 class WorkerRun:
-    """What was seen. ``scale`` is what its times are to be multiplied by: its batches may have been smaller than the target's."""
+    """The observed run. Times are to be multiplied by ``scale``, because its batches may have been smaller than the target's."""
 
     first_ns: int
-    """From the start to the first batch."""
+    """Time from the start to the first batch."""
     batches: list[MadeBatch] = field(default_factory=list)
-    """Asked for the first time."""
+    """Batches that were made for the first time."""
     again: list[tuple[MadeBatch, MadeBatch]] = field(default_factory=list)
-    """The same batch the first time and again."""
+    """The same batch, the first time and again."""
     scale: float = 1.0
     parent_ns: int = 0
     batch_bytes: int = 0
     worker_bytes: int | None = None
     read_bytes: int | None = None
     indices: tuple[Any, ...] = ()
-    """Of samples that were made_batches."""
+    """Indices of samples that were made."""
     start_ns: int | None = None
 
 
 def scripted(bench: BenchLoader, order: ProbeOrder, seconds: float, rows: int) -> WorkerRun:
-    """Of a dataset with indices: batches of ``rows``, or fewer where these would take too long; then the same again."""
+    """Run a dataset with indices: batches of ``rows``, or of fewer if these would take too long; then the same again."""
     began_ns = time.perf_counter_ns()
     batch, run = _opened(bench)
     order.taken = 1
@@ -83,7 +83,7 @@ def scripted(bench: BenchLoader, order: ProbeOrder, seconds: float, rows: int) -
 
 
 def streamed(bench: BenchLoader, seconds: float) -> WorkerRun:
-    """Of a stream: its batches, as they come."""
+    """Run a stream: its batches, in order."""
     began_ns = time.perf_counter_ns()
     batch, run = _opened(bench)
     watch = _Watch(bench)
@@ -97,7 +97,7 @@ def streamed(bench: BenchLoader, seconds: float) -> WorkerRun:
 
 
 def work_of(run: WorkerRun) -> Work:
-    """Pure. Of the first batch only the start counts, where there are others: lazy things happen in it."""
+    """The work. Pure. The first batch counts only for the start if there are others, because it includes lazy initialisation."""
     batches, again = run.batches, run.again
     if len(batches) > 2:
         first = batches[0].seq
@@ -131,7 +131,7 @@ def work_of(run: WorkerRun) -> Work:
 
 
 class _Watch:
-    """The parent's CPU time and what the worker reads, from now on."""
+    """The parent's CPU time and the worker's reads, from now on."""
 
     def __init__(self, bench: BenchLoader) -> None:
         self._pid = next(iter(bench.pids()), None)
@@ -150,7 +150,7 @@ class _Watch:
 
 
 def _opened(bench: BenchLoader) -> tuple[Any, WorkerRun]:
-    """The first batch, and the run that begins with it."""
+    """Take the first batch and begin the run."""
     began_ns = time.perf_counter_ns()
     bench.open()
     batch = bench.take()
@@ -165,8 +165,8 @@ def _opened(bench: BenchLoader) -> tuple[Any, WorkerRun]:
 def _sized(
     bench: BenchLoader, order: ProbeOrder, batch: Any, seconds: float, rows: int, run: WorkerRun
 ) -> Any:
-    """Batches began with one row: now that it is known what one takes, as many as fit. The last batch that was taken."""
-    if run.first_ns < seconds * 1e9:  # the first may have been slow because it was the first
+    """Batches began with one row. Now that its time is known, use as many rows as fit. Returns the last batch."""
+    if run.first_ns < seconds * 1e9:  # the first batch may be slow because it is the first
         batch = bench.take()
         order.taken += 1
     row_ns = min(each.batch_ns for each in made_batches(_steps(bench)))
@@ -179,7 +179,7 @@ def _sized(
 
 
 def _enough(order: ProbeOrder, spent_s: float, seconds: float, rows: int) -> bool:
-    """At least one batch of the size that was settled; then until the time is over, or a part of it if there were many."""
+    """Whether there is at least one batch of the final size, and the time is over, or a part of it with many batches."""
     whole = order.taken - order.first_whole
     if whole < 1:
         return False
@@ -194,7 +194,7 @@ def _steps(bench: BenchLoader) -> dict[str, list[int]]:
 
 
 def _read_bytes(pid: int | None) -> int | None:
-    """What a process has read from storage."""
+    """The bytes that a process has read from storage."""
     try:
         with open(f"/proc/{pid or 'self'}/io", "rb") as file:
             for line in file:

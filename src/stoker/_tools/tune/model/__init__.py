@@ -1,1 +1,1 @@
-"""What the tuner computes with. Pure: numbers in, numbers out."""
+"""The computations of the tuner. Pure: numbers in, numbers out."""

@@ -1,4 +1,4 @@
-"""A block: one setting, run for a moment."""
+"""A block: one setting, run for a short time."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from stoker._runtime.simulation.setting import Setting
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """After the first window, which was made while nobody looked. Times in nanoseconds, of the whole block unless said."""
+    """Measured after the first window, which was made before the block. Times in nanoseconds, of the whole block unless noted."""
 
     setting: Setting
     batches: int
     wall_ns: int
     wait_ns: int
-    """Of the wall time, in ``next()``."""
+    """The part of the wall time in ``next()``."""
     batch_ns: tuple[int, ...] = ()
-    """What making each batch took its worker, where the engine tells: a sample of them."""
+    """A worker's time for each of some batches, if the engine records it."""
     first_ns: int | None = None
-    """From ``iter()`` to the first batch, workers' start included; only of a setting's first block."""
+    """From ``iter()`` to the first batch, workers' start included. Only the first block of a setting has it."""
     parent_cpu_ns: int = 0
     job_cpu_ns: int = 0
-    """Of the training process and all workers."""
+    """CPU time of the training process and all workers."""
     runq_share: float | None = None
-    """Share of the time that workers were ready to run and had no CPU."""
+    """Share of the time in which workers were ready to run and had no CPU."""
     foreign_cpus: float | None = None
-    """That other programs had."""
+    """CPUs that other programs used."""
     pressure: float | None = None
-    """Share of the time that somebody waited for a CPU (PSI)."""
+    """Share of the time in which any process waited for a CPU (PSI)."""
     busy: float | None = None
-    """Share of the time that workers were at work."""
+    """Share of the time in which workers were busy."""
     memory_bytes: int | None = None
-    """What workers and undelivered batches take."""
+    """Memory of workers and undelivered batches."""
     failure: str = ""
-    """Why there is nothing to measure, in a line; all else is then 0."""
+    """The reason in a line if nothing was measured; all other values are then 0."""
 
     @property
     def interval_ns(self) -> float:
-        """Between two batches."""
+        """The time between two batches."""
         return self.wall_ns / self.batches if self.batches else 0.0
 
     @property
     def stall(self) -> float:
-        """Share of the wall time that the loop waited."""
+        """Share of the wall time in which the loop waited."""
         return self.wait_ns / self.wall_ns if self.wall_ns else 0.0

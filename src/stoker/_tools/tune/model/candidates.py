@@ -34,7 +34,7 @@ class SettingBounds:
 
 @dataclass(frozen=True, slots=True)
 class KnobContext:
-    """The facts that a knob's proposals depend on, and the replay's answer_builder about settings."""
+    """The facts that a knob's proposals depend on, and the replay's predictions for settings."""
 
     host: Host
     work: Work

@@ -1,6 +1,6 @@
-"""What can be said before a race: how many workers the demand needs, the machine can keep at work, and there may be.
+"""Predictions before a race: the workers that the demand needs, that fill the machine, and that are allowed.
 
-From one worker's measured batches, by replaying them: the race then has to tell apart a few settings and not all of them.
+They come from a replay of one worker's measured batches. So the race has to compare a few settings only.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from stoker._tools.tune import knobs
 from stoker._tools.tune.knobs.num_workers import COUNTS
 
 SLEEPY = 0.5
-"""Of a batch's time off the CPU: more of it, and workers can be more than CPUs."""
+"""Share of a batch's time off the CPU. If it is larger, more workers than CPUs help."""
 WAITING = 64
 _WAITING_LEAST = 16
 _WAITING_CPUS = 4
-"""Workers that wait, for a CPU, and at most: a process each is a dear way to wait."""
+"""Bounds for the number of workers that mostly wait: per CPU, at least and at most. A process is an expensive way to wait."""
 BEYOND = 1.5
-"""How far past what is said to be of use a race may look: what was measured of one worker is not all there is."""
+"""How far beyond the useful number a race may look, because one worker's measurements do not show everything."""
 SAFE = 16
 NEAR = 1.02
 _DEEPER = 0.03
@@ -33,19 +33,19 @@ _BATCHES = 192
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """``most`` workers are of use by what is known, for ``most_reason``; the race may look up to ``edge``."""
+    """``most`` workers help by what is known, for ``most_reason``. The race may try up to ``edge``."""
 
     batch_ns: float
-    """What a batch takes a worker that has a CPU whenever it wants one (S)."""
+    """A worker's time for a batch if it always has a CPU (S)."""
     need: int | None
-    """Workers that the demand needs; None: it is not known, so as many as help."""
+    """Workers that the demand needs; None: unknown, so as many as help."""
     knee: int | None
     """Workers that fill the CPUs; None: they use none."""
     most: int
     most_reason: str
     edge: int
     predicted: dict[int, float]
-    """Time between two batches by workers, replayed; 0: none."""
+    """The predicted time between two batches by number of workers; 0: without workers."""
 
     @property
     def first(self) -> int:
@@ -56,7 +56,7 @@ class Prior:
 
 
 def prior(host: Host, work: Work, demand: Demand, *, batches: int | None = None) -> Prior:
-    """Of a work with at least one batch."""
+    """The predictions for a work with at least one batch."""
     most = limits.most(work, host, demand)
     reason = most.reason
     edge = max(most.workers + 1, math.ceil(BEYOND * most.workers))
@@ -92,9 +92,9 @@ def prior(host: Host, work: Work, demand: Demand, *, batches: int | None = None)
 def predict(
     setting: Setting, host: Host, work: Work, demand: Demand, *, hopeful: bool = False
 ) -> SimulationResult:
-    """The replay of a setting on this host. Each knob first says what the work becomes with its value.
+    """Replay a setting on this host. Each knob first says what the work becomes with its value.
 
-    ``hopeful``: as measured, without the knobs' caution. It finds out how many threads there would be to try.
+    ``hopeful``: use the work as measured, without the knobs' caution. It finds the number of threads that are worth a trial.
     """
     if not hopeful:
         for knob in knobs.KNOBS:
@@ -103,15 +103,15 @@ def predict(
 
 
 def safe_workers(host: Host) -> int:
-    """Where nothing was measured: a CPU for the training process, the others for workers."""
+    """The number of workers if nothing was measured: one CPU for the training process, the others for workers."""
     return max(1, min(SAFE, math.floor(host.cpus) - 1))
 
 
 def window_for(setting: Setting, host: Host, work: Work, demand: Demand) -> Setting:
-    """The setting with the window that the replay asks for, within a quarter of the memory.
+    """The setting with the window that the replay predicts to be enough, within a quarter of the memory.
 
-    Not below the usual two batches a worker, though it may say so: what was measured of one worker knows nothing of bad moments.
-    Nor above, where nobody waits for a step and a deeper one gains little: throughput has no moments.
+    It is at least the usual two batches per worker, because one worker's measurements show no slow moments. Without a demand it
+    is deeper only if that gains much.
     """
     if not setting.workers:
         return replace(setting, prefetch=None)
@@ -130,6 +130,6 @@ def window_for(setting: Setting, host: Host, work: Work, demand: Demand) -> Sett
 
 
 def _is_flat(predicted: dict[int, float], count: int) -> bool:
-    """Whether the last doubling of workers gained nothing: no use in going on."""
+    """Whether the last doubling of workers gained nothing, so that larger numbers need no replay."""
     before = [ns for each, ns in predicted.items() if 0 < each <= count / 2]
     return count >= 4 and len(before) > 1 and predicted[count] > 0.99 * min(before)

@@ -1,11 +1,11 @@
-"""The race: settings run in turns, in short blocks and shuffled rounds, until it is clear whom to take. Pure: no clock, seeded.
+"""The race: settings run in turns, in short blocks and shuffled rounds, until one is clearly the best. Pure: no clock, seeded.
 
     race = Race(baseline, settings, cpus=2)
     while (entries := race.ask(left_s)) is not None:
         race.tell([(run(entry), took_s) for entry in entries])
 
-A round in which somebody else used the machine is repeated for the settings that it hit. Settings that are surely worse leave, and
-after some rounds the worse half does. Settings can join late: those next to the best one.
+If other programs disturb a round, its disturbed blocks are repeated. Settings that are certainly slower leave, and after some
+rounds the slower half does. Settings next to the best one can join later.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from stoker._tools.tune.model.block import Block
 from stoker._tools.tune.model.standings import OBVIOUS, RIVAL, TIE, CountedBlock, Standings, order
 
 LEAST_ROUNDS = 3
-"""Before anything is concluded from what is not obvious."""
+"""Rounds before a conclusion, unless the result is obvious."""
 ROUNDS = 8
-"""That the time is divided for."""
+"""The number of rounds that the time is divided into."""
 HALF = 1.06
-"""The worse half leaves when it is worse by this, at the ends of rungs."""
+"""At these rounds the slower half leaves if it is slower by this."""
 _RUNGS = (3, 5)
 _SHORTEST_S = 0.2
 _LONGEST_S = 1.0
 _LEAST = 4
 _SLOW_S = 2.0
-"""A block is to take no longer, however few batches that is."""
+"""The longest time of a block, however few batches that allows."""
 _START_S = 0.4
-"""What a block takes beyond its own time, while nothing is known."""
+"""The additional time of a block, until it is known."""
 FOREIGN = 0.35
 RUNQ = 0.25
 PRESSURE = 0.35
-"""How far above the typical a block must be to count as disturbed: other programs' CPUs, and shares of its own time."""
+"""A block is disturbed if it is this far above the typical value: CPUs of other programs, and shares of its own time."""
 _REPEATS = 2
-"""Of one round."""
+"""Repetitions of one round."""
 _MOST_REPEATS = 6
-"""Of all."""
+"""Repetitions in all."""
 
 
 @dataclass(frozen=True, slots=True)
 class RaceEntry:
-    """A block to run: for so long, and with at least so many batches."""
+    """A block to run: its minimum time and its minimum number of batches."""
 
     setting: Setting
     seconds: float
@@ -55,15 +55,15 @@ class RaceEntry:
 
 
 class Race:
-    """Ask what to run, tell what came of it. ``stopped`` says why there is nothing more to ask."""
+    """``ask`` gives the blocks to run, and ``tell`` takes their results. ``stopped`` says why the race ended."""
 
     def __init__(self, baseline: Setting, settings: Iterable[Setting], *, cpus: float, seed: int = 0) -> None:
-        """``expected`` may be filled with what the replay says of a setting: an interval in nanoseconds."""
+        """``expected`` may be filled with predicted intervals of settings, in nanoseconds."""
         self.baseline = baseline
         self.alive = list(dict.fromkeys((baseline, *settings)))
         self.failed: dict[Setting, str] = {}
         self.left: dict[Setting, str] = {}
-        """Who left, and why."""
+        """Settings that left, and why."""
         self.expected: dict[Setting, float] = {}
         self.stopped = ""
         self.rounds = 0
@@ -78,30 +78,30 @@ class Race:
 
     @property
     def standings(self) -> Standings:
-        """As of now."""
+        """The standings as of now."""
         if self._standings is None:
             self._standings = Standings(self._counted, self.baseline, self.expected, crowded=self.crowded)
         return self._standings
 
     @property
     def best(self) -> Setting | None:
-        """Whom to take as of now; None while nothing was measured."""
+        """The best setting as of now; None while nothing was measured."""
         measured = self.standings.settings
         return self.standings.choice() if measured else None
 
     @property
     def crowded(self) -> bool:
-        """Whether other programs left no CPU idle, so that nothing was measured as it would be alone."""
+        """Whether other programs left no CPU idle, so that all measurements are affected."""
         told = [each.block.foreign_cpus for each in self._counted if each.block.foreign_cpus is not None]
         return bool(told) and median(told) > max(0.5, self._cpus - 1)
 
     @property
     def tried(self) -> set[Setting]:
-        """All that ever took part."""
+        """All settings that ever took part."""
         return {*self.alive, *self.failed, *self.left}
 
     def join(self, settings: Iterable[Setting]) -> tuple[Setting, ...]:
-        """Let settings take part from the next round on, if they never did. Who joins."""
+        """Add settings from the next round on, if they never took part. Returns the added ones."""
         known = self.tried
         new = tuple(each for each in dict.fromkeys(settings) if each not in known)
         self.alive += new
@@ -110,7 +110,7 @@ class Race:
         return new
 
     def ask(self, left_s: float) -> tuple[RaceEntry, ...] | None:
-        """The blocks of the next round, in the order to run them in; None when it is over, or there is no time for one."""
+        """The blocks of the next round, in order; None if the race is over, or there is no time for a round."""
         if self._again:
             again = [each for each in self._again if each in self.alive]
             if again and self.cost_s(again) <= left_s:
@@ -125,13 +125,15 @@ class Race:
                 return None
         order = self.alive.copy()
         self._random.shuffle(order)
-        if not self.rounds:  # should the time end within this one, what there is now is what has to be known
+        if not self.rounds:  # if the time ends in the first round, the baseline has to be known
             order.remove(self.baseline)
             order.insert(0, self.baseline)
         return self._entries(order, left_s)
 
     def tell(self, told: Sequence[tuple[Block, float]]) -> None:
-        """What came of the blocks, each with the seconds that it took in all; fewer than were asked for, when there was no time."""
+        """Take the results of blocks, each with the seconds that it took in all. There may be fewer than asked for, for lack of
+        time.
+        """
         self._standings = None
         hit = []
         for block, took_s in told:
@@ -143,7 +145,7 @@ class Race:
             disturbed = self._is_disturbed(block)
             if disturbed:
                 hit.append(setting)
-            # The block that is set aside by its repetition is the one before it, of the same round.
+            # A repetition replaces the disturbed block before it, of the same round.
             self._counted.append(CountedBlock(self.rounds, block, disturbed))
         may = self._tries < _REPEATS and self.repeats < _MOST_REPEATS and not self.crowded
         if hit and may and len(told) > 0:
@@ -167,7 +169,7 @@ class Race:
         return tuple(RaceEntry(each, seconds, self._least(each)) for each in settings)
 
     def _least(self, setting: Setting) -> int:
-        """Batches come in as many at once as there are workers: a block should see a few such waves, where that takes no age."""
+        """Workers deliver in bursts, so a block should contain a few of them, unless that takes too long."""
         wanted = max(_LEAST, 2 * setting.workers)
         known = [each.block.interval_ns for each in self._counted if each.block.setting == setting]
         if not known:
@@ -189,7 +191,7 @@ class Race:
         )
 
     def cost_s(self, settings: Iterable[Setting]) -> float:
-        """A round of these; the first block of a setting, which starts workers, is told of others by what theirs took."""
+        """The time of a round. The first block of a setting starts workers; it is estimated from other settings."""
         firsts = [costs[0] for costs in self._costs.values()] or [_SHORTEST_S + _START_S]
         total = 0.0
         for each in settings:
@@ -198,7 +200,7 @@ class Race:
         return total
 
     def _is_disturbed(self, block: Block) -> bool:
-        """Against what is typical: of the machine for other programs' CPUs, of this setting for what it brings about itself too."""
+        """Whether a block is above typical values: the machine's for other programs' CPUs, the setting's own for the rest."""
         everybody = [each.block for each in self._counted]
         own = [each for each in everybody if each.setting == block.setting]
         if len(everybody) >= 3 and _beyond(
@@ -212,7 +214,7 @@ class Race:
         )
 
     def _keep(self, settings: Sequence[Setting]) -> None:
-        """Blocks that stay disturbed count all the same: the machine is like that."""
+        """Count blocks that stay disturbed: the machine is always like that."""
         for setting in settings:
             at = max(i for i, each in enumerate(self._counted) if each.block.setting == setting)
             self._counted[at] = CountedBlock(self.rounds, self._counted[at].block)
@@ -236,7 +238,7 @@ class Race:
             self._again.remove(setting)
 
     def _drop(self) -> None:
-        """Let settings go that are surely worse than the best, and at the end of a rung the worse half."""
+        """Remove settings that are certainly slower than the best, and at some rounds the slower half."""
         standings = self.standings
         measured = [each for each in self.alive if standings.rounds(each)]
         if len(measured) < 2:
@@ -264,7 +266,7 @@ class Race:
             self.left[setting] = why
 
     def _squeeze(self, left_s: float) -> None:
-        """With little time left, only the best few run on."""
+        """If there is little time left, continue with the best few only."""
         standings = self.standings
         if not standings.settings:
             return

@@ -1,4 +1,4 @@
-"""The regime: what kind of work this is, and where a result for it does not carry over."""
+"""The regime: the kind of work, and where a result for it does not hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stoker.arguments import DEFAULT_EXECUTOR, executor_kind
 
 WAITS = 0.5
 COMPUTES = 0.2
-"""Share of a batch's time off the CPU: above the one it waits, below the other it computes, in between it does both."""
+"""Shares of a batch's time off the CPU. Above the first it waits, below the second it computes, in between it does both."""
 
 COLD = 1.5
 """A batch that takes this much longer the first time than again waits for storage."""
@@ -26,7 +26,7 @@ DEARER = 1.3
 
 SYNTHETIC_OFF = 0.95
 SYNTHETIC_VARIATION = 0.1
-"""Work that waits for more than the first and varies by less than the second is a stand-in, more likely than not."""
+"""Work that waits for more than the first share and varies by less than the second is probably a ``sleep`` in a test."""
 
 FEW_BATCHES = 16
 STARVED = 0.2
@@ -49,9 +49,9 @@ def regime(
     executor: str = DEFAULT_EXECUTOR,
     runq_share: float | None = None,
 ) -> Regime:
-    """What was measured of the work, and of ``points`` where there are some. ``executor``: in which it is, or is to be, run.
+    """The regime from the measured work and, if there are any, ``points``. ``executor`` runs the work.
 
-    ``runq_share`` is the share of their time that workers were ready to run and had no CPU.
+    ``runq_share`` is the share of their time in which workers were ready to run and had no CPU.
     """
     demand = demand or Demand(0)
     name, sentence = _named(work, host, demand, tuple(points), executor)
@@ -90,7 +90,7 @@ def _named(
 
 
 def _shared(work: Work, host: Host, demand: Demand) -> tuple[str, str] | None:
-    """The training process, or memory, where one of them binds as soon as there are workers enough."""
+    """The training process or memory, if one of them is the limit as soon as there are enough workers."""
     counts = [each for each in (need(work, demand), knee(work, host, demand)) if each is not None]
     count = min([*counts, LAST_RESORT])
     found = {each.name: each for each in limits(work, host, Demand(0), workers=count)}
@@ -122,9 +122,9 @@ def _waiting(work: Work, off: float) -> tuple[str, str]:
 
 
 def _growth(points: tuple[Point, ...], host: Host, most_ns: float) -> float | None:
-    """CPU time per batch with the most workers that have a CPU each, to that with the fewest.
+    """CPU time per batch with the most workers that have a CPU each, relative to that with the fewest.
 
-    None where even these take more than ``most_ns``: it is then about handing batches over, not about making them.
+    None if even these take more than ``most_ns``: the limit is then the hand-over of batches, not their making.
     """
     by_count = sorted(
         (each.setting.workers, each.cpu_ns)

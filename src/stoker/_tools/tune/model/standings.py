@@ -1,4 +1,4 @@
-"""How settings stand after some rounds: who leads, who is as good, whom to take. Pure, of the blocks alone."""
+"""The standings after some rounds: the leader, equally good settings, and the choice. Pure, from the blocks alone."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from stoker._tools.tune.model.block import Block
 from stoker.arguments import NO_WORKERS
 
 TIE = 0.03
-"""Settings that are this close are as good as each other: then cost decides."""
+"""Settings within this share are equally good. Then cost decides."""
 CPU_TIE = 0.05
 MEMORY_TIE = 0.10
 KEEP = 0.20
-"""A baseline among the best is kept unless another one takes this much less CPU: a change needs a reason."""
+"""A baseline among the best is kept unless another setting takes this much less CPU: a change needs a reason."""
 CROWD = 1.5
 OBVIOUS = 1.5
-"""A setting that takes so much longer than another one needs fewer rounds to be told from it."""
+"""A setting that takes so much longer needs fewer rounds to be told apart."""
 RIVAL = 1.4
-"""Intervals are taken this much wider when it is asked whether a repetition would end the same: it is asked often."""
+"""The factor by which intervals are widened when it is asked whether a repetition would give the same result."""
 DOUBT = 0.25
-"""How far a replay may be off, as a logarithm. While blocks scatter by more than that, it is the better guess."""
+"""The assumed error of a prediction, as a logarithm. While blocks scatter more than that, the prediction is the better estimate."""
 REFUTED = 1.5
-"""A replay that lies this many times as far off as the interval reaches has been refuted: it weighs nothing."""
+"""A prediction that is this many interval widths away from the measurement is wrong and does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountedBlock:
-    """A block, the round that it was run in, and whether it counts."""
+    """A block, its round, and whether it counts."""
 
     round: int
     block: Block
@@ -42,11 +42,10 @@ class CountedBlock:
 
 
 class Standings:
-    """Of all settings with at least one block that counts. Made anew after every round.
+    """The standings of all settings with at least one block that counts. Made again after every round.
 
-    ``expected`` are intervals by the replay. They weigh in where blocks say little, so that noise alone does not decide; in what
-    is told of a setting (``ratio``, ``point``) they have no part. ``crowded``: other programs left no CPU idle, and nothing is as
-    sure as it looks.
+    ``expected`` are predicted intervals. They count where blocks say little, so that noise alone does not decide. They are no
+    part of the reported values (``ratio``, ``point``). ``crowded``: other programs left no CPU idle, so that nothing is certain.
     """
 
     def __init__(
@@ -75,15 +74,15 @@ class Standings:
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """Those that were measured."""
+        """The measured settings."""
         return tuple(sorted(self._blocks, key=order))
 
     def rounds(self, setting: Setting) -> int:
-        """In how many rounds it was measured."""
+        """The number of rounds in which it was measured."""
         return len(self._times.get(setting, ()))
 
     def ratio(self, one: Setting, other: Setting) -> Interval:
-        """The time of ``one`` in that of ``other``, by the rounds that have both; else through a third that met either."""
+        """The time of ``one`` relative to ``other``, from rounds that have both; otherwise through a third setting."""
         if one == other:
             return Interval(1.0, 1.0, 1.0)
         if (one, other) not in self._known:
@@ -93,7 +92,7 @@ class Standings:
         return self._known[one, other]
 
     def leader(self, among: Iterable[Setting] | None = None) -> Setting:
-        """The fastest, by the middle of what was measured. Of those that no round can tell apart, the first in order."""
+        """The fastest setting, by the median. Among settings that no round tells apart, the first in order."""
         candidates = sorted((each for each in (among or self._blocks) if each in self._blocks), key=order)
         best = candidates[0]
         for each in candidates[1:]:
@@ -102,7 +101,7 @@ class Standings:
         return best
 
     def likely(self, one: Setting, other: Setting) -> float:
-        """The ratio that is taken to be true: the measured one, drawn to the replayed one as far as blocks leave it open."""
+        """The likely ratio: the measured one, moved towards the predicted one as far as the blocks are uncertain."""
         found = self.ratio(one, other)
         known = self._expected.get(one), self._expected.get(other)
         if one == other or not known[0] or not known[1] or found.low <= 0 or not math.isfinite(found.high):
@@ -113,27 +112,27 @@ class Standings:
         error = math.log(found.high / found.low) / (2 * statistics.SURE)
         weight = error**2 / (error**2 + DOUBT**2)
         drawn = math.exp((1 - weight) * math.log(found.middle) + weight * math.log(told))
-        return min(max(drawn, found.low), found.high)  # what was measured surely is not up to a guess
+        return min(max(drawn, found.low), found.high)  # a certain measurement needs no estimate
 
     def cpu_ns(self, setting: Setting) -> float:
-        """Of the training process and all workers, for a batch."""
+        """CPU time per batch, of the training process and all workers."""
         return median(each.job_cpu_ns / each.batches for each in self._blocks[setting].values())
 
     def memory_bytes(self, setting: Setting) -> int | None:
-        """The most that it took."""
+        """The most memory that it took."""
         told = [each.memory_bytes for each in self._blocks[setting].values() if each.memory_bytes is not None]
         return max(told, default=None)
 
     def tied(self, among: Iterable[Setting] | None = None) -> tuple[Setting, ...]:
-        """The leader, and those that are within 3 % of it."""
+        """The leader, and the settings within 3 % of it."""
         candidates = self._proven(each for each in (among or self.settings) if each in self._blocks)
         leader = self.leader(candidates)
         return tuple(each for each in candidates if self.likely(each, leader) <= 1 + TIE)
 
     def choice(self, among: Iterable[Setting] | None = None) -> Setting:
-        """Of the tied: the least CPU, then memory, fewer workers, the simpler one. The baseline, where that costs little.
+        """Among the tied: the least CPU, then memory, fewer workers, the simpler one. The baseline if that costs little.
 
-        Threads ask something of the dataset and of its random numbers: for that they have to be faster, not only cheaper.
+        Threads need a dataset that allows them, and change its random numbers. So they have to be faster, not only cheaper.
         """
         tied = self.tied(among)
         if self.baseline in tied:
@@ -148,7 +147,7 @@ class Standings:
         return self.baseline if self._is_doubtful(chosen) else chosen
 
     def _is_doubtful(self, chosen: Setting) -> bool:
-        """Whether leaving the baseline for this one would gain little, and not even that for certain."""
+        """Whether leaving the baseline for this setting would gain little, or nothing for certain."""
         if self.baseline not in self._blocks:
             return False
         ratio = self.ratio(self.baseline, chosen)
@@ -158,13 +157,13 @@ class Standings:
         )
 
     def _proven(self, settings: Iterable[Setting]) -> tuple[Setting, ...]:
-        """Without those that had one block where others had more: one may be anything."""
+        """The settings without those that have one block where others have more: a single block may be an outlier."""
         found = tuple(settings)
         least = min(2, max((self.rounds(each) for each in found), default=0))
         return tuple(each for each in found if self.rounds(each) >= least)
 
     def _plainer(self, chosen: Setting) -> Setting:
-        """The same workers with less to write, unless that is surely slower: a refinement has to earn its place."""
+        """The same workers with fewer arguments, unless that is certainly slower: a refinement needs a gain."""
         kin = [
             each
             for each in self.settings
@@ -177,7 +176,7 @@ class Standings:
         return chosen
 
     def rivals(self, chosen: Setting) -> tuple[Setting, ...]:
-        """Settings with other workers, executor or threads that may be as good as the chosen one: a repetition might take them."""
+        """Settings with other workers, executor or threads that may be as good as the chosen one in a repetition."""
         leader = self.leader()
         found = []
         for each in self.settings:
@@ -194,7 +193,7 @@ class Standings:
         return tuple(found)
 
     def point(self, setting: Setting, *, predicted_ns: float | None = None, failure: str = "") -> Point:
-        """All that is known of a setting."""
+        """The measurements of a setting."""
         blocks = list(self._blocks.get(setting, {}).values())
         if not blocks:
             nothing = Interval(0.0, 0.0, 0.0)
@@ -218,7 +217,7 @@ class Standings:
         )
 
     def _pairs(self) -> list[list[float]]:
-        """Series of every setting against one that was in most rounds: what moved all of them at once is no noise."""
+        """The times of every setting relative to one that was in most rounds. This removes changes that affected all settings."""
         if not self._times:
             return []
         anchor = max(sorted(self._times, key=order), key=lambda each: len(self._times[each]))
@@ -251,7 +250,7 @@ class Standings:
 
 
 def order(setting: Setting) -> tuple[int | str, ...]:
-    """In which settings are gone through: always the same, whatever is left open in them."""
+    """A fixed order of settings, whatever is left open in them."""
     return (
         setting.workers,
         setting.engine,
@@ -266,7 +265,7 @@ def order(setting: Setting) -> tuple[int | str, ...]:
 
 
 def effort(setting: Setting) -> int:
-    """How much has to be written and known for it: arguments that are not the loader's own choice."""
+    """The number of arguments that have to be typed and understood."""
     return sum(knob.effort(setting) for knob in knobs.KNOBS)
 
 
@@ -279,7 +278,7 @@ def _kind(setting: Setting) -> tuple[int, str, int]:
 
 
 def _least(settings: Sequence[Setting], costs: Mapping[Setting, float], tie: float) -> tuple[Setting, ...]:
-    """Those whose cost is as small as the smallest, about. One that did not tell its cost is not the smallest."""
+    """The settings with about the smallest cost. A setting without a known cost is not among them."""
     if not costs:
         return tuple(settings)
     bound = min(costs.values()) * (1 + tie)

@@ -1,6 +1,6 @@
-"""How sure one can be of a ratio of times that were measured in rounds. Logarithms throughout: a half and a double weigh the same.
+"""The certainty of ratios of times that were measured in rounds. All values are logarithms: a half and a double weigh the same.
 
-Within a round, settings ran one after the other on the same machine in the same mood: what is compared is always paired by rounds.
+In a round, settings ran one after the other on the same machine under the same load. So comparisons are always paired by rounds.
 Seeded: the same blocks give the same interval.
 """
 
@@ -14,33 +14,33 @@ from statistics import median
 from stoker._runtime.simulation.point import Interval
 
 SPREAD = 0.015
-"""Of one block's time, as a logarithm: less is never believed, however well a few of them agree."""
+"""The least assumed spread of one block's time, as a logarithm, however well a few blocks agree."""
 FIRST_SPREAD = 0.08
-"""While nothing was measured twice."""
+"""The assumed spread while nothing was measured twice."""
 SURE = 1.645
-"""Standard errors on either side that hold 90 %."""
+"""Standard errors on either side that contain 90 %."""
 _MEDIAN = 1.25
-"""The standard error of a median, in those of a mean."""
+"""The standard error of a median, relative to that of a mean."""
 _NORMAL = 1.4826
-"""The standard deviation of normal noise, in its median absolute deviation."""
+"""The standard deviation of normal noise, relative to its median absolute deviation."""
 _DRAWS = 300
 
 
 def logs(times: Mapping[int, float]) -> dict[int, float]:
-    """By round. Times that are 0 tell nothing."""
+    """The logarithms by round. Times of 0 are left out."""
     return {number: math.log(each) for number, each in times.items() if each > 0}
 
 
 def paired(one: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
-    """The logarithms of ``one / other``, of the rounds that have both."""
+    """The logarithms of ``one / other``, for the rounds that have both."""
     first, second = logs(one), logs(other)
     return [first[number] - second[number] for number in sorted(first.keys() & second.keys())]
 
 
 def spread(series: Iterable[Sequence[float]]) -> float:
-    """How far one value lies from its series' middle, typically: of all series together, because each is short.
+    """The typical distance of a value from the middle of its series, over all series together, because each is short.
 
-    A series of two says nothing of outliers and half of the truth about the spread; what is missing is made up for.
+    A series of two shows no outliers and half of the spread. The result is corrected for that.
     """
     squares, freedom = 0.0, 0
     for values in series:
@@ -57,7 +57,7 @@ def spread(series: Iterable[Sequence[float]]) -> float:
 
 
 def interval(values: Sequence[float], *, spread: float = SPREAD, seed: int = 0) -> Interval:
-    """The median of logarithms as a ratio, with 90 %: by drawing from them again and again, never closer than ``spread`` allows."""
+    """The median of logarithms as a ratio, with its 90 % interval, by bootstrap. It is never narrower than ``spread`` allows."""
     if not values:
         return Interval(1.0, 0.0, math.inf)
     middle = median(values)
@@ -72,7 +72,7 @@ def interval(values: Sequence[float], *, spread: float = SPREAD, seed: int = 0) 
 
 
 def chained(one: Interval, other: Interval) -> Interval:
-    """``one * other``, of ratios that are independent of each other."""
+    """``one * other``, for independent ratios."""
     if min(one.low, other.low) <= 0:
         return Interval(one.middle * other.middle, 0.0, math.inf)
     middle = math.log(one.middle) + math.log(other.middle)
@@ -87,7 +87,7 @@ def inverse(one: Interval) -> Interval:
 
 
 def wider(one: Interval, times: float) -> Interval:
-    """The same middle, so many times as far to either side."""
+    """The same middle, with an interval so many times as wide."""
     if one.low <= 0 or not math.isfinite(one.high):
         return one
     return Interval(
@@ -98,5 +98,5 @@ def wider(one: Interval, times: float) -> Interval:
 
 
 def slower(ratio: Interval, by: float = 1.0) -> bool:
-    """Whether a ratio of times is surely above ``by``."""
+    """Whether a ratio of times is certainly above ``by``."""
     return ratio.low > by

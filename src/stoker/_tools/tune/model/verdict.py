@@ -1,4 +1,4 @@
-"""What a search comes down to, in sentences: the verdict, the reasons with their numbers, what limits next."""
+"""The result of a search in sentences: the verdict, the reasons with their numbers, and the next limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stoker._tools.tune import knobs
 from stoker._tools.tune.model.standings import CPU_TIE, TIE
 
 CEILING = 0.03
-"""Of a step's time: what could be saved at best must be more than this to be worth a search."""
+"""Share of a step's time. A search is worthwhile only if more than this could be saved at best."""
 _MOST_WHY = 5
 _MOST_WARNINGS = 5
 _FEW_BATCHES = 8
@@ -21,12 +21,12 @@ _FEW_BATCHES = 8
 
 @dataclass(frozen=True, slots=True)
 class VerdictCase:
-    """All that the sentences are made of. None: not known."""
+    """The facts behind the sentences. None: unknown."""
 
     baseline: Setting
     chosen: Setting
     loader: bool = True
-    """Whether the baseline is a loader's; else a dataset was given, and it stands for no workers."""
+    """Whether the baseline is a loader's. Otherwise a dataset was given, and the baseline has no workers."""
     points: tuple[Point, ...] = ()
     rivals: tuple[Setting, ...] = ()
     stopped: str = ""
@@ -35,34 +35,34 @@ class VerdictCase:
     demand: Demand = field(default_factory=lambda: Demand(0))
     ceiling: float | None = None
     limits: tuple[str, ...] = ()
-    """What binds the chosen setting, in sentences, the tightest first."""
+    """The limits of the chosen setting, in sentences, the tightest first."""
     regime: str = ""
-    """What kind of work it is, in a sentence."""
+    """The kind of work, in a sentence."""
     most: str = ""
-    """Why no more workers are of use, in words."""
+    """The reason why no more workers help, in words."""
     capped: bool = False
-    """Whether that, and nothing that was measured, is what keeps the answer from more workers."""
+    """Whether that reason, and no measurement, keeps the answer from more workers."""
     crowded: bool = False
     stream: bool = False
     asks_worker: bool = True
     batches: int | None = None
-    """In an epoch."""
+    """Batches in an epoch."""
     starts: str = ""
-    """What is to be said of ways to start workers."""
+    """A sentence about start methods."""
     failure: str = ""
 
     def point(self, setting: Setting) -> Point | None:
-        """What was measured of it."""
+        """The measurements of a setting, if there are any."""
         return next((each for each in self.points if each.setting == setting and each.blocks), None)
 
     @property
     def measured(self) -> bool:
-        """Whether the answer rests on anything."""
+        """Whether the chosen setting was measured."""
         return self.point(self.chosen) is not None
 
     @property
     def replayed(self) -> bool:
-        """Whether it rests on one worker's batches alone."""
+        """Whether the answer comes from one worker's batches alone."""
         return (
             not self.measured
             and self.stopped != "failed"
@@ -76,14 +76,14 @@ class VerdictCase:
         return self.stopped == "not the bottleneck"
 
     def separated(self, gain: Interval | None) -> bool:
-        """Whether the answer is certain: something was compared with it, and nothing may be as good."""
+        """Whether the answer is certain: it was compared with others, and none may be as good."""
         compared = sum(each.blocks > 0 for each in self.points) > 1
         return self.measured and (compared or self.fine) and not rivals_left(self, gain)
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictText:
-    """As in Tuning."""
+    """The texts, as in Tuning."""
 
     verdict: str
     why: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class VerdictText:
 
 
 def say(case: VerdictCase) -> VerdictText:
-    """Never more than a screen."""
+    """All texts. They fit on a screen."""
     gain = gain_of(case)
     why = tuple(_why(case))[:_MOST_WHY]
     limit = ""
@@ -155,7 +155,7 @@ def _verdict(case: VerdictCase, gain: Interval | None) -> str:
 
 
 def _cheaper(case: VerdictCase) -> str:
-    """What is gained where no time is."""
+    """The gain in words if it is not time."""
     chosen, base = case.point(case.chosen), case.point(case.baseline)
     assert chosen is not None
     assert base is not None
@@ -170,7 +170,7 @@ def _cheaper(case: VerdictCase) -> str:
 
 
 def rivals_left(case: VerdictCase, gain: Interval | None) -> tuple[Setting, ...]:
-    """Rivals that go by another name, without a baseline that is told to be slower for certain: else two sentences disagree."""
+    """Rivals with another description, without a baseline that is certainly slower. So no two sentences contradict each other."""
     certain = gain is not None and gain.low >= TIE
     own = described(case.chosen)
     return tuple(
@@ -215,7 +215,7 @@ def _why(case: VerdictCase) -> Iterator[str]:
 
 
 def _tie(case: VerdictCase) -> Iterator[str]:
-    """Why this one of those that are as fast."""
+    """The reason for this one among equally fast settings."""
     chosen = case.point(case.chosen)
     assert chosen is not None
     alike = [

@@ -1,1 +1,1 @@
-"""What has to be tried out to be known. Each runs in a sandbox, which has the target: ``probe(subject)``."""
+"""The tuner's measurements. Each module has ``probe(subject)``, which runs in the sandbox that has the target."""

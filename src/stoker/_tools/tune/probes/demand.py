@@ -1,8 +1,8 @@
-"""Calls the user's step function on batches that were made before: what a step takes when data takes nothing.
+"""Measures the user's step function on batches that are ready: the step's time if data takes none.
 
-``subject.trial``: ``step`` (where the function is; not needed when it came with the subject), ``seconds`` (2 by default),
-``burst`` (calls that make a step), ``limit_s`` for making the batches, ``look`` (only find the
-function). In the sandbox itself: the function is kept for blocks.
+``subject.trial`` has ``step`` (the function's name; not needed if it came with the subject), ``seconds`` (2 by default),
+``burst`` (calls per step), ``limit_s`` for making the batches, and ``look`` (only find the function). It runs in the sandbox
+itself: the function is kept for blocks.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _LIMIT_S = 60.0
 _BATCHES = 4
 _WARM_UP = 5
 _STEADY = 1.3
-"""Warm-up is over when a step takes no more than so many times less than the one before."""
+"""Warm-up is over when a step is not faster than the one before by more than this factor."""
 _TOGETHER = 4
-"""Steps that are timed together where an accelerator works on behind the function's back."""
+"""Steps that are timed together if an accelerator works asynchronously."""
 _LEAST, _MOST = 3, 1000
 
 
 def probe(subject: Subject) -> Demand:
-    """Not told when the function cannot be had, raises, or there is no batch to call it with."""
+    """Raises FactUnavailable if the function cannot be found, raises, or has no batch."""
     calm_fork()
     trial = subject.trial
     step = step_of(subject)
@@ -50,7 +50,7 @@ def probe(subject: Subject) -> Demand:
 
 
 def _batches(subject: Subject, seconds: float, limit_s: float) -> list[Any]:
-    """Some, made here: at least one."""
+    """Some batches, made here; at least one."""
     found: list[Any] = []
     try:
         bench = BenchLoader(subject, Setting(0, engine="torch"))
@@ -67,7 +67,7 @@ def _batches(subject: Subject, seconds: float, limit_s: float) -> list[Any]:
 
 
 def _warm_up(step: Callable[[Any], Any], batches: Sequence[Any], subject: Subject) -> None:
-    """The first calls compile, allocate, and pick algorithms."""
+    """Run the first calls, which compile, allocate, and pick algorithms."""
     before_ns = 0
     for number in range(_WARM_UP):
         began_ns = time.perf_counter_ns()
@@ -97,6 +97,6 @@ def _timed(
         wall_ns.append((time.perf_counter_ns() - began_ns) / together)
         cpu_ns.append((time.process_time_ns() - began_cpu_ns) / together)
         subject.touch(None)
-        if sum(wall_ns) > 4e9 * seconds:  # so slow that two will do
+        if sum(wall_ns) > 4e9 * seconds:  # so slow that two are enough
             break
     return max(1, int(statistics.median(wall_ns))), int(statistics.median(cpu_ns))

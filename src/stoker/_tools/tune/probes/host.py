@@ -1,6 +1,6 @@
-"""Looks at the machine as a training process here would find it. About 0.1 s; longer only where the dataset is large to pickle.
+"""Reads the facts of the machine as a training process here sees them. It takes about 0.1 s, or longer to pickle a large dataset.
 
-``subject.trial``: ``ranks``, how many training processes share the machine; without it the environment says.
+``subject.trial``: ``ranks``, the number of training processes that share the machine. By default the environment says.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COPIES = 3
 
 
 def probe(subject: Subject) -> Host:
-    """Never fails for want of a fact: it is None then. The dataset is pickled, so its ``__reduce__`` and the like run."""
+    """Never fails for a missing fact, which is None. The dataset is pickled, so its ``__reduce__`` and the like run."""
     ranks = subject.trial.get("ranks")
     environ = os.environ if not ranks else {**os.environ, "LOCAL_WORLD_SIZE": str(int(ranks))}
     found = cpus(environ=environ)
@@ -51,14 +51,14 @@ def probe(subject: Subject) -> Host:
 
 
 def _share(found: Cpus) -> float:
-    """A quota may grant half a CPU more than whole ones."""
+    """The usable CPUs. A quota may grant half a CPU beyond whole ones."""
     if found.quota is not None and found.usable == max(1, math.floor(found.quota / found.ranks)):
         return max(1.0, found.quota / found.ranks)
     return float(found.usable)
 
 
 def _start_method(subject: Subject, *, sendable: bool) -> str:
-    """What stoker's loader would use: the target's own, the platform's, or a fork server where threads would be lost."""
+    """The start method of stoker's loader: the target's own, the platform's, or a fork server if a fork would lose threads."""
     import torch.multiprocessing
 
     context: Any = subject.arguments.get("multiprocessing_context")
@@ -69,7 +69,7 @@ def _start_method(subject: Subject, *, sendable: bool) -> str:
 
 
 def _copy_bytes_per_s() -> float | None:
-    """The best of a few copies, in memory that was touched before."""
+    """The speed of the best of a few copies, in memory that was touched before."""
     import numpy as np
 
     try:

@@ -1,6 +1,7 @@
-"""Takes the first batches from torch's loader, twice, and from stoker's with a setting: are they equal?
+"""Compares the first batches of torch's loader, taken twice, with those of stoker's with a setting.
 
-``subject.trial``: ``setting`` (as a dict), ``batches`` (3 by default), ``limit_s`` for all of it. In the sandbox itself.
+``subject.trial``: ``setting`` (as a dict), ``batches`` (3 by default), and ``limit_s`` for all of it. It runs in the sandbox
+itself.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _LIMIT_S = 20.0
 
 
 def probe(subject: Subject) -> Likeness:
-    """Never raises for what the user's code does."""
+    """Never raises for errors of the user's code."""
     calm_fork()
     setting = replace(Setting.from_dict(subject.trial["setting"]), engine="stoker")
     plain = Setting(0, engine="torch")
     if subject.is_stream:
-        setting = Setting(0)  # with workers, which stream comes first is up to them
+        setting = Setting(0)  # with workers, the order of streams depends on timing
     count = max(1, int(subject.trial.get("batches", _BATCHES)))
     try:
         with limit(float(subject.trial.get("limit_s", _LIMIT_S))):
@@ -63,7 +64,7 @@ def _taken(
         bench.open()
         while len(found) < count:
             found.append(digest(bench.take(), strict=True))
-    except NoBatch:  # a short one
+    except NoBatch:  # the loader has few batches
         if not found:
             raise
     finally:

@@ -1,4 +1,4 @@
-"""Looks at what was given: how its loader is run now. Makes no sample."""
+"""Examines the target: the current setting of its loader. Makes no sample."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stoker._tools.tune.facts import Target
 
 
 def probe(subject: Subject) -> Target:
-    """Ask the objects. ``__len__`` of the dataset and its sampler are the user's code, and all of it that runs."""
+    """Examine the objects. Of the user's code only ``__len__`` of the dataset and the sampler runs."""
     from stoker._runtime.executors.process.start_method import live_hazards
 
     loader, dataset = subject.loader, subject.dataset
@@ -45,7 +45,7 @@ def probe(subject: Subject) -> Target:
 
 
 def _setting(loader: Any) -> Setting:
-    """As the loader has it. What was left open, and that torch's own loader does not have, stays None."""
+    """The loader's setting. Values that were left open, or that torch's own loader does not have, stay None."""
     setting = Setting(engine=engine(loader))
     for knob in knobs.KNOBS:
         if setting.workers or not knob.needs_workers:
@@ -59,13 +59,13 @@ def _batches(subject: Subject) -> int | None:
         if loader is not None and size == loader.batch_size:
             return len(loader)
         samples = len(subject.dataset if loader is None or subject.is_stream else loader.sampler)
-    except Exception:  # it has none, or the user's raises
+    except Exception:  # it has no length, or the user's ``__len__`` raises
         return None
     return samples if size is None else -(-samples // size)
 
 
 def _asks_worker(subject: Subject) -> bool:
-    """Whether the dataset's code asks which worker it is in, or may for all that can be seen: a library's is not looked into.
+    """Whether the dataset's code asks which worker it is in. True also if that is unknown: library code is not examined.
 
     A ``worker_init_fn`` may give each worker its share as well.
     """

@@ -1,7 +1,7 @@
-"""Has one worker make batches, the target's own and in its order, and looks at what they take. About ``seconds`` long.
+"""Measures the work: one worker makes the target's own batches, in order, for about ``seconds``.
 
-``subject.trial``: ``seconds`` (3 by default); ``limit_s``: when no sample has been made by then, that is told.
-In the sandbox itself, or in a fork of it.
+``subject.trial``: ``seconds`` (3 by default); ``limit_s``: the probe fails if no sample has been made by then. It runs in the
+sandbox itself, or in a fork of it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from stoker._tools.tune.instruments.worker_run import WorkerRun, scripted, strea
 _SECONDS = 3.0
 _LIMIT_S = 60.0
 _MAKING, _THREADS = 0.8, 0.2
-"""How the time is divided: batches by one worker, and samples by two threads."""
+"""The division of the time: batches by one worker, and samples by two threads."""
 _STREAM_S = 5.0
-"""How long the first batch of a stream may take before it is looked at sample by sample."""
+"""If the first batch of a stream takes longer, single samples are measured."""
 _MOST_BAD = 1000
 _WAYS = ((1, True, False), (1, False, False), (1, True, True), (0, True, True))
-"""Workers, whether batches may be made smaller, whether bad samples are left out: what is tried until something comes."""
+"""The variants in order: workers, whether batches may be smaller, whether bad samples are left out."""
 
 
 def probe(subject: Subject) -> Work:
-    """Not told when no sample can be made, for the reason that the samples give."""
+    """Raises FactUnavailable if no sample can be made, for the reason that the samples give."""
     calm_fork()
     trial = subject.trial
     seconds, limit_s = float(trial.get("seconds", _SECONDS)), float(trial.get("limit_s", _LIMIT_S))
@@ -49,7 +49,7 @@ def probe(subject: Subject) -> Work:
 
 
 def rows_per_batch(subject: Subject) -> int:
-    """The loader's batch size; that of the first batch under a batch sampler of the user's; 1 without batching."""
+    """The loader's batch size; that of the first batch with a batch sampler of the user's; 1 without batching."""
     given = subject.arguments.get("batch_size")
     if isinstance(given, int) and given > 0:
         return given
@@ -60,7 +60,7 @@ def rows_per_batch(subject: Subject) -> int:
 
 
 def _seen(subject: Subject, seconds: float, limit_s: float, bad: dict[Any, str]) -> WorkerRun:
-    """With the target as it is. Where that fails: with whole batches only, with bad samples left out, without a worker."""
+    """Measure the target as it is. If that fails: with whole batches only, without bad samples, without a worker."""
     first: Exception | None = None
     for workers, small, skip in _WAYS:
         try:
@@ -96,7 +96,7 @@ def _tried(
 def _tried_stream(
     subject: Subject, seconds: float, limit_s: float, *, workers: int, small: bool, skip: bool, bad: dict[Any, str]
 ) -> WorkerRun:  # fmt: skip
-    """Batches as they are, if one comes soon; else single samples."""
+    """The stream's batches, if one comes soon; otherwise single samples."""
     rows = rows_per_batch(subject)
     patience_s = max(_STREAM_S, 2 * seconds)
     if rows > 1 and patience_s < limit_s:
