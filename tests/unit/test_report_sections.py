@@ -19,7 +19,8 @@ from stoker._tools.render.section import Chart, Part, Prose, Remark, Report, Sec
 from stoker._tools.report.page import build
 from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.stretch import around_worst, numbered
-from stoker._tools.report.page.terms import DOING, PARTS, edited, loaders, percent, plain
+from stoker._tools.report.page.terms import DOING, PARTS, edited, loaders, percent
+from stoker._tools.report.verdict.table import plain
 from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import MS, SECOND, loader, run, steps, worker
 

@@ -34,6 +34,11 @@ def counted(number: int, noun: str, nouns: str | None = None) -> str:
     return f"{number} {noun if number == 1 else nouns or noun + 's'}"
 
 
+def cut(text: str, longest: int) -> str:
+    """At most so many characters, the last of them "…" where some were left out."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def capitalised(text: str) -> str:
     """With a capital at its beginning, and all else as it is."""
     return text[:1].upper() + text[1:]

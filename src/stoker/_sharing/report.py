@@ -7,6 +7,8 @@ import textwrap
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from stoker._record.finding import cut
+
 _WIDTH = 100
 _ALIKE = 4
 _PATH = 30
@@ -118,7 +120,7 @@ def _line(entry: ShareEntry) -> str:
 
 
 def _row(path: str, kind: str, layout: str, before: str, after: str) -> str:
-    texts = (_cut_left(path, _PATH), _cut(kind, _TYPE), _cut(layout, _LAYOUT))
+    texts = (_cut_left(path, _PATH), cut(kind, _TYPE), cut(layout, _LAYOUT))
     return (
         f"{texts[0]:<{_PATH}}  {texts[1]:<{_TYPE}}  {texts[2]:<{_LAYOUT}}  {before:>9}  {after:>9}".rstrip()
     )
@@ -156,10 +158,6 @@ def human(nbytes: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     raise AssertionError
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _cut_left(text: str, width: int) -> str:

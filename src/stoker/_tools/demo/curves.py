@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
-from stoker._record.finding import capitalised
+from stoker._record.finding import capitalised, counted
 from stoker._tools.demo.gains import (
     DISTURBED,
     LOADERS,
@@ -229,11 +229,7 @@ def _costs(flavour: dict[str, Any], points: Sequence[dict[str, Any]]) -> Chart:
 def _rounds(flavours: Sequence[dict[str, Any]]) -> str:
     """How many rounds of a point count: the last may have been cut short, and some set aside."""
     times = {len(used(point, TORCH, "rates")) for each in flavours for point in each["points"]} or {0}
-    return (
-        f"{min(times)} to {max(times)} rounds"
-        if len(times) > 1
-        else f"{max(times)} round{'s' * (max(times) != 1)}"
-    )
+    return f"{min(times)} to {max(times)} rounds" if len(times) > 1 else counted(max(times), "round")
 
 
 def _set_aside(flavours: Sequence[dict[str, Any]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stoker._record.finding import cut
 from stoker._tools.sandbox.target import text_of
 
 _LONGEST = 300
@@ -24,4 +25,4 @@ def failure_of(error: BaseException) -> str:
         said = lines[-1]
     else:
         said = f"{type(error).__name__}: {lines[0]}"
-    return said if len(said) <= _LONGEST else said[: _LONGEST - 1] + "…"
+    return cut(said, _LONGEST)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from stoker._record.finding import counted, cut
 from stoker._tools.top.live import LoaderLive, WorkerLive
 
 CAUSES = {
@@ -100,7 +101,7 @@ def worker_line(worker: WorkerLive) -> str:
 
 def _head(loader: LoaderLive) -> str:
     command = loader.command or "process"
-    words = [f"{command if len(command) <= _COMMAND else command[: _COMMAND - 1] + '…'} ({loader.pid})"]
+    words = [f"{cut(command, _COMMAND)} ({loader.pid})"]
     if loader.world_size > 1:
         words.append(f"rank {loader.rank} of {loader.world_size}")
     if loader.name is not None:
@@ -162,11 +163,6 @@ def _phases(workers: list[WorkerLive]) -> str:
 def _printable(text: str) -> str:
     """Names and reasons come from elsewhere: they may not move the cursor."""
     return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def counted(number: int, word: str) -> str:
-    """ "1 worker", "2 workers"."""
-    return f"{number} {word}{'s' if number != 1 else ''}"
 
 
 def percent(part: float) -> str:

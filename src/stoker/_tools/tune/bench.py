@@ -11,6 +11,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from stoker._record.finding import counted
 from stoker._runtime.autoscale import profile_files
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host
@@ -264,10 +265,8 @@ class _BenchRun:
             return False
         if not [each for each in work.bad if self._session.leave_out(each)]:
             return False
-        count = len(work.bad)
-        self.warnings += (
-            f"{count} sample{'s' * (count != 1)} and maybe more raise ({work.bad_text}): they were left out.",
-        )
+        bad = counted(len(work.bad), "sample")
+        self.warnings += (f"{bad} and maybe more raise ({work.bad_text}): they were left out.",)
         return True
 
     def _block(self, setting: Setting, seconds: float) -> Block:

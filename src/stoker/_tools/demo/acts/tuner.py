@@ -82,13 +82,9 @@ def lines(result: dict[str, Any]) -> list[str]:
         gain = tuning.gain
         sure = "" if tuning.separated else "; others may be as good"
         found.append(
-            f"{_change(gain.middle)} of the step's time ({_change(gain.low)} to {_change(gain.high)}){sure}"
+            f"{words.change(gain.middle)} of the step's time ({words.change(gain.low)} to {words.change(gain.high)}){sure}"
         )
     return found
-
-
-def _change(saved: float) -> str:
-    return f"{'−' if saved >= 0 else '+'}{abs(saved):.0%}"
 
 
 def sections(result: dict[str, Any]) -> list[Section]:

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from html import escape
 
+from stoker._record.finding import cut
 from stoker._tools.doctor.check import SECTIONS, Check
 from stoker._tools.doctor.explain import Explanation, page_of
 from stoker._tools.render.markdown import code, escaped
@@ -65,7 +66,7 @@ def _sections(found: Explanation) -> list[tuple[str, list[str]]]:
             finding.code,
             [f"{bare(found.title)}  ({finding.severity})" if found.title else "not known to this version"],
         ),
-        ("Seen", [_cut(evidence, 220)]),
+        ("Seen", [cut(evidence, 220)]),
         ("Clues", [" · ".join(_clue_texts(found))]),
         ("Here", [f"on this machine: {bare(found.here)}" if found.here else ""]),
         ("Fix", _advice_lines(finding.advice)),
@@ -111,9 +112,7 @@ def _advice_lines(advice: str) -> list[str]:
 
 def _clue_texts(found: Explanation) -> list[str]:
     return [
-        f"{word} {_cut(found.clues[name], 90)}"
-        for name, word in _SHOWN_CLUES.items()
-        if found.clues.get(name)
+        f"{word} {cut(found.clues[name], 90)}" for name, word in _SHOWN_CLUES.items() if found.clues.get(name)
     ][:_MOST_CLUES]
 
 
@@ -141,10 +140,6 @@ def _laid_out(sections: list[tuple[str, list[str]]], width: int) -> list[str]:
 def bare(text: str) -> str:
     """Without the marks of Markdown."""
     return _CODE_SPAN.sub(r"\1", text)
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def markdown(found: Explanation) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from stoker._record import finding
 from stoker._record.finding import Gain, capitalised, duration
 from stoker._record.schema import LoaderRecord
 from stoker._tools.render.section import Part, side_by_side
@@ -50,11 +51,6 @@ MEANS = {
 }
 _LONGEST = 48
 _LEAST_PERCENT = 0.0005
-
-
-def plain(name: str) -> str:
-    """A cause or stage as it is written: "head-of-line"."""
-    return name.replace("_", "-")
 
 
 def scale(names: Iterable[str], colours: Mapping[str, str] = PARTS) -> dict[str, Any]:
@@ -140,8 +136,7 @@ def gained(gain: Gain | None) -> str | None:
 
 def cut(text: str, longest: int = _LONGEST) -> str:
     """In one line that fits into a label."""
-    text = " ".join(text.split())
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    return finding.cut(" ".join(text.split()), longest)
 
 
 def ms(ns: int | float) -> float:

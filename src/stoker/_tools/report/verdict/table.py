@@ -36,10 +36,10 @@ def rows(parts: Sequence[CauseShare], most_causes: int = _MOST_CAUSES) -> list[l
     names = [each for each in (*stages, "other") if any(percent[key] for key in percent if key[0] == each)]
     heads = [each for each in (*causes, "other") if any(percent[key] for key in percent if key[1] == each)]
     names, heads = list(dict.fromkeys(names)), list(dict.fromkeys(heads))
-    lines = [["where the wait went", *(_plain(each) for each in heads), "all"]]
+    lines = [["where the wait went", *(plain(each) for each in heads), "all"]]
     for name in names:
         line = [percent.get((name, head), 0) for head in heads]
-        lines.append([_plain(name), *(_percent(each) for each in line), _percent(sum(line))])
+        lines.append([plain(name), *(_percent(each) for each in line), _percent(sum(line))])
     if len(names) > 1:
         sums = [sum(percent.get((name, head), 0) for name in names) for head in heads]
         lines.append(["all", *(_percent(each) for each in sums), _percent(sum(sums))])
@@ -86,5 +86,6 @@ def _percent(value: int) -> str:
     return f"{value} %" if value else "·"
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """A cause or stage as it is written: "head-of-line"."""
     return name.replace("_", "-")

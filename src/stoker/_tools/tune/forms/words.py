@@ -30,10 +30,10 @@ def gained(tuning: Tuning) -> str:
     gain = tuning.gain
     if gain.low < 0:
         return (
-            f"{_share(gain.middle)} of the step's time, and not for certain: between {-gain.low:.0%} more "
+            f"{change(gain.middle)} of the step's time, and not for certain: between {-gain.low:.0%} more "
             f"and {abs(gain.high):.0%} {'less' if gain.high >= 0 else 'more'} (90 %)"
         )
-    return f"{_share(gain.middle)} of the step's time (90 %: {_share(gain.low)} to {_share(gain.high)})"
+    return f"{change(gain.middle)} of the step's time (90 %: {change(gain.low)} to {change(gain.high)})"
 
 
 def row(point: Point, tuning: Tuning, longest: int = 80) -> tuple[str, ...]:
@@ -155,5 +155,6 @@ def _ratio(ratio: Interval) -> str:
     return f"{ratio.middle:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
 
 
-def _share(share: float) -> str:
+def change(share: float) -> str:
+    """A share of the time that is saved, with its sign: "−12%" for 0.12."""
     return f"{'−' if share >= 0 else '+'}{abs(share):.0%}"

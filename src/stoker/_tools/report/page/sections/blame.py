@@ -9,9 +9,9 @@ from stoker._record.schema import STAGES, LoaderRecord
 from stoker._tools.render.section import Chart, Section, Table
 from stoker._tools.render.theme import colour
 from stoker._tools.report.page.material import Material
-from stoker._tools.report.page.terms import MEANS, by_run, order, percent, plain, title, took
+from stoker._tools.report.page.terms import MEANS, by_run, order, percent, title, took
 from stoker._tools.report.page.vega import coloured, measured, named, tips
-from stoker._tools.report.verdict.table import cause_of
+from stoker._tools.report.verdict.table import cause_of, plain
 from stoker._tools.report.verdict.verdict import LoaderVerdict
 
 _MOST_WORKERS = 32

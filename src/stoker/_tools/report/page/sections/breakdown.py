@@ -18,12 +18,11 @@ from stoker._tools.report.page.terms import (
     ms,
     order,
     percent,
-    plain,
     title,
     took,
 )
 from stoker._tools.report.page.vega import coloured, measured, named, tips
-from stoker._tools.report.verdict.table import RECORDING, cause_of
+from stoker._tools.report.verdict.table import RECORDING, cause_of, plain
 from stoker._tools.report.verdict.verdict import LoaderVerdict
 
 _MOST_LOADERS = 4

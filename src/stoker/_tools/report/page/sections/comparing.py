@@ -18,9 +18,9 @@ from stoker._record.causes.contention import foreign_cpus
 from stoker._record.finding import size
 from stoker._record.schema import LoaderRecord, Machine
 from stoker._tools.report.page.material import ReportedRun
-from stoker._tools.report.page.terms import cut, loaders, number, percent, plain, took
+from stoker._tools.report.page.terms import cut, loaders, number, percent, took
 from stoker._tools.report.trace.steps import batches
-from stoker._tools.report.verdict.table import cause_of
+from stoker._tools.report.verdict.table import cause_of, plain
 from stoker._tools.report.verdict.verdict import LoaderVerdict
 from stoker.errors import RecordError
 

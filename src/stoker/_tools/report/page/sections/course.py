@@ -7,8 +7,9 @@ from typing import Any
 
 from stoker._record.schema import LoaderRecord, Period
 from stoker._tools.render.section import Chart, Table
-from stoker._tools.report.page.terms import TRAINING, order, percent, plain, title, took
+from stoker._tools.report.page.terms import TRAINING, order, percent, title, took
 from stoker._tools.report.page.vega import coloured, measured, tips
+from stoker._tools.report.verdict.table import plain
 
 _MOST_STRETCHES = 120
 _LEAST_STRETCHES = 3

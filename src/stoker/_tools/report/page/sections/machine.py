@@ -9,7 +9,8 @@ from stoker._record.finding import size
 from stoker._record.schema import LoaderRecord, WorkerRecord
 from stoker._tools.render.section import Part, Prose, Section, Table, side_by_side
 from stoker._tools.report.page.material import Material, ReportedRun
-from stoker._tools.report.page.terms import cut, loaders, percent, plain, title, took
+from stoker._tools.report.page.terms import cut, loaders, percent, title, took
+from stoker._tools.report.verdict.table import plain
 
 _MOST_EVENTS = 60
 _MOST_WORKERS = 32

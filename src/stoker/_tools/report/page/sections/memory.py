@@ -10,7 +10,13 @@ from stoker._record.schema import LoaderRecord, WorkerRecord
 from stoker._tools.render.section import Chart, Part, Prose, Remark, Section, Table, side_by_side
 from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.sections.memory_chart import spec
-from stoker._tools.report.page.sections.occupied import PARENT, LoaderMemory, ProcessMemory, occupied
+from stoker._tools.report.page.sections.occupied import (
+    PARENT,
+    LoaderMemory,
+    ProcessMemory,
+    occupied,
+    process_name,
+)
 from stoker._tools.report.page.terms import loaders, took
 
 _MOST_RUNS = 4
@@ -172,8 +178,9 @@ def _table(seen: LoaderMemory) -> Table:
     shown = _chosen(seen.processes)
     rows = [
         (
-            _name(each.worker), str(each.last.pid), str(len(each.every)), size(each.first.pss_bytes), size(each.last.pss_bytes),
-            size(each.first.private_bytes), size(each.last.private_bytes), _signed(each.growth_bytes) if each.count > 1 else "",
+            process_name(each.worker), str(each.last.pid), str(len(each.every)),
+            size(each.first.pss_bytes), size(each.last.pss_bytes), size(each.first.private_bytes),
+            size(each.last.private_bytes), _signed(each.growth_bytes) if each.count > 1 else "",
         )
         for each in shown
     ]  # fmt: skip
@@ -217,15 +224,14 @@ def _last_table(loader: LoaderRecord) -> Table:
         return "not told" if nbytes is None else size(nbytes)
 
     rows = tuple(
-        (_name(each.worker), str(each.pid or ""), told(each.pss_bytes), told(each.private_bytes), told(each.private_growth_bytes))
+        (
+            process_name(each.worker), str(each.pid or ""), told(each.pss_bytes), told(each.private_bytes),
+            told(each.private_growth_bytes),
+        )
         for each in loader.workers[:_MOST_ROWS]
     )  # fmt: skip
     columns = ("process", "pid", "PSS", "private", "private, since its first batches")
     return Table("Last reading of each process", columns, rows, numeric=frozenset({1, 2, 3, 4}))
-
-
-def _name(worker: int) -> str:
-    return "training process" if worker == PARENT else f"worker {worker}"
 
 
 def _signed(nbytes: float) -> str:

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from stoker._tools.render.theme import SERIES, colour
-from stoker._tools.report.page.sections.occupied import PARENT, LoaderMemory, ProcessMemory
+from stoker._tools.report.page.sections.occupied import PARENT, LoaderMemory, ProcessMemory, process_name
 from stoker._tools.report.page.terms import scale
 from stoker._tools.report.page.vega import measured, named, tips
 
@@ -46,14 +46,14 @@ def _lines(shown: list[ProcessMemory], unit: str, scale_bytes: int) -> dict[str,
     """A line for what each has for itself, a dashed one for its proportional share."""
     values = [
         {
-            "s": round(each.at_ns / 1e9, 3), "process": _name(each.worker), "pid": each.pid, "kind": kind,
+            "s": round(each.at_ns / 1e9, 3), "process": process_name(each.worker), "pid": each.pid, "kind": kind,
             "size": _amount(nbytes, scale_bytes),
         }
         for process in shown
         for each in process.every
         for kind, nbytes in (("private", each.private_bytes), ("PSS", each.pss_bytes))
     ]  # fmt: skip
-    names = {_name(each.worker): SERIES[place % len(SERIES)] for place, each in enumerate(shown)}
+    names = {process_name(each.worker): SERIES[place % len(SERIES)] for place, each in enumerate(shown)}
     return {
         "data": {"values": values},
         "title": "Each process",
@@ -145,7 +145,7 @@ def _bars(seen: LoaderMemory, unit: str, scale_bytes: int) -> dict[str, Any]:
     """One reading of each: nothing to draw over time."""
     kinds = {"private": "series-2", "shared": "series-3"}
     values = [
-        {"process": _name(each.worker), "kind": kind, "size": _amount(nbytes, scale_bytes), "order": order}
+        {"process": process_name(each.worker), "kind": kind, "size": _amount(nbytes, scale_bytes), "order": order}
         for each in seen.processes[:_MOST_LINES]
         for order, (kind, nbytes) in enumerate(
             (("private", each.last.private_bytes), ("shared", max(0, each.last.pss_bytes - each.last.private_bytes)))
@@ -156,14 +156,10 @@ def _bars(seen: LoaderMemory, unit: str, scale_bytes: int) -> dict[str, Any]:
         "height": {"step": 36},
         "mark": "bar",
         "encoding": {
-            "y": named("process", sort=[_name(each.worker) for each in seen.processes]),
+            "y": named("process", sort=[process_name(each.worker) for each in seen.processes]),
             "x": measured("size", unit, stack="zero"),
             "color": named("kind", scale=scale(list(kinds), kinds)),
             "order": {"field": "order", "type": "quantitative"},
             "tooltip": tips(("process", "process"), ("kind", "kind"), ("size", unit, ",.1f")),
         },
     }
-
-
-def _name(worker: int) -> str:
-    return "training process" if worker == PARENT else f"worker {worker}"

@@ -147,3 +147,8 @@ def _together(by_worker: dict[int, list[MemoryReading]], began: dict[int, int]) 
             )
         )
     return together
+
+
+def process_name(worker: int) -> str:
+    """What the process of a worker is called, and the training process."""
+    return "training process" if worker == PARENT else f"worker {worker}"
