@@ -316,13 +316,13 @@ def test_what_was_kept_comes_back() -> None:
 
 
 def test_threads_are_warned_once(caplog: pytest.LogCaptureFixture) -> None:
-    loader = SimpleNamespace()
+    warned: set[str] = set()
     found = dataset_generators.find(Bag(each=[Plain(generator=random.Random())]))
     with caplog.at_level(logging.WARNING, "stoker"):
-        dataset_generators.warn_once((), loader)
+        dataset_generators.warn_once((), warned)
         assert not caplog.messages
-        dataset_generators.warn_once(found, loader)
-        dataset_generators.warn_once(found, loader)
+        dataset_generators.warn_once(found, warned)
+        dataset_generators.warn_once(found, warned)
     [message] = caplog.messages
     assert message.startswith("dataset.each[0].generator is a random generator that worker threads share")
     assert "stoker.generator()" in message

@@ -33,8 +33,8 @@ def rows(*values: int) -> dict[str, Any]:
 def test_the_same_batches_from_every_worker(caplog: pytest.LogCaptureFixture) -> None:
     order = [(0, rows(0, 1)), (1, rows(0, 1)), (0, rows(2, 3)), (1, rows(2, 3)), (0, rows(4)), (1, rows(4))]
     (text,) = heard(caplog, *order)
-    assert "the first 2 batches of all 2 are the same" in text
-    assert "among these 6 batches 2 times" in text
+    assert "the first 2 batches of all 2 workers are the same" in text
+    assert "each sample appears 2 times in these 6 batches" in text
     assert "STK502" in text
 
 

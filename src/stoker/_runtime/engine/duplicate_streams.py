@@ -38,7 +38,7 @@ class DuplicateStreams:
         """None if there is nothing to compare, or if this loader's stream was judged before."""
         return (
             DuplicateStreams(stats, workers)
-            if streams and workers > 1 and _JUDGED not in stats.told
+            if streams and workers > 1 and _JUDGED not in stats.warned
             else None
         )
 
@@ -51,7 +51,7 @@ class DuplicateStreams:
 
     def ended(self) -> None:
         """The epoch is over: warn if all workers delivered the same batches."""
-        self._stats.told.add(_JUDGED)
+        self._stats.warned.add(_JUDGED)
         first, *others = self._heard.values() or ([],)
         if (
             len(self._heard) < self._workers

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import IterDataPipe, MapDataPipe
+from torch.utils.data import IterDataPipe
 from torch.utils.data import dataloader as torch_loader
 
 from stoker._record.recorder import Recorder
 from stoker._runtime.autoscale.controller import AutoscaleController
-from stoker._runtime.checkpoint.epoch_start import EpochStart, snapshot_every
+from stoker._runtime.checkpoint.epoch_start import EpochStart
 from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.device.pinning import PinningStager
 from stoker._runtime.device.stager import Stager
+from stoker._runtime.engine import iterator_setup
 from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch
 from stoker._runtime.engine.iteration import Iteration
 from stoker._runtime.engine.loader_stats import LoaderStats
-from stoker._runtime.engine.pool import Pool, PoolPlan
+from stoker._runtime.engine.pool import Pool
 from stoker._runtime.engine.recorder_setup import note_start_method
-from stoker._runtime.executors.process import start_method
-from stoker._runtime.plan import ranks
-from stoker._runtime.plan.planner import Planner
-from stoker._runtime.protocol.worker_spec import WorkerSpec
-from stoker._runtime.scheduler.policy import DEEPEN_LIMIT, Policy
-from stoker._runtime.worker import collation
-from stoker._runtime.worker.fetch import batch_getter
-from stoker._runtime.worker.rng import dataset_generators
+from stoker._runtime.plan.cpu_draws import on_cpu
 from stoker.arguments import Options
 
 _clock = time.monotonic_ns
@@ -66,85 +58,61 @@ class StokerIter(_Base):  # type: ignore[misc]
         """Whether the number of workers may change during this iteration."""
         self._iteration: Iteration | None = None
         self._pool: Pool | None = None
+        self._handles: Sequence[Any] | None = None
         self._owner_pid = os.getpid()
+        self._owns_pool = keep is None
         self._waits = prefetch is not None
         """Whether this epoch was opened ahead and is not yet asked for."""
-        self._epoch_start = epoch_start = state.open(loader, ahead=prefetch is not None)
-        with _on_cpu(loader.generator), epoch_start.generators_in_place():
-            epoch_start.prepare(loader)
-            super().__init__(loader)
-            if self._num_workers > 0 and isinstance(self._dataset, IterDataPipe):
-                torch_loader._share_dist_seed(loader.generator, self._pg)  # type: ignore[no-untyped-call]  # as torch does
-            epoch_start.take_over(self, loader)
+        self._open_sampler(loader, state)
         self._prefetch_factor = loader.prefetch_factor
         self._in_order = loader.in_order
-        self._stager = stager_for(self)
         self._worker_init_fn = loader.worker_init_fn
-        iterable = self._dataset_kind == torch_loader._DatasetKind.Iterable
-        bound = iterable or (options.rng == "torch" and self._num_workers > 0)
+        self._iterable = self._dataset_kind == torch_loader._DatasetKind.Iterable
+        self._bound = self._iterable or (options.rng == "torch" and self._num_workers > 0)
+        """Whether each ticket belongs to one worker."""
+        self._counts = self._iterable and self._IterableDataset_len_called is not None
+        self._stager = stager_for(self)
         # Before any worker is started, because this may call the dataset, which may raise.
-        self._progress = epoch_start.progress(
-            loader, carries=not options.kind.copies_dataset or keep is not None
-        )
-        found = pool
+        carries = not options.kind.copies_dataset or keep is not None
+        self._progress = self._epoch_start.progress(loader, carries=carries)
         if prefetch is None:
-            pool = self._take_pool(loader, options, stats, pool, keep, iterable, bound)
-        assert pool is not None
-        self._pool = pool
-        self._same_workers = pool is found
-        self._owns_pool = keep is None
-        self._handles: Sequence[Any] | None = None
-        self._counts = iterable and self._IterableDataset_len_called is not None
-        splittable = _splittable(options, pool, bound)
-        self._iteration = prefetch
+            self._pool = self._take_pool(loader, options, stats, pool, keep)
+        else:
+            self._pool = pool
+        assert self._pool is not None
+        self._same_workers = self._pool is pool
+        self._splittable = iterator_setup.splittable(options, self._pool, bound=self._bound)
         if prefetch is None:
-            kind: Callable[..., Iteration] = Iteration
-            if loader.prefetch_epochs and keep is not None and not iterable:
-                kind = functools.partial(
-                    EpochPrefetch, follow=functools.partial(_follow, weakref.ref(loader))
-                )
-            self._iteration = kind(
-                pool,
-                _policy(self, options, pool, bound=bound, split=splittable),
-                stats,
-                self._progress,
-                seed=self._base_seed,
-                pipe_seed=self._shared_seed or 0,
-                timeout_s=self._timeout,
-                recorder=recorder,
-                rows=(loader.batch_size or 1) if iterable else 1,
-                autoscaler=autoscaler,
-            )
+            self._iteration = self._new_iteration(loader, options, stats, self._pool, autoscaler)
+        else:
+            self._iteration = prefetch
         assert self._iteration is not None
-        by_sample = options.rng == "sample"
-        self._planner = Planner(
-            _drawn_on_cpu(epoch_start.source.iterator, loader.generator),
-            epoch=self._iteration.epoch,
-            seed=self._base_seed,
-            batched=self._auto_collation and not iterable,
-            splittable=splittable,
-            places=functools.partial(ranks.keys, self._index_sampler, self._base_seed) if by_sample else None,
-            spares=options.on_bad_sample == "replace" and not iterable,
-            killers=stats.killers,
-            begin=epoch_start.begin(loader, self._progress),
-            after=epoch_start.source.after,
-            seq=prefetch.planned if prefetch is not None else 0,
-        )
+        epoch, seq = self._iteration.epoch, 0 if prefetch is None else prefetch.planned
+        self._planner = iterator_setup.planner(self, loader, options, stats, epoch=epoch, seq=seq)
         if prefetch is None:
             self._start(state)
 
+    def _open_sampler(self, loader: Any, state: LoaderState) -> None:
+        """Draw the seed and open the sampler, as torch does, or as the loaded state says."""
+        self._epoch_start = start = state.open(loader, ahead=self._waits)
+        with on_cpu(loader.generator), start.generators_in_place():
+            start.prepare(loader)
+            super().__init__(loader)
+            if self._num_workers > 0 and isinstance(self._dataset, IterDataPipe):
+                torch_loader._share_dist_seed(loader.generator, self._pg)  # type: ignore[no-untyped-call]  # as torch does
+            start.take_over(self, loader)
+
     def _take_pool(
-        self, loader: Any, options: Options, stats: LoaderStats, pool: Pool | None, keep: Callable[[Pool], None] | None,
-        iterable: bool, bound: bool,
+        self, loader: Any, options: Options, stats: LoaderStats, pool: Pool | None, keep: Callable[[Pool], None] | None
     ) -> Pool:  # fmt: skip
         """The given pool with the dataset's changes, or a new pool if they cannot be sent."""
         saved = self._epoch_start.saved
-        taken_up = saved is not None and (iterable or saved.dataset_state is not None)
+        taken_up = saved is not None and (self._iterable or saved.dataset_state is not None)
         if pool is not None and (taken_up or not pool.announce(stats)):
             pool.close()  # its workers cannot get the loaded state, or the changes on the dataset
             pool = None
         if pool is None:
-            plan, reason = _pool_plan(self, loader, options, iterable, bound)
+            plan, reason = iterator_setup.pool_plan(self, loader, options, stats)
             if self._recorder is not None:
                 note_start_method(self._recorder, plan.context, loader.multiprocessing_context, reason)
             pool = Pool(plan, persistent=keep is not None)
@@ -152,6 +120,25 @@ class StokerIter(_Base):  # type: ignore[misc]
             if keep is not None:
                 keep(pool)
         return pool
+
+    def _new_iteration(
+        self, loader: Any, options: Options, stats: LoaderStats, pool: Pool, autoscaler: AutoscaleController | None
+    ) -> Iteration:  # fmt: skip
+        kind: Callable[..., Iteration] = Iteration
+        if loader.prefetch_epochs and not self._owns_pool and not self._iterable:
+            kind = functools.partial(EpochPrefetch, follow=functools.partial(_follow, weakref.ref(loader)))
+        return kind(
+            pool,
+            iterator_setup.policy(self, options, pool),
+            stats,
+            self._progress,
+            seed=self._base_seed,
+            pipe_seed=self._shared_seed or 0,
+            timeout_s=self._timeout,
+            recorder=self._recorder,
+            rows=(loader.batch_size or 1) if self._iterable else 1,
+            autoscaler=autoscaler,
+        )
 
     def _start(self, state: LoaderState) -> None:
         iteration = self._iteration
@@ -262,139 +249,7 @@ def stager_for(iterator: Any) -> Stager | None:
     return PinningStager(iterator._pin_memory_device) if iterator._pin_memory else None
 
 
-def _draws_on_cpu() -> bool:
-    return not torch._C._len_torch_function_stack() or torch.get_default_device().type == "cpu"
-
-
-def _on_cpu(generator: torch.Generator | None) -> AbstractContextManager[Any]:
-    """A context in which seeds and orders are drawn on the CPU, unless the user's generator is on another device."""
-    if _draws_on_cpu() or (generator is not None and generator.device.type != "cpu"):
-        return nullcontext()
-    return torch.device("cpu")
-
-
-def _drawn_on_cpu(sampler: Iterator[Any], generator: torch.Generator | None) -> Iterator[Any]:
-    if _draws_on_cpu():
-        return sampler
-    return _CpuDraws(sampler, generator)
-
-
-class _CpuDraws:
-    """A sampler's iterator that draws on the CPU."""
-
-    def __init__(self, sampler: Iterator[Any], generator: torch.Generator | None) -> None:
-        self._sampler = sampler
-        self._generator = generator
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        with _on_cpu(self._generator):
-            return next(self._sampler)
-
-
-def _pool_plan(it: Any, loader: Any, options: Options, iterable: bool, bound: bool) -> tuple[PoolPlan, str]:
-    """How to build the pool, and why the start method is not the one asked for; empty if it is."""
-    dataset = it._dataset
-    init = loader.worker_init_fn
-    workers = max(1, it._num_workers)
-    piped = isinstance(dataset, IterDataPipe | MapDataPipe)
-    if piped:
-        if it._num_workers > 0:
-            init = functools.partial(torch_loader._sharding_worker_init_fn, init, it._world_size, it._rank)
-        else:
-            torch.utils.data.graph_settings.apply_sharding(dataset, it._world_size, it._rank)
-    changed = collation.additions()
-    spec = WorkerSpec(
-        dataset=dataset,
-        iterable=iterable,
-        auto_collation=it._auto_collation,
-        collate_fn=it._collate_fn,
-        drop_last=it._drop_last,
-        worker_init_fn=init,
-        num_workers=it._num_workers,
-        rng=options.rng,  # type: ignore[arg-type]
-        rank=it._rank if piped else ranks.rank_of(it._index_sampler),
-        own_collate=collation.is_default(it._collate_fn) and changed is None,
-        collate_map=changed,
-        on_bad_sample=options.on_bad_sample,  # type: ignore[arg-type]
-        stride=ranks.places(it._index_sampler)[1],
-        stored=() if iterable or options.rng == "torch" else dataset_generators.find(dataset),
-        snapshot_every=snapshot_every(loader),
-        metered=loader.record is not False or it._grows,
-        threads=options.threads,
-        warns_of_shared_rng=options.threads > 1 and not getattr(loader, "_shared_rng_warned", False),
-    )
-    if options.threads > 1:
-        _tell_threads(loader, dataset, options)
-    if options.kind.threads or options.threads > 1:
-        dataset_generators.warn_once(spec.stored, loader)
-    choice = start_method.StartMethodChoice(None)
-    if options.kind.processes:
-        choice = start_method.choose(loader.multiprocessing_context, spec, name=options.name)
-        start_method.warn_once(choice, loader)
-    budget_bytes = options.memory_budget_bytes
-    plan = PoolPlan(
-        spec,
-        options.kind,
-        workers,
-        bound,
-        choice.context,
-        budget_bytes,
-        choice.packed_spec,
-        grows=it._grows and not bound,
-    )
-    return plan, choice.reason
-
-
-def _tell_threads(loader: Any, dataset: Any, options: Options) -> None:
-    """Warn once per loader if ``threads_per_worker`` has no effect."""
-    if batch_getter(dataset) is not None and not getattr(loader, "_shared_rng_warned", False):
-        logging.getLogger("stoker").warning(
-            "threads_per_worker=%d is not used: %s has __getitems__, which fetches the rows of a batch itself",
-            options.threads,
-            type(dataset).__name__,
-        )
-    loader._shared_rng_warned = True
-
-
 def _follow(loader: weakref.ref[Any], prefetch: EpochPrefetch) -> OpenedEpoch | None:
     """Open the next epoch ahead. None if the loader is gone."""
     alive = loader()
     return None if alive is None else alive._open_next_epoch(prefetch)
-
-
-def _splittable(options: Options, pool: Pool, bound: bool) -> bool:
-    spec = pool.plan.spec
-    return (
-        options.split_batches
-        and spec.own_collate
-        and pool.plan.kind.processes
-        and not bound
-        and batch_getter(spec.dataset) is None
-        and not pool.opener.misfit
-    )
-
-
-def _policy(it: Any, options: Options, pool: Pool, *, bound: bool, split: bool) -> Policy:
-    if it._num_workers == 0:
-        window = deepest = 1
-    else:
-        window = it._prefetch_factor * it._num_workers
-        deepest = DEEPEN_LIMIT * it._num_workers if options.deepen and it._in_order and not bound else window
-    return Policy(
-        window=max(1, window),
-        max_window=max(1, deepest),
-        in_order=it._in_order,
-        bound=bound,
-        streams=pool.plan.spec.iterable,
-        split=split,
-        restarts=options.restarts,
-        heal=options.restarts > 0 or options.on_bad_sample != "raise",
-        sift=options.on_bad_sample != "raise",
-        budget_bytes=pool.budget.bytes if pool.budget is not None else 0,
-        careful=options.memory_budget_bytes is not None,
-        shared_memory=pool.executor.shared_memory,
-        prefetch=it._prefetch_factor or 0,
-    )

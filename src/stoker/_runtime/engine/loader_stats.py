@@ -39,7 +39,7 @@ class LoaderStats:
     bad_count: int = 0
     bad: dict[Any, BadRecord] = field(default_factory=dict)
     killers: set[Any] = field(default_factory=set)
-    told: set[str] = field(default_factory=set)
+    warned: set[str] = field(default_factory=set)
     tell: Callable[[str, str], None] | None = None
     """Gets the kind and reason of each event; None without a recorder."""
 
@@ -108,8 +108,8 @@ class LoaderStats:
 
     def warn_once(self, key: str, text: str) -> None:
         """Log a warning, unless one with this key was logged."""
-        if key not in self.told:
-            self.told.add(key)
+        if key not in self.warned:
+            self.warned.add(key)
             self.warn(text)
 
     def as_dict(self) -> dict[str, Any]:

@@ -106,16 +106,15 @@ def choose(context: Any, spec: WorkerSpec, *, name: str) -> StartMethodChoice:
     return StartMethodChoice(server, hazards, _moves(name, hazards), packed_spec)
 
 
-def warn_once(choice: StartMethodChoice, loader: Any) -> None:
+def warn_once(choice: StartMethodChoice, warned: set[str]) -> None:
     """Log the message, once per loader and set of hazards.
 
-    The loader remembers it, because pools may be built anew for every epoch.
+    ``warned`` is the loader's, because pools may be built anew for every epoch.
     """
     if choice.reason:
-        told: frozenset[str] = getattr(loader, "_hazards_warned", frozenset())
-        news = frozenset(hazard.module for hazard in choice.hazards)
-        if not news <= told:
-            loader._hazards_warned = told | news
+        news = {f"fork hazard: {hazard.module}" for hazard in choice.hazards}
+        if not news <= warned:
+            warned |= news
             _log.warning("%s (stoker explain STK303)", choice.reason)
 
 

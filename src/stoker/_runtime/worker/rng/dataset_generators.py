@@ -47,6 +47,9 @@ _VALUES = 10_000
 _ATTRIBUTES = 1000
 """An instance with more attributes is a table and is not searched."""
 
+_SHARED = "threads share the dataset's generators"
+"""The key of the warning."""
+
 _OPAQUE = (
     bool, int, float, complex, str, bytes, bytearray, type(None), type, ModuleType, FunctionType, MethodType,
     BuiltinFunctionType, np.ndarray, np.generic, torch.Tensor, torch.dtype, torch.device,
@@ -83,10 +86,10 @@ def find(dataset: object, apart: object = None) -> tuple[GeneratorPath, ...]:
     return tuple(found)
 
 
-def warn_once(found: Sequence[GeneratorPath], loader: Any) -> None:
+def warn_once(found: Sequence[GeneratorPath], warned: set[str]) -> None:
     """Warn, once per loader, that worker threads share these generators and draw in no fixed order."""
-    if found and not getattr(loader, "_stored_warned", False):
-        loader._stored_warned = True
+    if found and _SHARED not in warned:
+        warned.add(_SHARED)
         *holder, (_, name) = found[0].path
         _log.warning(
             "%s is a random generator that worker threads share, so its numbers depend on their timing. "
