@@ -113,7 +113,7 @@ QUOTA = cpus(4, 64, affinity=64, quota=4.0, reason="the cgroup's quota is 4 CPUs
 def test_204_a_quota() -> None:
     finding = only("STK204", machine=MachineFacts(cpus=QUOTA))
     assert finding.severity == "low"
-    assert "os.cpu_count() says 64; this process can count on 4" in finding.evidence
+    assert "os.cpu_count() says 64; this process can use 4" in finding.evidence
     assert (finding.numbers["usable"], finding.numbers["quota"]) == (4, 4.0)
     assert (
         only("STK204", machine=MachineFacts(cpus=QUOTA), target=target(num_workers=64)).severity == "moderate"
@@ -278,7 +278,7 @@ def test_809_few_tasks_are_left() -> None:
     tight = MachineFacts(pids_limit=100, pids_now=80)
     finding = only("STK809", machine=tight, target=target(num_workers=8))
     assert (finding.severity, finding.numbers["left"], finding.numbers["wanted"]) == ("high", 20, 32)
-    assert "may have 100 processes and threads and has 80" in finding.evidence
+    assert "the cgroup has 80 processes and threads, of 100 allowed" in finding.evidence
     assert only("STK809", machine=tight).severity == "low"
 
 

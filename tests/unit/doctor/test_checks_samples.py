@@ -178,7 +178,7 @@ GRADIENT = "batch['x'] (Tensor): refusing to serialize non-leaf tensor which req
 def test_what_cannot_be_sent_is_named_by_its_place_in_the_batch() -> None:
     found = only(stk406_unsendable_batch.examine(replace(FINE, unsendable=(GENERATOR,)), TARGET))
     assert (found.code, found.severity, found.where) == ("STK406", "high", "batch['rows']")
-    assert "for ever" in found.evidence
+    assert "forever" in found.evidence
     ours = only(
         stk406_unsendable_batch.examine(replace(FINE, unsendable=(GENERATOR,)), target(engine="stoker"))
     )
@@ -236,7 +236,7 @@ def test_few_tensors_or_large_ones_are_fine() -> None:
         ),
         (
             StartMethodTrip("fork", True, "hung", "", STACK, 4.0),
-            "no batch came within 4 s; the worker stands in __getitem__ (data.py:12)",
+            "no batch came within 4 s; the worker hangs in __getitem__ (data.py:12)",
         ),
         (
             StartMethodTrip("spawn", True, "failed", "RuntimeError: received 0 items of ancdata"),

@@ -103,7 +103,7 @@ def test_it_is_said_when_it_does_not_matter():
     assert list(stk701_no_workers_needed.examine(replace(TINY, inline_s=0.001), TARGET)) == []
     (found,) = stk701_no_workers_needed.examine(replace(TINY, loader_s=0.0006), TARGET)
     assert found.severity == "low"
-    assert "next to nothing" in found.evidence
+    assert "negligible" in found.evidence
 
 
 def test_workers_that_are_faster_are_needed():

@@ -21,7 +21,7 @@ Fix
 Run with `num_workers=0` and `python -X faulthandler train.py`: the same sample crashes there with a Python stack. If it
 does not, a library broke in the fork: use `multiprocessing_context="forkserver"`.
 
-- SIGSEGV, SIGILL: a library built for another version or another processor: install it anew. Open files of lmdb, h5py and
+- SIGSEGV, SIGILL: a library built for another version or another processor: reinstall it. Open files of lmdb, h5py and
   the like in the worker (STK103).
 - SIGABRT: the library's message is on stderr, above the traceback.
 - SIGTERM: something ended it: a job scheduler, a time limit, a clean-up script.

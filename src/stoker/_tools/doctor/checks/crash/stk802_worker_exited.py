@@ -1,4 +1,4 @@
-"""A worker left without a word.
+"""A worker exited without an error message.
 
 What it finds
 -------------

@@ -1,4 +1,4 @@
-"""A batch does not come.
+"""A batch does not arrive.
 
 What it finds
 -------------
@@ -34,7 +34,7 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="high",
-    prevented="A wait that is out of the ordinary becomes a warning with the worker, its sample and its Python stack. The "
+    prevented="An unusually long wait becomes a warning with the worker, its sample and its Python stack. The "
     "causes that hang torch's loader (batches that cannot be sent, full descriptors, locks at fork) end in errors "
     "or do not occur.",
     marks=(

@@ -1,4 +1,4 @@
-"""The pinning thread is gone.
+"""The pinning thread died.
 
 What it finds
 -------------
@@ -29,7 +29,7 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="high",
-    prevented="There is no such thread: batches are pinned where they are handed over, and what goes wrong is raised there.",
+    prevented="It has no such thread: it pins a batch where it delivers it, and raises errors there.",
     marks=(
         Mark(r"Pin memory thread exited unexpectedly", weight=12),
         Mark(r"not enough values to unpack \(expected 2, got 0\)", also=(r"in _pin_memory_loop",), weight=11),

@@ -1,4 +1,4 @@
-"""A process on the other end is gone.
+"""The process at the other end of a connection has ended.
 
 What it finds
 -------------

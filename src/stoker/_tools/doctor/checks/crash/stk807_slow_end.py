@@ -1,4 +1,4 @@
-"""Workers are slow to leave.
+"""Workers end slowly.
 
 What it finds
 -------------
@@ -35,7 +35,7 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="low",
-    prevented="All workers leave within one deadline, and die with their parent, however that ends.",
+    prevented="All workers leave within one deadline, and end with their parent in every case.",
     marks=(
         Mark(
             r"Exception ignored in: <(?:bound method|function) _?(?:MultiProcessing)?DataLoader(?:Iter)?\.__del__",

@@ -1,4 +1,4 @@
-"""A breakpoint in a worker.
+"""A worker reached a breakpoint.
 
 What it finds
 -------------

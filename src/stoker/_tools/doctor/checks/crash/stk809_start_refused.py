@@ -65,14 +65,14 @@ def here(machine: MachineFacts) -> str:
     """What the cgroup allows, and has."""
     if machine.pids_limit is None or machine.pids_now is None:
         return ""
-    return f"the cgroup may have {machine.pids_limit} processes and threads and has {machine.pids_now}"
+    return f"the cgroup has {machine.pids_now} processes and threads, of {machine.pids_limit} allowed"
 
 
 CHECK = Check(
     __name__,
     __doc__,
     severity="high",
-    prevented="The error has the limit and the number in use. Workers that were refused later on are done without, as long as"
+    prevented="The error names the limit and the number in use. Workers that were refused later on are done without, as long as"
     ' one is left; `executor="thread"` needs no processes.',
     examine=examine,
     here=here,

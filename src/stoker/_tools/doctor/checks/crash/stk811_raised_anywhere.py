@@ -31,7 +31,7 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="moderate",
-    prevented="Deaths are raised by `next()` and nowhere else.",
+    prevented="Only `next()` reports the death of a worker.",
     marks=(
         Mark(
             r'^ *File "(?![^"\n]{0,300}(?:selectors|connection|queues|dataloader|threading|popen_\w+)\.py)[^"\n]{1,300}", line '

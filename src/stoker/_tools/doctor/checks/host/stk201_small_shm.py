@@ -53,7 +53,7 @@ def examine(
         yield from _against(target.loader, samples.batch_bytes, machine, free_bytes)
     elif total_bytes < _ENOUGH_BYTES:
         yield CHECK.finding(
-            f"{here(machine)}. Batches of pictures need several times that",
+            f"{here(machine)}. Batches of images need several times that",
             _remedy(machine, 8 << 30),
             severity="high" if total_bytes < _LITTLE_BYTES else "moderate",
             where="/dev/shm",

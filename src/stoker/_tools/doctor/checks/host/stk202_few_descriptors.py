@@ -78,7 +78,7 @@ def examine(
             return
         yield CHECK.finding(
             f"a batch has {counted(tensors, 'tensor')}, each of which takes a descriptor; of {limit}, {left} are left for them: "
-            f"{counted(fit, 'batch', 'batches')}. {loader.window} may be on their way, and those that the loop keeps come on top",
+            f"{counted(fit, 'batch', 'batches')}. {loader.window} may be on their way, and batches that the loop keeps add to that",
             _remedy(machine),
             severity="high" if fit <= loader.window + 1 else "moderate",
             where="RLIMIT_NOFILE",
@@ -105,7 +105,7 @@ def _left_open(worker: WorkerFacts, limit: int) -> Finding:
     lasts = int((limit - worker.descriptors) / worker.descriptors_per_sample)
     return CHECK.finding(
         f"a worker has {worker.descriptors_per_sample:.2g} files more open after every sample, such as {worker.left_open[0]}: "
-        f"if that goes on, the limit of {_in_words(limit)} is reached after about {lasts:,} samples",
+        f"at this rate, the limit of {_in_words(limit)} is reached after about {lasts:,} samples",
         "Close what __getitem__ opens: with open(...) as file, or one handle per worker that is opened once.",
         severity="high",
         where="dataset",

@@ -57,8 +57,8 @@ def examine(
             return
         yield CHECK.finding(
             f"a batch has {counted(tensors, 'tensor')}, each of which is a mapping; of {limit}, {left} are left for them: "
-            f"{counted(fit, 'batch', 'batches')}. {loader.window} may be on their way, and those that the loop keeps come on top",
-            "Put what belongs together into one tensor; or raise the limit, as root.",
+            f"{counted(fit, 'batch', 'batches')}. {loader.window} may be on their way, and batches that the loop keeps add to that",
+            "Combine related tensors into one, or raise the limit as root.",
             severity="high" if fit <= loader.window + 1 else "moderate",
             edit=Edit(_COMMAND, kind="shown"),
             where="vm.max_map_count",

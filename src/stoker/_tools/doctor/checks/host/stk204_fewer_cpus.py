@@ -73,7 +73,7 @@ def examine(machine: MachineFacts, target: TargetFacts | None = None) -> Iterato
         lost = "" if machine.throttled_s is None else f", {duration(machine.throttled_s)} in all"
         yield CHECK.finding(
             f"the cgroup's quota of {cpus.quota:.3g} CPUs was used up in {throttled} of {periods} periods "
-            f"({throttled / periods:.0%}){lost}: everything in it stood still for the rest of each",
+            f"({throttled / periods:.0%}){lost}: everything in it stopped for the rest of each period",
             "Start fewer workers and threads, or raise the quota.",
             severity="moderate",
             where="cpu.stat",
@@ -86,7 +86,7 @@ def here(machine: MachineFacts) -> str:
     cpus = machine.cpus
     if cpus is None or cpus.usable >= cpus.machine:
         return ""
-    return f"os.cpu_count() says {cpus.machine}; this process can count on {cpus.usable}: {cpus.reason}"
+    return f"os.cpu_count() says {cpus.machine}; this process can use {cpus.usable}: {cpus.reason}"
 
 
 CHECK = Check(

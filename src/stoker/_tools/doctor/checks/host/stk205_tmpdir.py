@@ -67,7 +67,7 @@ def examine(
         length = len(folder.used.encode())
         yield CHECK.finding(
             f"{folder.used} has {length} bytes; the sockets of torch's workers add {SOCKET_BYTES}, and {longest + SOCKET_BYTES} "
-            "is all that a socket's path may have",
+            "is the limit for a socket's path",
             f"Use a folder of {longest} bytes at most.",
             edit=_EDIT,
             where=folder.variable or "TMPDIR",

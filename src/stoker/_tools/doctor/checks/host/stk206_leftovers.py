@@ -1,4 +1,4 @@
-"""Dead processes have left files in shared memory.
+"""Processes that ended left files in shared memory.
 
 What it finds
 -------------

@@ -64,7 +64,7 @@ def examine(machine: MachineFacts, target: TargetFacts | None = None) -> Iterato
     elif room_bytes < _LITTLE_BYTES and (target is None or target.loader.num_workers):
         yield CHECK.finding(
             here(machine),
-            "End what else runs here, start fewer workers, or raise the limit.",
+            "End other programs here, start fewer workers, or raise the limit.",
             severity="moderate" if room_bytes < _LITTLE_BYTES // 2 else "low",
             where="memory",
             numbers=numbers,
@@ -85,8 +85,8 @@ def _promises(machine: MachineFacts, target: TargetFacts | None) -> Iterator[Fin
     torch = target is None or (target.loader.engine == "torch" and target.loader.num_workers > 0)
     if torch and machine.shm_type == "tmpfs" and limit_bytes and shm_bytes and shm_bytes > limit_bytes:
         yield CHECK.finding(
-            f"/dev/shm holds {size(shm_bytes)}, but the cgroup may take {size(limit_bytes)}, and what lies in /dev/shm counts",
-            "Reckon with the cgroup's limit: batches in /dev/shm and the processes share it.",
+            f"/dev/shm holds {size(shm_bytes)}, but the cgroup may take {size(limit_bytes)}, which includes what lies in /dev/shm",
+            "Plan for the cgroup's limit: batches in /dev/shm and the processes share it.",
             severity="none",
             where="/dev/shm",
             numbers={"shm_bytes": shm_bytes, "limit_bytes": limit_bytes},
@@ -94,8 +94,8 @@ def _promises(machine: MachineFacts, target: TargetFacts | None) -> Iterator[Fin
     swap_bytes, free_bytes = machine.swap_bytes, machine.swap_free_bytes
     if swap_bytes and free_bytes is not None and swap_bytes - free_bytes > max(1 << 30, swap_bytes // 2):
         yield CHECK.finding(
-            f"{size(swap_bytes - free_bytes)} of {size(swap_bytes)} swap are in use: what workers read may have to come from there",
-            "End what else runs here, or start fewer workers.",
+            f"{size(swap_bytes - free_bytes)} of {size(swap_bytes)} swap are in use: workers may have to read from there",
+            "End other programs here, or start fewer workers.",
             severity="low",
             where="swap",
             numbers={"swap_bytes": swap_bytes, "used_bytes": swap_bytes - free_bytes},

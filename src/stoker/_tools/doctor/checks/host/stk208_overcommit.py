@@ -1,4 +1,4 @@
-"""The kernel may refuse to fork for want of memory that nobody uses.
+"""The kernel may refuse to fork although memory is free.
 
 What it finds
 -------------

@@ -109,12 +109,12 @@ def _seen(randomness: RandomnessFacts, stream: bool) -> str:
 
 def _origin(cause: RandomSource | None, own_init: bool) -> str:
     if cause is None:
-        return "no generator was seen to be used, so this may be a counter or a cache"
+        return "no generator was used, so this may be a counter or a cache"
     if cause.reach == "global":
         by = "worker_init_fn gives it" if own_init else "the dataset itself gives it"
         return f"they come from {cause.name}, and {by} a seed that does not change"
     if cause.reach == "library":
-        return "they come from OpenCV's own generator, which workers get as it stands and torch does not seed"
+        return "they come from OpenCV's own generator, which every worker inherits unchanged and torch does not seed"
     held = (
         "lies on the dataset"
         if cause.reach == "stored"

@@ -91,7 +91,7 @@ def _evidence(stream: StreamFacts, by_content: bool) -> str:
     if by_content and stream.example is not None:
         first, number, second, other = stream.example
         return (
-            f"of the first {stream.items} items from {workers}, {stream.repeated} had come before from another worker: "
+            f"of the first {stream.items} items from {workers}, {stream.repeated} had already come from another worker: "
             f"item {number} of worker {first} is item {other} of worker {second}"
         )
     return f"{workers} gave the same items in the same order, {stream.items} in all"

@@ -52,7 +52,7 @@ def _indexed(target: TargetFacts, samples: int, size: int) -> Iterator[Finding]:
     numbers = {"samples": samples, "lost": lost, "batches": samples // size, "batch_size": size}
     if samples < size:
         yield CHECK.finding(
-            f"{counted(samples, 'sample')} make no batch of {size}: with drop_last=True the loader gives nothing at all",
+            f"{counted(samples, 'sample')} make no batch of {size}: with drop_last=True the loader gives no batch at all",
             "Set drop_last=False, or take a smaller batch_size.",
             severity="high",
             edit=_keep(target),

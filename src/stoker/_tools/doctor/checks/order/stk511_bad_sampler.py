@@ -69,7 +69,7 @@ def examine(sampler: SamplerFacts, target: TargetFacts) -> Iterator[Finding]:
     elif sampler.one_shot:
         yield CHECK.finding(
             f"the sampler is an iterator ({sampler.name}): it is used up after one epoch, and the next has no batches",
-            "Write it as a class whose __iter__ begins anew.",
+            "Write it as a class whose __iter__ starts again each time.",
             where="sampler",
         )
     elif sampler.empty and sampler.length == 0:

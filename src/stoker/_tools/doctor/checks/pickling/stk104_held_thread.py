@@ -88,7 +88,7 @@ def _hazard(each: HeldResource, threads: int) -> str:
             "what it is given there waits forever"
         )
     if each.what == "queue":
-        return f"is served by threads of this process ({threads} run): in a forked worker nobody does"
+        return f"is served by threads of this process ({threads} run): in a forked worker nothing serves it"
     return "is locked at this moment: a worker forked now waits for it forever"
 
 

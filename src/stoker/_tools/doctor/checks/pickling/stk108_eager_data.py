@@ -134,7 +134,9 @@ def _advice(preload: Preload | None) -> str:
     if preload.how == "loop":
         return f"Keep the paths, and call {preload.call} in __getitem__: workers then read in parallel, and only what is asked for."
     if preload.how == "whole":
-        return "Map the file instead of reading it (np.load(path, mmap_mode='r')): only pages that samples need are read."
+        return (
+            "Map the file instead of reading it (np.load(path, mmap_mode='r')): only needed pages are read."
+        )
     return "Load lazily: make each sample in __getitem__, or keep the data in a file and map it (np.load(path, mmap_mode='r'))."
 
 

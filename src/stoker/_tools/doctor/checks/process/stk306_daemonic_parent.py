@@ -52,7 +52,7 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="high",
-    prevented="It starts its workers all the same: each ends with its parent, which is what the ban is for.",
+    prevented="It starts its workers anyway: each ends with its parent, so the reason for the ban does not apply.",
     examine=examine,
     marks=(
         Mark(r"daemonic processes are not allowed to have children", also=(LOADER,), weight=28),

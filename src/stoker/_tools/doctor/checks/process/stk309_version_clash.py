@@ -1,4 +1,4 @@
-"""Libraries that do not go together.
+"""Two libraries are not compatible.
 
 What it finds
 -------------

@@ -46,7 +46,7 @@ def examine(samples: SampleFacts, target: TargetFacts) -> Iterator[Finding]:
         ends = (
             "stoker's loader raises an error"
             if stokers
-            else "torch's loader would wait for this batch for ever"
+            else "torch's loader would wait for this batch forever"
         )
         yield CHECK.finding(
             f"{text}; with workers {ends}" if loader.num_workers else f"{text}; it would with workers",

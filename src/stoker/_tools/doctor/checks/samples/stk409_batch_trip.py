@@ -70,7 +70,7 @@ def _told(trip: StartMethodTrip) -> str:
     if trip.outcome == "lost":
         said = f"; the worker printed: {trip.text}" if trip.text else ""
         return f"with one worker ({method}) no batch came within {duration(trip.seconds)}, and the worker is idle{said}"
-    return f"with one worker ({method}) no batch came within {duration(trip.seconds)}; the worker stands in {innermost(trip.stack)}"
+    return f"with one worker ({method}) no batch came within {duration(trip.seconds)}; the worker hangs in {innermost(trip.stack)}"
 
 
 CHECK = Check(

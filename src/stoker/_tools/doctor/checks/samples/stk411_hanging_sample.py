@@ -1,4 +1,4 @@
-"""A sample takes for ever.
+"""A sample hangs.
 
 What it finds
 -------------
@@ -68,7 +68,7 @@ def _advice(failure: ProbeFailure) -> str:
     if failure.lacking:
         return "Start what it waits for at the first __getitem__ of every worker, or in worker_init_fn."
     if failure.index is None:
-        return "Look at the line where it stands: what does it wait for?"
+        return "Look at the line where it hangs, and find out what it waits for."
     return "Give what it waits for a timeout, or leave this sample out."
 
 

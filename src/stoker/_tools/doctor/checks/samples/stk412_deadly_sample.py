@@ -51,7 +51,7 @@ def examine(probe_failures: ProbeFailures) -> Iterator[Finding]:
             _evidence(probe, place, probe_failure) + stack,
             "Make what it loads smaller, or load it piece by piece."
             if probe_failure.what == "ate memory"
-            else "Leave this sample out, or mend the library that crashes on it."
+            else "Leave this sample out, or fix the library that crashes on it."
             if place
             else "Run the dataset with python -X faulthandler to see where it ends.",
             where=place,

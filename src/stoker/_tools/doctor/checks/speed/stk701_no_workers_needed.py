@@ -58,13 +58,13 @@ def examine(speed: SpeedFacts, target: TargetFacts) -> Iterator[Finding]:
         f"{speed.workers}; taking it from a worker costs the training process {duration(speed.parent_s)} of CPU time by itself"
     )
     if always:
-        evidence += ", more than making it: workers cannot pay, however long a step is"
+        evidence += ", more than making it, so workers cannot help, however long a step is"
     else:
         evidence += (
             f". Behind steps that are longer than {duration(shorter_s)} workers hide more than they cost"
         )
     if speed.loader_s < _NOTHING_S:
-        evidence += ". Both are next to nothing beside most training steps"
+        evidence += ". Both are negligible beside most training steps"
     what = "num_workers=0." if target.assumed else _change(loader)
     yield CHECK.finding(
         evidence,

@@ -78,7 +78,7 @@ def _finding(
         severity = "moderate" if loader.num_workers > 2 * useful else "low"
     return CHECK.finding(
         f"{counted(loader.num_workers, 'worker')} for {counted(machine.cpus.usable, 'CPU')} ({machine.cpus.reason}); {what}",
-        f"num_workers={useful} keeps these CPUs busy; more take turns.",
+        f"num_workers={useful} keeps these CPUs busy; more workers take turns.",
         severity=severity,
         edit=Edit(f"num_workers={useful}", f"num_workers={loader.num_workers}", loader.site, kind="argument"),
         where="num_workers",

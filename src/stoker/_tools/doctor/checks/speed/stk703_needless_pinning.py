@@ -1,4 +1,4 @@
-"""Pinning where it does nothing, or none where it would help.
+"""`pin_memory` has no effect here, or is missing where it would help.
 
 What it finds
 -------------

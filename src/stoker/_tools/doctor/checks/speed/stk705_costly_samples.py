@@ -1,4 +1,4 @@
-"""Samples take much computing.
+"""Samples need much CPU time.
 
 What it finds
 -------------
@@ -69,7 +69,7 @@ def examine(speed: SpeedFacts, target: TargetFacts) -> Iterator[Finding]:
     yield CHECK.finding(
         f"a batch of {speed.rows} takes {duration(speed.cpu_s)} of computing: {counted(speed.usable_cpus, 'CPU')} make at most "
         f"{_rate(1 / least_s)} batches ({_rate(speed.rows / least_s)} samples) a second, with any number of workers"
-        + (f". Of the time of a sample goes {where}" if where else ""),
+        + (f". The time of a sample goes {where}" if where else ""),
         _advice(speed, top),
         severity="moderate" if least_s >= _MUCH_S else "low",
         where=(f"{target.dataset_class}.{'__iter__' if target.stream else '__getitem__'}")
@@ -97,7 +97,7 @@ def _told(hot: HotFunction) -> str:
 
 def _advice(speed: SpeedFacts, top: list[HotFunction]) -> str:
     """One thing about what dominates, and whether results could be kept."""
-    said = _about(top[0]) if top else "Profile __getitem__ and make its dearest part cheaper."
+    said = _about(top[0]) if top else "Profile __getitem__ and make its most expensive part cheaper."
     kept = speed.sample_bytes * (speed.length or 0)
     if speed.repeatable and kept:
         how = "keep them in one array" if kept < (speed.available_bytes or 0) / 2 else "read them from a file"

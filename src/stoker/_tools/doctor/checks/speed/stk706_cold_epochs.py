@@ -1,4 +1,4 @@
-"""Workers are started anew in every epoch.
+"""Workers start again in every epoch.
 
 What it finds
 -------------

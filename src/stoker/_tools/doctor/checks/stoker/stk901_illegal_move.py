@@ -1,4 +1,4 @@
-"""stoker contradicted itself.
+"""stoker detected an error in itself.
 
 What it finds
 -------------

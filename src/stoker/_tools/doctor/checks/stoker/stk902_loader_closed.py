@@ -1,4 +1,4 @@
-"""An iterator whose loader was closed.
+"""The iterator's loader was closed.
 
 What it finds
 -------------

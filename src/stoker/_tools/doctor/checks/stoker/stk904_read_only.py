@@ -1,4 +1,4 @@
-"""A write to shared data.
+"""The code writes to shared data.
 
 What it finds
 -------------

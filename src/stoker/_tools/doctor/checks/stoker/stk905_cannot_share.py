@@ -1,4 +1,4 @@
-"""An item that cannot be shared.
+"""An item cannot be shared.
 
 What it finds
 -------------

@@ -1,4 +1,4 @@
-"""A run record that cannot be read.
+"""A run record cannot be read.
 
 What it finds
 -------------
@@ -6,7 +6,7 @@ The file or dict is not a run record, is damaged, or was written by a newer stok
 
 Why it hurts
 ------------
-Nothing can be said about the run.
+stoker cannot judge the run.
 
 Example
 -------

@@ -1,4 +1,4 @@
-"""A trace that cannot be judged.
+"""A trace cannot be judged.
 
 What it finds
 -------------

@@ -1,4 +1,4 @@
-"""A loader's state that does not fit.
+"""A loader's state does not fit.
 
 What it finds
 -------------
@@ -22,7 +22,7 @@ loader.load_state_dict(checkpoint["loader"])    # the loader's part of it
 ```
 
 Give what `loader.state_dict()` returned, unchanged, to a loader with the same dataset, sampler and `batch_size`; the
-message says which of them differs. Without a state the epoch begins anew.
+message says which of them differs. Without a state the epoch starts from its beginning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is to be examined cannot be had.
+"""The target cannot be loaded.
 
 What it finds
 -------------
@@ -7,7 +7,7 @@ imported or called, or the object is neither a dataset nor a loader.
 
 Why it hurts
 ------------
-Nothing can be said about the data. The text says which of these it is, with the lines of the user's own files, and what the code
+stoker cannot examine the data. The text says which of these it is, with the lines of the user's own files, and what the code
 printed before.
 
 Example
