@@ -182,4 +182,4 @@ def _told(what: str, best: Tuning | None) -> str:
     from stoker._tools.tune.forms import words
 
     gain = f" (−{best.gain.middle:.0%})" if best.gain is not None and best.changed else ""
-    return f"{what} · best so far: {words.named(best.recommended)}{gain}"
+    return f"{what} · best so far: {words.setting_name(best.recommended)}{gain}"

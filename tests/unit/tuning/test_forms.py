@@ -20,7 +20,7 @@ from stoker._runtime.simulation.work import Demand
 from stoker._tools.render.terminal import MOST_LINES
 from stoker._tools.tune.edits import call, edits
 from stoker._tools.tune.forms import data, markdown, screen, words
-from stoker._tools.tune.save_profile import kept
+from stoker._tools.tune.save_profile import with_saved_profile
 from stoker.errors import RecordError
 from tests.unit.tuning.tunings import BEST, NOW, OTHER, point, target, tuning
 
@@ -124,8 +124,10 @@ def test_the_curve_and_the_replay_are_told_in_a_line_each() -> None:
             ],
         },
     )
-    assert words.scaled(told) == "More than 3 workers gain little; 8 give away 12% of the throughput of 4."
-    assert words.foretold(told) == (
+    assert (
+        words.scaling_text(told) == "More than 3 workers gain little; 8 give away 12% of the throughput of 4."
+    )
+    assert words.prediction_text(told) == (
         "The replay was off by 6% (the median of 4 points); it says: 4 more cores and workers 7.5 ms."
     )
     for nothing in (
@@ -134,17 +136,19 @@ def test_the_curve_and_the_replay_are_told_in_a_line_each() -> None:
         {"error": {"points": 0, "median": None}, "what_if": []},
         {"knee": None, "loss": 0.01},
     ):
-        assert words.scaled(tuning(curve=nothing)) == words.foretold(tuning(oracle=nothing)) == ""
+        assert (
+            words.scaling_text(tuning(curve=nothing)) == words.prediction_text(tuning(oracle=nothing)) == ""
+        )
 
 
 def test_settings_in_words() -> None:
-    assert words.named(Setting()) == "no workers"
-    assert words.named(Setting(1, engine="torch")) == "torch's: 1 worker"
-    assert words.named(OTHER) == "8 threads × 2, 4 threads each, spawn, split, pinned"
+    assert words.setting_name(Setting()) == "no workers"
+    assert words.setting_name(Setting(1, engine="torch")) == "torch's: 1 worker"
+    assert words.setting_name(OTHER) == "8 threads × 2, 4 threads each, spawn, split, pinned"
 
 
 def test_a_slower_end_of_the_gain_is_told_with_its_sign() -> None:
-    told = words.gained(tuning(gain=Interval(0.02, -0.01, 0.05)))
+    told = words.saving_text(tuning(gain=Interval(0.02, -0.01, 0.05)))
     assert told == "−2% of the step's time, and not for certain: between 1% more and 5% less (90 %)"
 
 
@@ -282,7 +286,7 @@ def test_a_dataset_gets_the_call_to_write() -> None:
 
 def test_a_tuning_leaves_its_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOKER_PROFILES", str(tmp_path / "kept"))
-    done = kept(tuning(profile=""), target())
+    done = with_saved_profile(tuning(profile=""), target())
     profile = Profile.from_dict(json.loads(Path(done.profile).read_text()))
     assert (profile.dataset, profile.batch_size, profile.machine) == ("0" * 32, 64, machine_key())
     assert asdict(profile.setting) == asdict(BEST)
@@ -294,7 +298,7 @@ def test_a_tuning_leaves_its_profile(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     assert profile.reason.startswith("Samples are computed")
     assert profile.plain is None
-    threads = kept(tuning(OTHER, profile=""), target())
+    threads = with_saved_profile(tuning(OTHER, profile=""), target())
     assert Profile.from_dict(json.loads(Path(threads.profile).read_text())).plain == BEST
     alone = (point(NOW, 20, 1.0), point(BEST, 0, 0, failure="it hangs", blocks=0))
     for nothing in (
@@ -302,9 +306,9 @@ def test_a_tuning_leaves_its_profile(tmp_path: Path, monkeypatch: pytest.MonkeyP
         tuning(profile="", stopped="interrupted", points=()),
         tuning(profile="", points=alone),
     ):
-        assert kept(nothing, target()) == nothing
+        assert with_saved_profile(nothing, target()) == nothing
     monkeypatch.setenv("STOKER_PROFILES", "off")
-    refused = kept(tuning(profile=""), target())
+    refused = with_saved_profile(tuning(profile=""), target())
     assert refused == replace(tuning(profile=""), warnings=refused.warnings)
     assert "was not saved" in refused.warnings[-1]
 
@@ -314,4 +318,4 @@ def test_times_and_ratios_of_a_table_agree() -> None:
     late = replace(tuning().points[1], interval_ns=Interval(40e6, 39e6, 41e6))
     told = tuning(points=(tuning().points[0], late))
     assert words.interval_ns(late, told) == pytest.approx(0.59 * 21.3e6)
-    assert words.chosen(told)[0] is late
+    assert words.shown_points(told)[0] is late

@@ -21,7 +21,7 @@ from stoker._tools.tune import knobs
 from stoker._tools.tune.edits import call, edits
 from stoker._tools.tune.facts import Target
 from stoker._tools.tune.forms import data, screen
-from stoker._tools.tune.forms.words import named
+from stoker._tools.tune.forms.words import setting_name
 from stoker._tools.tune.instruments.bench_loader import BenchLoader
 from stoker._tools.tune.knobs.knob import Knob
 from stoker._tools.tune.model.candidates import KnobContext
@@ -104,7 +104,7 @@ class TestAnAddedKnob:
         assert told["recommended"]["in_order"] is False
         assert told["settings"]["recommended"]["extra"] == {"in_order": False}
         assert data.from_json(told).recommended == found.recommended
-        assert named(Setting(3, prefetch=4, extra=UNORDERED)) == "3 workers × 4, in_order=False"
+        assert setting_name(Setting(3, prefetch=4, extra=UNORDERED)) == "3 workers × 4, in_order=False"
         assert described(Setting(2, threads=8, extra=UNORDERED)) == (
             "2 workers with 8 threads each and in_order=False"
         )

@@ -25,7 +25,7 @@ from stoker._tools.tune.safety import bounds_of, this_host
 from stoker._tools.tune.session import ProbeLost, TuneSession, ask_host, block_trial, find_step
 from stoker._tools.tune.tuning import tune
 
-Told = Callable[[str, float], None]
+BenchProgress = Callable[[str, float], None]
 """Called with the current step of the work, and the share of the time that is spent."""
 DEFAULT, ADVICE, YOURS, TUNED = "torch's default", "the usual advice", "yours", "stoker tuned"
 _ROUNDS = 6
@@ -53,7 +53,7 @@ def bench(
     budget_s: float = 30.0,
     tune_s: float = 45.0,
     fresh: bool = False,
-    progress: Told | None = None,
+    progress: BenchProgress | None = None,
 ) -> Comparison:
     """Run the loaders side by side on the user's own data. Arguments are those of ``tune``; ``budget_s`` is for the comparison.
 
@@ -72,10 +72,10 @@ def bench(
         elif setting is not None:
             run.tuned_by = "given"
         if setting is None:
-            run.told("tuning")
+            run.report("tuning")
             found = tune(
                 target, batch_size=batch_size, step=step, step_s=step_s, record=record, accumulate=accumulate, ranks=ranks,
-                budget_s=tune_s, progress=lambda what, share, _: run.told(f"tuning: {what}"),
+                budget_s=tune_s, progress=lambda what, share, _: run.report(f"tuning: {what}"),
             )  # fmt: skip
             setting = found.recommended
             run.tuned_by = "tuned now" if found.points else "assumed"
@@ -100,7 +100,7 @@ class _BenchRun:
         step: str | Callable[[Any], Any] | None,
         ranks: int | None,
         budget_s: float,
-        progress: Told | None,
+        progress: BenchProgress | None,
     ) -> None:
         self._name = target if isinstance(target, str) else type(target).__name__
         self._began = time.monotonic()
@@ -125,7 +125,7 @@ class _BenchRun:
         self.stopped = ""
         self.failure = ""
 
-    def told(self, what: str) -> None:
+    def report(self, what: str) -> None:
         """Report the current step of the work."""
         if self._progress is not None:
             self._progress(what, self._share)
@@ -136,7 +136,7 @@ class _BenchRun:
 
     def look(self) -> None:
         """Load the target and look at the machine. Raises TargetError."""
-        self.told("loading")
+        self.report("loading")
         self._target = self._session.open()
         if isinstance(self._step, str):
             find_step(self._session, self._step)
@@ -169,7 +169,7 @@ class _BenchRun:
             drawn.shuffle(lanes)
             for setting in lanes:
                 self._share = min(0.99, 1 - max(0.0, until - time.monotonic()) / self._budget_s)
-                self.told(f"round {self._rounds + 1}: {self._names[setting][0]}")
+                self.report(f"round {self._rounds + 1}: {self._names[setting][0]}")
                 self._keep(self._block(setting, seconds))
             self._rounds += 1
             longest_s = max(longest_s if self._rounds > 2 else 0.0, time.monotonic() - began)
@@ -232,7 +232,7 @@ class _BenchRun:
     def _measure_demand(self) -> None:
         if self._step is None:
             return
-        self.told("demand")
+        self.report("demand")
         trial = {"step": self._step if isinstance(self._step, str) else None, "burst": self._demand.burst}
         try:
             self._demand = self._session.ask("demand", limit_s=_HANG_S, within_s=2 * _HANG_S, trial=trial)
@@ -243,7 +243,7 @@ class _BenchRun:
             )
 
     def _look_alike(self, tuned: Setting) -> None:
-        self.told("equal batches")
+        self.report("equal batches")
         limit_s = max(2.0, _LIKENESS * self._budget_s)
         trial = {"setting": tuned.as_dict(), "limit_s": limit_s}
         try:
@@ -325,11 +325,11 @@ def calm(counted: Sequence[CountedBlock]) -> list[CountedBlock]:
 
 def crowded(counted: Sequence[CountedBlock], host: Host) -> tuple[str, ...]:
     """A warning if other programs left no CPU idle."""
-    told = [each.block.foreign_cpus for each in counted if each.block.foreign_cpus is not None]
-    if not told or median(told) <= max(0.5, host.machine_cpus - 1):
+    known = [each.block.foreign_cpus for each in counted if each.block.foreign_cpus is not None]
+    if not known or median(known) <= max(0.5, host.machine_cpus - 1):
         return ()
     return (
-        f"Other programs used {median(told):.1f} of {host.machine_cpus} CPUs meanwhile: an idle machine gives other numbers.",
+        f"Other programs used {median(known):.1f} of {host.machine_cpus} CPUs meanwhile: an idle machine gives other numbers.",
     )
 
 

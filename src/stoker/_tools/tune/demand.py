@@ -26,7 +26,7 @@ def check(
         name for name, value in (("step", step), ("step_s", step_s), ("record", record)) if value is not None
     ]
     if len(given) > 1:
-        raise ValueError(f"the demand is told once: {' and '.join(given)} were both given")
+        raise ValueError(f"the demand is cpu_ns once: {' and '.join(given)} were both given")
     if step_s is not None and not 0 <= step_s < 1e6:
         raise ValueError(f"step_s should be a time in seconds, but got {step_s!r}")
     if isinstance(step, str) and not all(step.rpartition(":")[::2]):
@@ -86,7 +86,7 @@ def recorded(path: str, *, accumulate: int = 1) -> Demand:
 
 def _loop_cpu_ns(loader: LoaderRecord) -> int:
     """CPU time of the loop's thread for a step, without making batches itself."""
-    told = loader.load.loop_cpu_ns
-    if told is None or not loader.workers:
+    cpu_ns = loader.load.loop_cpu_ns
+    if cpu_ns is None or not loader.workers:
         return 0
-    return int(told // loader.totals.steps)
+    return int(cpu_ns // loader.totals.steps)

@@ -13,7 +13,7 @@ from stoker._tools.tune.facts import Target
 from stoker._tools.tune.result import Tuning
 
 
-def kept(tuning: Tuning, target: Target) -> Tuning:
+def with_saved_profile(tuning: Tuning, target: Target) -> Tuning:
     """Save a profile. Returns the tuning with the profile's file, or with a warning if it could not be written. Never raises.
 
     A tuning that failed or compared nothing is not saved: "auto" knows more by itself.

@@ -56,7 +56,7 @@ class SearchSession(Prober, Protocol):
 
 
 class Search:
-    """One tuning in progress. ``told`` is called with the current step of the work.
+    """One tuning in progress. ``progress`` is called with the current step of the work.
 
     ``failure`` says why nothing, or not everything, could be measured. ``notes`` has other remarks.
     """
@@ -69,11 +69,11 @@ class Search:
         step: str | None = None,
         has_step: bool = False,
         ranks: int | None = None,
-        told: Callable[[str], None] = lambda what: None,
+        progress: Callable[[str], None] = lambda what: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._session = session
-        self._told = told
+        self._progress = progress
         self._step = step
         self._has_step = has_step or step is not None
         self._ranks = ranks
@@ -100,7 +100,7 @@ class Search:
 
     def run(self) -> None:
         """Run the whole search. Raises TargetError. KeyboardInterrupt passes through, and the results so far stay."""
-        self._told("loading the target")
+        self._progress("loading the target")
         self.target = self._session.open()
         if self.target.others:
             self.notes.append(
@@ -108,15 +108,15 @@ class Search:
             )
         if self._step is not None:
             find_step(self._session, self._step)
-        self._told("looking at the machine")
+        self._progress("looking at the machine")
         self._look_at_host()
         if self._session.left_s < _LEAST_S:
             self._give_up("budget", "the budget was spent on loading the target")
             return
-        self._told("watching one worker")
+        self._progress("watching one worker")
         if not self._watch_one_worker():
             return
-        self._told("measuring the step")
+        self._progress("measuring the step")
         self._measure_demand()
         if self._session.left_s < _LEAST_S:
             self._give_up("budget", "the budget was spent before two settings could be compared")
@@ -148,7 +148,7 @@ class Search:
                 )
                 break
             except ProbeLost as error:
-                if self._session.left_s < left_s / 3 or not self._goes_without(error):
+                if self._session.left_s < left_s / 3 or not self._can_retry(error):
                     self._give_up("failed", str(error))
                     return False
         bad = self.work.bad
@@ -159,7 +159,7 @@ class Search:
             self.notes.append(f"Left out: {some} ({self.work.bad_text}).")
         return True
 
-    def _goes_without(self, error: ProbeLost) -> bool:
+    def _can_retry(self, error: ProbeLost) -> bool:
         """Whether the probe can be tried again without the sample that ended it."""
         index = getattr(error.probe_failure, "index", None)
         if index is None or self._session.left_s < _LEAST_S or not self._session.leave_out(index):
@@ -193,7 +193,7 @@ class Search:
         assert self.work is not None
         if not self.demand.step_ns:
             return True
-        self._told("the headspace")
+        self._progress("the headspace")
         baseline = self.target.setting
         race = Race(baseline, (), cpus=self.host.cpus)
         seconds = min(_HEADSPACE_S, self._session.left_s / 6)
@@ -273,7 +273,7 @@ class Search:
         if self._session.left_s < _STARTS_S or self.target.stream or not bounds_of(self.target).workers:
             return None
         own, usual = self.target.setting.start_method, self.host.start_method
-        self._told("ways to start workers")
+        self._progress("ways to start workers")
 
         def run(setting: Setting) -> Block:
             block = self._block(RaceEntry(setting, 0.05, 1))
@@ -295,26 +295,26 @@ class Search:
         race = self.race
         assert race is not None
         while (entries := race.ask(self._session.left_s - until_s)) is not None:
-            told: list[tuple[Block, float]] = []
+            results: list[tuple[Block, float]] = []
             try:
-                self._run_round(entries, told)
+                self._run_round(entries, results)
             finally:  # measurements before Ctrl-C count
-                if told:
-                    race.tell(told)
-            if not told:
+                if results:
+                    race.tell(results)
+            if not results:
                 return
             self._close_losers()
 
-    def _run_round(self, entries: Iterable[RaceEntry], told: list[tuple[Block, float]]) -> None:
+    def _run_round(self, entries: Iterable[RaceEntry], results: list[tuple[Block, float]]) -> None:
         for entry in entries:
             if self._session.left_s < _LEAST_S:
                 return
-            self._told(verdict.described(entry.setting))
+            self._progress(verdict.described(entry.setting))
             began = self._clock()
             block = self._block(entry)
             if block.failure and self._session.left_s < _LEAST_S:
                 return  # it failed because the time was over
-            told.append((block, self._clock() - began))
+            results.append((block, self._clock() - began))
 
     def _block(self, entry: RaceEntry) -> Block:
         """Run one block. If it ends its sandbox, it has a ``failure``, and the next block gets a new sandbox."""
@@ -330,7 +330,7 @@ class Search:
                 )
                 return block
             except ProbeLost as error:
-                if not self._goes_without(error):
+                if not self._can_retry(error):
                     return Block(entry.setting, 0, 0, 0, failure=str(error))
                 left_s = max(_LEAST_S, self._session.left_s)
 

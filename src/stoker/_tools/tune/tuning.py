@@ -9,7 +9,7 @@ from typing import Any
 from stoker._tools.tune import demand as demands
 from stoker._tools.tune.answer import AnswerBuilder
 from stoker._tools.tune.result import Tuning
-from stoker._tools.tune.save_profile import kept
+from stoker._tools.tune.save_profile import with_saved_profile
 from stoker._tools.tune.search import Search
 from stoker._tools.tune.session import TuneSession
 
@@ -59,7 +59,7 @@ def tune(
     live = step if callable(step) else None
     session = TuneSession(target, batch_size=batch_size, budget_s=budget_s, step=live)
 
-    def told(what: str) -> None:
+    def report(what: str) -> None:
         if progress is not None:
             progress(
                 what, session.share, answer_builder.now(whole=False) if search.race is not None else None
@@ -71,7 +71,7 @@ def tune(
         step=step if isinstance(step, str) else None,
         has_step=live is not None,
         ranks=ranks,
-        told=told,
+        progress=report,
     )
     answer_builder = AnswerBuilder(search, target if isinstance(target, str) else type(target).__name__)
     try:
@@ -82,4 +82,4 @@ def tune(
         with suppress(KeyboardInterrupt):
             session.close()
     found = answer_builder.now()
-    return kept(found, search.target) if save and search.target is not None else found
+    return with_saved_profile(found, search.target) if save and search.target is not None else found

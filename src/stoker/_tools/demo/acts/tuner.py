@@ -76,8 +76,8 @@ def lines(result: dict[str, Any]) -> list[str]:
     if len(_measured(tuning)) < 2:
         return [f"{head}: no time for a verdict"]
     if not tuning.changed:
-        return [f"{head}: {words.named(tuning.baseline)}, as it is"]
-    found = [f"{head}: take {words.named(tuning.recommended)}"]
+        return [f"{head}: {words.setting_name(tuning.baseline)}, as it is"]
+    found = [f"{head}: take {words.setting_name(tuning.recommended)}"]
     if tuning.gain is not None:
         gain = tuning.gain
         sure = "" if tuning.separated else "; others may be as good"
@@ -129,7 +129,7 @@ def _chart(tuning: Tuning) -> Chart:
         interval = point.interval_ns
         values.append(
             {
-                "setting": words.named(point.setting),
+                "setting": words.setting_name(point.setting),
                 "kind": kind,
                 "ms": interval.middle / 1e6,
                 "low": interval.low / 1e6,
@@ -139,7 +139,7 @@ def _chart(tuning: Tuning) -> Chart:
         )
         rows.append(
             (
-                words.named(point.setting),
+                words.setting_name(point.setting),
                 kind,
                 duration(interval.middle / 1e9),
                 f"{point.ratio.middle:.2f}",

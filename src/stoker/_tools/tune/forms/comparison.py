@@ -60,7 +60,7 @@ def _row(lane: Lane, width: int) -> tuple[str, ...]:
     point = lane.point
     whose = " (torch)" if point.setting.engine == "torch" and "torch" not in lane.name else ""
     name = _cut(lane.name + whose, _NAME)
-    setting = _cut(words.named(replace(point.setting, engine="stoker")), (width - MARGIN) // 4 - 2)
+    setting = _cut(words.setting_name(replace(point.setting, engine="stoker")), (width - MARGIN) // 4 - 2)
     if point.failure:
         return (name, setting, "failed", *["–"] * 4)
     return (

@@ -32,8 +32,8 @@ def render(tuning: Tuning) -> str:
 def as_json(tuning: Tuning) -> dict[str, Any]:
     """Plain values. ``recommended`` and ``baseline`` are arguments of a DataLoader; ``settings`` has both as settings."""
     work = tuning.work
-    told = {each.name: plain(getattr(tuning, each.name)) for each in fields(tuning)}
-    told |= {
+    values = {each.name: plain(getattr(tuning, each.name)) for each in fields(tuning)}
+    values |= {
         "recommended": arguments(tuning.recommended),
         "baseline": arguments(tuning.baseline),
         "points": [
@@ -52,12 +52,12 @@ def as_json(tuning: Tuning) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        "target": told.pop("target"),
-        "batch_size": told.pop("batch_size"),
+        "target": values.pop("target"),
+        "batch_size": values.pop("batch_size"),
         "engine": tuning.recommended.engine,
-        "recommended": told.pop("recommended"),
+        "recommended": values.pop("recommended"),
         "changed": tuning.changed,
-        **told,
+        **values,
         "settings": {"recommended": tuning.recommended.as_dict(), "baseline": tuning.baseline.as_dict()},
     }
 
@@ -144,23 +144,23 @@ _KINDS: dict[str, Any] = {
 }
 
 
-def _point(told: Any) -> Point:
-    values = {each.name: told[each.name] for each in fields(Point) if each.name in told}
-    middle = {name: _made(Interval, told[name]) for name in ("interval_ns", "ratio")}
-    found = Point(**{**values, **middle, "setting": Setting.from_dict(told["setting"])})
+def _point(data: Any) -> Point:
+    values = {each.name: data[each.name] for each in fields(Point) if each.name in data}
+    middle = {name: _made(Interval, data[name]) for name in ("interval_ns", "ratio")}
+    found = Point(**{**values, **middle, "setting": Setting.from_dict(data["setting"])})
     if not all(isinstance(each, int | float) for each in (found.stall, found.cpu_ns, found.blocks)):
         raise TypeError("a point has no numbers")
     return found
 
 
-def _made(kind: Any, told: Any) -> Any:
+def _made(kind: Any, data: Any) -> Any:
     """One of our dataclasses, whose lists are tuples; None for null. Unknown names are ignored."""
-    if told is None:
+    if data is None:
         return None
     values = {
-        each.name: tuple(told[each.name]) if isinstance(told[each.name], list) else told[each.name]
+        each.name: tuple(data[each.name]) if isinstance(data[each.name], list) else data[each.name]
         for each in fields(kind)
-        if each.name in told
+        if each.name in data
     }
     made = kind(**values)
     if kind is Interval and not all(

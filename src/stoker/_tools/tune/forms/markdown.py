@@ -9,13 +9,13 @@ from stoker._tools.tune.result import Tuning
 
 def render(tuning: Tuning) -> str:
     """The verdict, why, a table of points and the edit, without a newline at its end."""
-    gain = words.gained(tuning)
+    gain = words.saving_text(tuning)
     blocks = [f"**{escaped(tuning.verdict)}**" + (f" {gain}." if gain else "")]
     if tuning.failure and tuning.failure not in tuning.verdict:
         blocks.append(escaped(tuning.failure))
     if tuning.why:
         blocks.append("\n".join(f"- {escaped(each)}" for each in tuning.why))
-    points = words.chosen(tuning)
+    points = words.shown_points(tuning)
     if points:
         rows = [words.HEADS, ("---", *["---:"] * (len(words.HEADS) - 1))]
         rows += [tuple(map(escaped, words.row(each, tuning))) for each in points]

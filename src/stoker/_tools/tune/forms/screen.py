@@ -26,7 +26,7 @@ def _lines(tuning: Tuning, width: int, target: str | None) -> list[Line]:
     size = "" if tuning.batch_size is None else f", batches of {tuning.batch_size}"
     lines = section("Tuned", [Line(f"{tuning.target}{size}")], width)
     verdict = [Line(tuning.verdict, style=_colour(tuning))]
-    if gain := words.gained(tuning):
+    if gain := words.saving_text(tuning):
         verdict.append(Line(gain, 1))
     if tuning.failure and tuning.failure not in tuning.verdict:
         verdict.append(Line(tuning.failure))
@@ -46,7 +46,7 @@ def _evidence(tuning: Tuning, width: int) -> list[Line]:
 
 
 def _table(tuning: Tuning, width: int) -> list[Line]:
-    points = words.chosen(tuning)
+    points = words.shown_points(tuning)
     if not points:
         return []
     longest = max(25, (width - MARGIN) // 3)
@@ -55,19 +55,19 @@ def _table(tuning: Tuning, width: int) -> list[Line]:
         rows = [row[:-1] for row in rows]
     lines = [Line(each) for each in terminal.columns(rows, width - MARGIN, fewest=3)]
     failed = [each for each in points if each.failure]
-    return lines + [Line(f"Failed: {words.named(each.setting)}: {each.failure}", 3) for each in failed]
+    return lines + [Line(f"Failed: {words.setting_name(each.setting)}: {each.failure}", 3) for each in failed]
 
 
 def _measured(tuning: Tuning) -> list[Line]:
     """Notes on the points."""
-    lines = [Line(words.demanded(tuning), 2)]
-    told = [each for each in (words.hosted(tuning), words.worked(tuning)) if each]
-    if told:
-        text = "; ".join(told)
+    lines = [Line(words.demand_text(tuning), 2)]
+    facts = [each for each in (words.host_text(tuning), words.work_text(tuning)) if each]
+    if facts:
+        text = "; ".join(facts)
         lines.append(Line(f"There {text}." if tuning.host is not None else f"{capitalised(text)}.", 4))
     if tuning.limit:
         lines.append(Line(f"What limits next: {tuning.limit}", 3))
-    lines += [Line(each, 6) for each in (words.scaled(tuning), words.foretold(tuning)) if each]
+    lines += [Line(each, 6) for each in (words.scaling_text(tuning), words.prediction_text(tuning)) if each]
     disturbed = sum(each.disturbed for each in tuning.points)
     blocks = sum(each.blocks for each in tuning.points)
     counts = f", {counted(blocks, 'block')}" + (f", {disturbed} set aside as disturbed" if disturbed else "")

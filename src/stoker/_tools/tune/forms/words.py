@@ -16,14 +16,14 @@ _ASKED = ("4 more cores and workers", "an accelerator twice as fast")
 """The predictions that a screen shows; the JSON form has more."""
 
 
-def named(setting: Setting) -> str:
+def setting_name(setting: Setting) -> str:
     """A setting in a few words: "3 workers × 4, spawn"."""
     torchs = "torch's: " if setting.engine == "torch" else ""
     parts = [knob.words(setting) for knob in knobs.KNOBS if setting.workers or not knob.needs_workers]
     return torchs + ", ".join(filter(None, parts))
 
 
-def gained(tuning: Tuning) -> str:
+def saving_text(tuning: Tuning) -> str:
     """The saving, with its interval; "" if nothing was compared or nothing changes."""
     if tuning.gain is None or not tuning.changed:
         return ""
@@ -45,7 +45,7 @@ def row(point: Point, tuning: Tuning, longest: int = 80) -> tuple[str, ...]:
         if point.setting == tuning.recommended
         else ""
     )
-    name = named(point.setting)
+    name = setting_name(point.setting)
     if len(name) + len(mark) > longest:
         name = name[: longest - len(mark) - 1].rstrip(", ") + "…"
     name += mark
@@ -75,7 +75,7 @@ def interval_ns(point: Point, tuning: Tuning) -> float:
     return base.interval_ns.middle * point.ratio.middle
 
 
-def chosen(tuning: Tuning) -> list[Point]:
+def shown_points(tuning: Tuning) -> list[Point]:
     """The points worth a row, the fastest first. The baseline and the recommended setting are always among them."""
     must = (tuning.baseline, tuning.recommended)
     ranked = sorted(tuning.points, key=lambda each: (bool(each.failure), interval_ns(each, tuning)))
@@ -84,7 +84,7 @@ def chosen(tuning: Tuning) -> list[Point]:
     return [each for each in ranked if each in kept or each in others]
 
 
-def demanded(tuning: Tuning) -> str:
+def demand_text(tuning: Tuning) -> str:
     """The training loop's time for a step, and its source."""
     demand = tuning.demand
     if not demand.step_ns:
@@ -99,7 +99,7 @@ def demanded(tuning: Tuning) -> str:
     return f"A step takes {duration(demand.step_ns / 1e9)} ({source.get(demand.source, demand.source)}){burst}{ceiling}."
 
 
-def worked(tuning: Tuning) -> str:
+def work_text(tuning: Tuning) -> str:
     """One worker's time for a batch; "" if it was not measured."""
     work = tuning.work
     if work is None or not work.batch_ns:
@@ -113,7 +113,7 @@ def worked(tuning: Tuning) -> str:
     return ", ".join(parts)
 
 
-def hosted(tuning: Tuning) -> str:
+def host_text(tuning: Tuning) -> str:
     """The machine; "" if it was not examined."""
     host = tuning.host
     if host is None:
@@ -124,7 +124,7 @@ def hosted(tuning: Tuning) -> str:
     )
 
 
-def scaled(tuning: Tuning) -> str:
+def scaling_text(tuning: Tuning) -> str:
     """The number of workers from which on more gain little, from the measured curve; "" if there is none."""
     curve = tuning.curve or {}
     knee, loss, at = curve.get("knee"), curve.get("loss"), curve.get("loss_at")
@@ -135,20 +135,20 @@ def scaled(tuning: Tuning) -> str:
     return f"{capitalised(text)}." if text else ""
 
 
-def foretold(tuning: Tuning) -> str:
+def prediction_text(tuning: Tuning) -> str:
     """The replay's predictions for other machines and loops, and its error; "" if there are none."""
     oracle = tuning.oracle or {}
     error, cases = oracle.get("error"), oracle.get("what_if")
     if not isinstance(error, dict) or not error.get("points") or not isinstance(cases, list):
         return ""
-    told = [
+    predicted = [
         f"{each['name']} {duration(each['interval_ns'] / 1e9)}"
         for each in cases
         if each.get("name") in _ASKED and isinstance(each.get("interval_ns"), int | float)
     ]
     points = counted(error["points"], "point")
-    said = f"; it says: {', '.join(told)}" if told else ""
-    return f"The replay was off by {error['median']:.0%} (the median of {points}){said}."
+    listed = f"; it says: {', '.join(predicted)}" if predicted else ""
+    return f"The replay was off by {error['median']:.0%} (the median of {points}){listed}."
 
 
 def _ratio(ratio: Interval) -> str:

@@ -191,7 +191,7 @@ class BenchLoader:
         return pools[0] if pools else None
 
 
-def calm_fork() -> None:
+def limit_native_threads() -> None:
     """Give native thread pools one thread if this is a fork of the user's process: their other threads do not exist here."""
     spec = sys.modules["__main__"].__spec__
     if spec is None or spec.name != _FRESH:

@@ -22,7 +22,7 @@ _BATCHES = 48
 _FEW = 4
 """So many batches have to fit into the time; otherwise they are made smaller."""
 _MOST_INDICES = 4096
-_TOLD = 1024
+_MOST_REPORTED = 1024
 """The most batches whose times are reported one by one."""
 
 
@@ -60,7 +60,7 @@ def scripted(bench: BenchLoader, order: ProbeOrder, seconds: float, rows: int) -
         batch = bench.take()
         order.taken += 1
         watch.batches += 1
-    watch.told(run)
+    watch.finish(run)
     cold = order.taken
     order.again()
     warm_ns = time.perf_counter_ns() + int(_WARM * seconds * 1e9)
@@ -90,7 +90,7 @@ def streamed(bench: BenchLoader, seconds: float) -> WorkerRun:
     while time.perf_counter_ns() - began_ns < seconds * 1e9:
         batch = bench.take()
         watch.batches += 1
-    watch.told(run)
+    watch.finish(run)
     run.batches = made_batches(_steps(bench))
     run.batch_bytes = batch_bytes(batch)
     return run
@@ -103,7 +103,7 @@ def work_of(run: WorkerRun) -> Work:
         first = batches[0].seq
         batches, again = batches[1:], [pair for pair in again if pair[0].seq != first]
     scale = run.scale
-    told = batches[:: -(-len(batches) // _TOLD)] if batches else []
+    reported = batches[:: -(-len(batches) // _MOST_REPORTED)] if batches else []
 
     def scaled(values: list[int]) -> int:
         return int(scale * statistics.median(values)) if values else 0
@@ -114,8 +114,8 @@ def work_of(run: WorkerRun) -> Work:
     rows = [each.rows for each in batches if each.rows > 0]
     return Work(
         rows=max(1, round(scale * statistics.median(rows))) if rows else 1,
-        batch_ns=tuple(int(scale * each.batch_ns) for each in told),
-        cpu_ns=tuple(int(scale * each.cpu_ns) for each in told),
+        batch_ns=tuple(int(scale * each.batch_ns) for each in reported),
+        cpu_ns=tuple(int(scale * each.cpu_ns) for each in reported),
         collate_ns=scaled([each.collate_ns for each in batches]),
         handover_ns=scaled([each.handover_ns for each in batches]),
         parent_ns=run.parent_ns,
@@ -125,8 +125,8 @@ def work_of(run: WorkerRun) -> Work:
         warm_ns=mean([twice.batch_ns for _, twice in again]),
         read_bytes=None if run.read_bytes is None else int(scale * run.read_bytes),
         start_ns=run.start_ns,
-        slow_ns=tuple(each.slow_ns for each in told) if any(each.slow_ns for each in told) else (),
-        queued_ns=tuple(int(scale * each.queued_ns) for each in told),
+        slow_ns=tuple(each.slow_ns for each in reported) if any(each.slow_ns for each in reported) else (),
+        queued_ns=tuple(int(scale * each.queued_ns) for each in reported),
     )
 
 
@@ -139,7 +139,7 @@ class _Watch:
         self._read_bytes = _read_bytes(self._pid)
         self._cpu_ns = time.process_time_ns()
 
-    def told(self, run: WorkerRun) -> None:
+    def finish(self, run: WorkerRun) -> None:
         cpu_ns, read = time.process_time_ns() - self._cpu_ns, _read_bytes(self._pid)
         if self.batches:
             run.parent_ns = cpu_ns // self.batches

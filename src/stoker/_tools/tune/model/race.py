@@ -92,8 +92,8 @@ class Race:
     @property
     def crowded(self) -> bool:
         """Whether other programs left no CPU idle, so that all measurements are affected."""
-        told = [each.block.foreign_cpus for each in self._counted if each.block.foreign_cpus is not None]
-        return bool(told) and median(told) > max(0.5, self._cpus - 1)
+        known = [each.block.foreign_cpus for each in self._counted if each.block.foreign_cpus is not None]
+        return bool(known) and median(known) > max(0.5, self._cpus - 1)
 
     @property
     def tried(self) -> set[Setting]:
@@ -130,13 +130,13 @@ class Race:
             order.insert(0, self.baseline)
         return self._entries(order, left_s)
 
-    def tell(self, told: Sequence[tuple[Block, float]]) -> None:
+    def tell(self, results: Sequence[tuple[Block, float]]) -> None:
         """Take the results of blocks, each with the seconds that it took in all. There may be fewer than asked for, for lack of
         time.
         """
         self._standings = None
         hit = []
-        for block, took_s in told:
+        for block, took_s in results:
             setting = block.setting
             if block.failure or not block.batches:
                 self._fail(setting, block.failure or "no batch came")
@@ -148,7 +148,7 @@ class Race:
             # A repetition replaces the disturbed block before it, of the same round.
             self._counted.append(CountedBlock(self.rounds, block, disturbed))
         may = self._tries < _REPEATS and self.repeats < _MOST_REPEATS and not self.crowded
-        if hit and may and len(told) > 0:
+        if hit and may and len(results) > 0:
             self._again = hit
             self._tries += 1
             self.repeats += 1
@@ -305,5 +305,5 @@ class Race:
 
 
 def _beyond(value: float | None, known: Sequence[float | None], by: float) -> bool:
-    told = [each for each in known if each is not None]
-    return value is not None and bool(told) and value > median(told) + by
+    measured = [each for each in known if each is not None]
+    return value is not None and bool(measured) and value > median(measured) + by

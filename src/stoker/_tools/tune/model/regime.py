@@ -69,8 +69,8 @@ def _named(
         return _waiting(work, off)
     locked = work.threads_gain is not None and work.threads_gain < LOCKED and host.gil
     if locked and executor_kind(executor).threads:
-        told = f"two threads were {work.threads_gain:.2g} times as fast as one"
-        return "gil", f"samples are computed under the GIL ({told}): threads take turns, processes do not"
+        gain = f"two threads were {work.threads_gain:.2g} times as fast as one"
+        return "gil", f"samples are computed under the GIL ({gain}): threads take turns, processes do not"
     growth = _growth(points, host, 2 * work.typical_cpu_ns)
     if off < COMPUTES and growth is not None and growth > DEARER:
         return (

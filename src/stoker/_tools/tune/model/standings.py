@@ -106,12 +106,12 @@ class Standings:
         known = self._expected.get(one), self._expected.get(other)
         if one == other or not known[0] or not known[1] or found.low <= 0 or not math.isfinite(found.high):
             return found.middle
-        told, wide = known[0] / known[1], statistics.wider(found, REFUTED)
-        if not wide.low <= told <= wide.high:
+        predicted, wide = known[0] / known[1], statistics.wider(found, REFUTED)
+        if not wide.low <= predicted <= wide.high:
             return found.middle
         error = math.log(found.high / found.low) / (2 * statistics.SURE)
         weight = error**2 / (error**2 + DOUBT**2)
-        drawn = math.exp((1 - weight) * math.log(found.middle) + weight * math.log(told))
+        drawn = math.exp((1 - weight) * math.log(found.middle) + weight * math.log(predicted))
         return min(max(drawn, found.low), found.high)  # a certain measurement needs no estimate
 
     def cpu_ns(self, setting: Setting) -> float:
@@ -120,8 +120,10 @@ class Standings:
 
     def memory_bytes(self, setting: Setting) -> int | None:
         """The most memory that it took."""
-        told = [each.memory_bytes for each in self._blocks[setting].values() if each.memory_bytes is not None]
-        return max(told, default=None)
+        known = [
+            each.memory_bytes for each in self._blocks[setting].values() if each.memory_bytes is not None
+        ]
+        return max(known, default=None)
 
     def tied(self, among: Iterable[Setting] | None = None) -> tuple[Setting, ...]:
         """The leader, and the settings within 3 % of it."""
@@ -142,7 +144,9 @@ class Standings:
         tied = tuple(each for each in tied if not each.shares) or tied
         left = _least(tied, {each: self.cpu_ns(each) for each in tied}, CPU_TIE)
         memory = {each: self.memory_bytes(each) for each in left}
-        left = _least(left, {each: told for each, told in memory.items() if told is not None}, MEMORY_TIE)
+        left = _least(
+            left, {each: nbytes for each, nbytes in memory.items() if nbytes is not None}, MEMORY_TIE
+        )
         chosen = self._plainer(min(left, key=lambda each: (each.workers, effort(each), order(each))))
         return self.baseline if self._is_doubtful(chosen) else chosen
 

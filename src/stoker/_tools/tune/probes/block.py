@@ -23,7 +23,7 @@ from stoker._tools.probes.loader_timing import Laps, consume
 from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import limit
-from stoker._tools.tune.instruments.bench_loader import BenchLoader, calm_fork
+from stoker._tools.tune.instruments.bench_loader import BenchLoader, limit_native_threads
 from stoker._tools.tune.instruments.memory import batch_bytes, taken_bytes
 from stoker._tools.tune.instruments.own_record import made_since
 from stoker._tools.tune.instruments.resource_usage import ResourceUsage, UsageMeter, between
@@ -50,7 +50,7 @@ def probe(subject: Subject) -> Block:
     if trial.get("close") and not trial.get("seconds"):
         _drop(benches, setting)
         return Block(setting, 0, 0, 0)
-    calm_fork()
+    limit_native_threads()
     try:
         bench = benches.get(setting)
         if bench is None:
@@ -141,7 +141,11 @@ def _run(subject: Subject, bench: BenchLoader, deadline_ns: int) -> Block:
     if bench.memory_bytes is None:
         bench.memory_bytes = taken_bytes(bench)
     return _block(
-        bench, laps, between(before, after, setting.concurrency), first_ns, _told(bench, began_ns, resumed_ns)
+        bench,
+        laps,
+        between(before, after, setting.concurrency),
+        first_ns,
+        _recorded(bench, began_ns, resumed_ns),
     )
 
 
@@ -201,11 +205,11 @@ def _block(
     laps: Laps,
     usage: ResourceUsage,
     first_ns: int | None,
-    told: tuple[tuple[int, ...], float | None],
+    recorded: tuple[tuple[int, ...], float | None],
 ) -> Block:
     batches, wall_ns, wait_ns = laps.counted(max(1, bench.setting.workers))
     share = batches / len(laps.asked_ns)
-    batch_ns, busy = told
+    batch_ns, busy = recorded
     return Block(
         setting=bench.setting,
         batches=batches,
@@ -223,7 +227,7 @@ def _block(
     )
 
 
-def _told(bench: BenchLoader, began_ns: int, resumed_ns: int) -> tuple[tuple[int, ...], float | None]:
+def _recorded(bench: BenchLoader, began_ns: int, resumed_ns: int) -> tuple[tuple[int, ...], float | None]:
     """The times of the batches since then and the workers' busy share, from the engine's record."""
     if bench.recorder is None:
         return (), None

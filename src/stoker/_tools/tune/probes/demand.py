@@ -19,7 +19,7 @@ from stoker._tools.sandbox.outcome import FactUnavailable
 from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import limit
-from stoker._tools.tune.instruments.bench_loader import BenchLoader, calm_fork
+from stoker._tools.tune.instruments.bench_loader import BenchLoader, limit_native_threads
 from stoker._tools.tune.instruments.step import call, step_of
 
 _SECONDS = 2.0
@@ -35,7 +35,7 @@ _LEAST, _MOST = 3, 1000
 
 def probe(subject: Subject) -> Demand:
     """Raises FactUnavailable if the function cannot be found, raises, or has no batch."""
-    calm_fork()
+    limit_native_threads()
     trial = subject.trial
     step = step_of(subject)
     if trial.get("look"):

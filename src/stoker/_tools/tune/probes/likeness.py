@@ -17,7 +17,12 @@ from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import BatchTimeout, limit
 from stoker._tools.tune.facts import Likeness
-from stoker._tools.tune.instruments.bench_loader import BenchLoader, EndlessOrder, NoBatch, calm_fork
+from stoker._tools.tune.instruments.bench_loader import (
+    BenchLoader,
+    EndlessOrder,
+    NoBatch,
+    limit_native_threads,
+)
 
 _BATCHES = 3
 _LIMIT_S = 20.0
@@ -25,7 +30,7 @@ _LIMIT_S = 20.0
 
 def probe(subject: Subject) -> Likeness:
     """Never raises for errors of the user's code."""
-    calm_fork()
+    limit_native_threads()
     setting = replace(Setting.from_dict(subject.trial["setting"]), engine="stoker")
     plain = Setting(0, engine="torch")
     if subject.is_stream:

@@ -15,7 +15,7 @@ from stoker._tools.sandbox.outcome import FactUnavailable
 from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import BatchTimeout, limit
-from stoker._tools.tune.instruments.bench_loader import BenchLoader, begin_anew, calm_fork
+from stoker._tools.tune.instruments.bench_loader import BenchLoader, begin_anew, limit_native_threads
 from stoker._tools.tune.instruments.probe_order import ProbeOrder
 from stoker._tools.tune.instruments.threading_gain import threads_gain
 from stoker._tools.tune.instruments.worker_run import WorkerRun, scripted, streamed, work_of
@@ -33,7 +33,7 @@ _WAYS = ((1, True, False), (1, False, False), (1, True, True), (0, True, True))
 
 def probe(subject: Subject) -> Work:
     """Raises FactUnavailable if no sample can be made, for the reason that the samples give."""
-    calm_fork()
+    limit_native_threads()
     trial = subject.trial
     seconds, limit_s = float(trial.get("seconds", _SECONDS)), float(trial.get("limit_s", _LIMIT_S))
     bad: dict[Any, str] = {}
