@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker._tools.render import chart_library, html
-from stoker._tools.render.enclosure import enclosed
+from stoker._tools.render.embedded_data import enclosed
 from stoker._tools.render.markup import MOST_ROWS, Markup, table, text
 from stoker._tools.render.section import Chart, Code, Prose, Remark, Report, Section, SideBySide, Table
 

@@ -11,7 +11,7 @@ from stoker._tools.render.section import Chart, Part, Prose, Table
 from stoker._tools.render.theme import colour
 from stoker._tools.report.page import build
 from stoker._tools.report.page.material import Material, ReportedRun
-from stoker._tools.report.page.sections import compare, comparing
+from stoker._tools.report.page.sections import compare, comparison
 from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import SECOND, loader, machine, run, steps
 
@@ -129,9 +129,9 @@ def test_runs_that_handed_out_nothing_are_left_out() -> None:
 
 def test_without_periods_the_steps_tell_what_varies() -> None:
     first, second = (loader({("fetch", 0, "io"): 1.0}, steps=steps(100, make_ms=make)) for make in (30, 31))
-    found = [comparing.side(told(name, each)) for name, each in (("A", first), ("B", second))]
+    found = [comparison.side(told(name, each)) for name, each in (("A", first), ("B", second))]
     assert all(found)
-    ratio = comparing.ratio(*found)  # type: ignore[arg-type]
+    ratio = comparison.ratio(*found)  # type: ignore[arg-type]
     assert ratio is not None
     assert ratio.middle == pytest.approx(1.0)
     assert ratio.low is not None

@@ -11,7 +11,7 @@ from stoker._record.schema import LoaderRecord
 from stoker._tools.render.section import Chart, Part, Prose, Remark, SideBySide, Table
 from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.sections import memory
-from stoker._tools.report.page.sections.occupied import PARENT, occupied
+from stoker._tools.report.page.sections.memory_curves import PARENT, occupied
 from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import SECOND, loader, machine, run
 

@@ -17,8 +17,8 @@ from stoker._record.schema import CAUSES, STAGES, Blame, Event, LoaderRecord, Pe
 from stoker._tools.render import chart_library, html, json_form, markdown, text
 from stoker._tools.render.section import Chart, Part, Prose, Remark, Report, Section, SideBySide, Table
 from stoker._tools.report.page import build
+from stoker._tools.report.page.lane_bars import around_worst, numbered
 from stoker._tools.report.page.material import Material, ReportedRun
-from stoker._tools.report.page.stretch import around_worst, numbered
 from stoker._tools.report.page.terms import DOING, PARTS, edited, loaders, percent
 from stoker._tools.report.verdict.table import plain
 from stoker._tools.report.verdict.verdict import judge

@@ -17,7 +17,7 @@ from typing import Any
 import stoker
 from stoker._record.finding import size
 from stoker._tools.render import chart_library, theme
-from stoker._tools.render.enclosure import Enclosure, enclosed
+from stoker._tools.render.embedded_data import Enclosure, enclosed
 from stoker._tools.render.markup import Markup, known, shape, text
 from stoker._tools.render.section import Report
 

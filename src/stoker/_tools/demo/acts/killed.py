@@ -63,7 +63,7 @@ def _epoch(
     import torch.utils.data
 
     import stoker
-    from stoker._tools.demo.paced import Paced
+    from stoker._tools.demo.slow_samples import Paced
 
     logging.getLogger("stoker").setLevel(logging.CRITICAL)  # a death is a warning, and here it is wanted
     torch.manual_seed(_SEED)

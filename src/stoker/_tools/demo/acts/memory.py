@@ -67,7 +67,7 @@ def _epoch(tell: Tell, kind: str, rows: int, workers: int) -> dict[str, Any]:
     import torch.utils.data
 
     import stoker
-    from stoker._tools.demo.listed import Listed, collate
+    from stoker._tools.demo.path_list import Listed, collate
 
     dataset: Any = Listed(rows)
     objects_bytes = _objects_bytes(dataset.rows)

@@ -19,9 +19,9 @@ from torch.utils.data import (
 from stoker._host.memory_available import Gauge
 from stoker._pickling.spec_pickle import FdRecorder, collector_paused
 from stoker._tools.doctor.facts.scan import ScanFacts
-from stoker._tools.doctor.scanning import travel
+from stoker._tools.doctor.scanning import pickle_cost
+from stoker._tools.doctor.scanning.scan_summary import told
 from stoker._tools.doctor.scanning.source import preloads
-from stoker._tools.doctor.scanning.telling import told
 from stoker._tools.doctor.scanning.walk import Walk
 from stoker._tools.sandbox.subject import Subject
 
@@ -38,7 +38,7 @@ def probe(subject: Subject) -> ScanFacts:
     ]
     with _spawning(), collector_paused():
         walk = Walk(roots)
-        trial = travel.attempt(walk, tuple(root for _, root in roots))
+        trial = pickle_cost.attempt(walk, tuple(root for _, root in roots))
     return told(
         walk,
         trial,

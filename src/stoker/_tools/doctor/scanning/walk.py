@@ -16,8 +16,13 @@ import numpy as np
 import torch
 
 from stoker._pickling.instances import own_dict
-from stoker._tools.doctor.scanning import bulk, kinds
-from stoker._tools.doctor.scanning.accounts import AttributeAccount, atom_bytes, copied_bytes, own_bytes
+from stoker._tools.doctor.scanning import kinds, large_containers
+from stoker._tools.doctor.scanning.attribute_totals import (
+    AttributeAccount,
+    atom_bytes,
+    copied_bytes,
+    own_bytes,
+)
 from stoker._tools.doctor.scanning.holdings import closed_over, globals_of, held_by
 from stoker._tools.doctor.scanning.kinds import ATOMS
 from stoker._tools.doctor.scanning.leaves import Leaves, described
@@ -82,7 +87,7 @@ class Walk:
         self.about = False
         self._nodes: dict[int, WalkNode] = {}
         self._queue: deque[tuple[int, WalkNode]] = deque()
-        self._budget = bulk.InspectionBudget()
+        self._budget = large_containers.InspectionBudget()
         for name, obj in roots:
             node = self._push(None, WalkStep("text", name), obj, HELD | SENT)
             if node is not None:
@@ -229,7 +234,7 @@ class Walk:
         if node.bulk or self.seen + len(self._queue) > _SLOW:
             limit = _SAMPLED_INSIDE
         sample = _WEIGHED_INSIDE if node.bulk else _WEIGHED
-        found = bulk.look(values, length, self._budget, keys=keys, limit=limit, sample=sample)
+        found = large_containers.look(values, length, self._budget, keys=keys, limit=limit, sample=sample)
         sampled = not found.whole or any(pick.weight > 1 for pick in found.picks)
         if ways & HELD and node.account is not None:
             node.account.book(*(each * node.weight for each in found.atoms))

@@ -7,7 +7,7 @@ from typing import Any
 
 from stoker._tools.render.section import Chart, Section, Table
 from stoker._tools.report.page.material import Material, ReportedRun
-from stoker._tools.report.page.sections.course import course
+from stoker._tools.report.page.sections.time_shares import course
 from stoker._tools.report.page.sections.waits import waits
 from stoker._tools.report.page.terms import (
     MEANS,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from stoker._tools.render.section import Chart, Part, Prose, Section, Table
 from stoker._tools.report.page.material import Material
-from stoker._tools.report.page.sections import comparing
+from stoker._tools.report.page.sections import comparison
 from stoker._tools.report.page.sections.compare_chart import spec
-from stoker._tools.report.page.sections.comparing import Figure, Ratio, Side
+from stoker._tools.report.page.sections.comparison import Figure, Ratio, Side
 from stoker._tools.report.page.terms import percent
 
 _MOST_DRAWN = 8
@@ -25,11 +25,11 @@ _COLUMNS = (
 
 def section(material: Material) -> Section | None:
     """None for less than two runs that handed something out."""
-    sides = [found for run in material.runs if (found := comparing.side(run)) is not None]
+    sides = [found for run in material.runs if (found := comparison.side(run)) is not None]
     if len(sides) < 2:
         return None
-    figures = comparing.figures(sides)
-    parts: list[Part] = [Prose(each) for each in comparing.cautions(sides)]
+    figures = comparison.figures(sides)
+    parts: list[Part] = [Prose(each) for each in comparison.cautions(sides)]
     table = _pair(sides, figures) if len(sides) == 2 else _many(sides, figures)
     parts.append(_chart(sides, figures, table) if len(sides) <= _MOST_DRAWN else table)
     parts += _differences(sides)
@@ -38,7 +38,7 @@ def section(material: Material) -> Section | None:
 
 def headline(material: Material) -> str | None:
     """What it comes to, in a sentence: of two runs the second against the first, of more the best. None: there are not two."""
-    sides = [found for run in material.runs if (found := comparing.side(run)) is not None]
+    sides = [found for run in material.runs if (found := comparison.side(run)) is not None]
     return _sentence(sides) if len(sides) > 1 else None
 
 
@@ -47,10 +47,10 @@ def _sentence(sides: Sequence[Side]) -> str:
         return _best(sides)
     first, other = sides
     waits = f"{other.label} waits {percent(other.stall)} of its time for data, {first.label} {percent(first.stall)}"
-    ratio = comparing.ratio(first, other)
+    ratio = comparison.ratio(first, other)
     if ratio is None:
         return f"{waits}."
-    differ = comparing.machines_differ(sides)
+    differ = comparison.machines_differ(sides)
     if differ:
         facts = ", ".join(f"{name} {row[0]} and {row[1]}" for name, *row in differ[:3])
         return f"{waits}: {_times(ratio.middle)} the samples/s, but the machines differ ({facts}), so that is no gain."
@@ -69,11 +69,11 @@ def _best(sides: Sequence[Side]) -> str:
         return f"{len(sides)} runs, none of which counted samples."
     best = max(known, key=lambda each: each.verdict.rows_per_s or 0.0)
     text = f"Of {len(sides)} runs {best.label} makes the most samples/s"
-    ratio = comparing.ratio(sides[0], best)
+    ratio = comparison.ratio(sides[0], best)
     if best is not sides[0] and ratio is not None:
         text += f", {_times(ratio.middle)} those of {sides[0].label}"
         text += ", which is within what varies inside the runs" if ratio.certain is False else ""
-    if comparing.machines_differ(sides):
+    if comparison.machines_differ(sides):
         text += ". The machines differ, so that is no gain"
     return f"{text}."
 
@@ -88,7 +88,7 @@ def _range(ratio: Ratio) -> str:
 
 def _pair(sides: Sequence[Side], found: Sequence[Figure]) -> Table:
     first, other = sides
-    measured = comparing.ratio(first, other)
+    measured = comparison.ratio(first, other)
     rows = []
     for each in found:
         ratio = each.ratio()
@@ -118,7 +118,7 @@ def _many(sides: Sequence[Side], found: Sequence[Figure]) -> Table:
     shown = [each for each in found if each.name in ("samples per second", *_COLUMNS)]
     rows = []
     for place, each in enumerate(sides):
-        ratio = comparing.ratio(sides[0], each)
+        ratio = comparison.ratio(sides[0], each)
         told = (
             ""
             if ratio is None
@@ -149,9 +149,9 @@ def _differences(sides: Sequence[Side]) -> list[Part]:
     labels = [each.label for each in sides]
     parts: list[Part] = []
     for what, rows in (
-        ("Machines", comparing.machines_differ(sides)),
-        ("Versions", comparing.versions_differ(sides)),
-        ("Options of the loaders", comparing.options_differ(sides)),
+        ("Machines", comparison.machines_differ(sides)),
+        ("Versions", comparison.versions_differ(sides)),
+        ("Options of the loaders", comparison.options_differ(sides)),
     ):
         if rows:
             parts.append(Table(f"{what} that differ", ("what", *labels), tuple(rows)))

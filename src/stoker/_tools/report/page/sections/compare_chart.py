@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stoker._tools.report.page.sections.comparing import Figure, Side
+from stoker._tools.report.page.sections.comparison import Figure, Side
 from stoker._tools.report.page.terms import cut, of_runs, scale
 from stoker._tools.report.page.vega import measured, named, tips
 

@@ -7,8 +7,8 @@ from typing import Any
 from stoker._record.schema import LoaderRecord
 from stoker._tools.render.section import Chart, Part, Prose, Section, Table
 from stoker._tools.render.theme import colour
+from stoker._tools.report.page.lane_bars import Bar, Stretch, around_worst, numbered
 from stoker._tools.report.page.material import Material
-from stoker._tools.report.page.stretch import Bar, Stretch, around_worst, numbered
 from stoker._tools.report.page.terms import DOING, by_run, ms, title, took
 from stoker._tools.report.page.vega import coloured, measured, named, tips
 from stoker.errors import RecordError

@@ -10,7 +10,7 @@ from stoker._record.schema import LoaderRecord, WorkerRecord
 from stoker._tools.render.section import Chart, Part, Prose, Remark, Section, Table, side_by_side
 from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.sections.memory_chart import spec
-from stoker._tools.report.page.sections.occupied import (
+from stoker._tools.report.page.sections.memory_curves import (
     PARENT,
     LoaderMemory,
     ProcessMemory,

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from stoker._tools.render.theme import SERIES, colour
-from stoker._tools.report.page.sections.occupied import PARENT, LoaderMemory, ProcessMemory, process_name
+from stoker._tools.report.page.sections.memory_curves import PARENT, LoaderMemory, ProcessMemory, process_name
 from stoker._tools.report.page.terms import scale
 from stoker._tools.report.page.vega import measured, named, tips
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from stoker._record.schema import LoaderRecord
 from stoker._tools.render.section import Chart, Table
-from stoker._tools.report.page.stretch import numbered
+from stoker._tools.report.page.lane_bars import numbered
 from stoker._tools.report.page.terms import ms, title, took
 from stoker._tools.report.page.vega import coloured, measured, tips
 from stoker._tools.report.trace.steps import Batch

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from stoker._tools.doctor.scanning.accounts import atom_bytes, copied_bytes
+from stoker._tools.doctor.scanning.attribute_totals import atom_bytes, copied_bytes
 from stoker._tools.doctor.scanning.kinds import ATOMS
 
 _CHUNK = 65536

@@ -17,11 +17,11 @@ from stoker._tools.doctor.facts.scan import (
     StoredGenerator,
     Unsendable,
 )
-from stoker._tools.doctor.scanning.accounts import largest
+from stoker._tools.doctor.scanning.attribute_totals import largest
 from stoker._tools.doctor.scanning.kinds import name_of
 from stoker._tools.doctor.scanning.leaves import is_global_generator
 from stoker._tools.doctor.scanning.paths import WalkNode, spell
-from stoker._tools.doctor.scanning.travel import PickleTrial
+from stoker._tools.doctor.scanning.pickle_cost import PickleTrial
 from stoker._tools.doctor.scanning.walk import CLOUD, PLAIN, Walk
 
 _MOST = 50
