@@ -24,6 +24,7 @@ from stoker._runtime.checkpoint.epoch_start import stream_count
 from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.checkpoint.state_format import parse
 from stoker._runtime.engine import memory_stats, recorder_setup
+from stoker._runtime.engine.departures import Departures
 from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch, PrefetchedEpoch
 from stoker._runtime.engine.iterator import StokerIter
 from stoker._runtime.engine.loader_stats import LoaderStats
@@ -94,6 +95,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     """
 
     _live: LiveObjects[StokerIter] | None = None
+    _departures: Departures | None = None
     _loader_stats: LoaderStats | None = None
     _bookmark: LoaderState | None = None
     _prefetched: PrefetchedEpoch | None = None
@@ -207,6 +209,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """A new iterator, independent of all others. Subclasses of torch's loader override this, and may override it here."""
         if self._live is None:
             self._live = LiveObjects()
+        if self._departures is None or not self._departures.ours:  # a forked child's are its own
+            self._departures = Departures()
         began_ns = time.monotonic_ns()
         recorder = self._observer()
         iterator = self._new_iterator()
@@ -324,7 +328,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """
         recorder = self._observer()
         record = None if recorder is None else recorder.record().as_dict()
-        memory = memory_stats.memory(self._pools())
+        kept = [] if self._departures is None else self._departures.kept()
+        memory = memory_stats.memory(self._pools(), kept)
         return {**self._own_stats().as_dict(), "memory": memory, "record": record, "tuning": self._tuning()}
 
     def _tuning(self) -> dict[str, Any] | None:
@@ -375,6 +380,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """
         for pool in self._pools():
             pool.trim()
+        if self._departures is not None:
+            self._departures.let_go()
 
     def refresh(self) -> None:
         """The next ``iter()`` starts persistent workers anew, with the dataset as it is then.
@@ -400,6 +407,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._iterator = None
         if isinstance(pool, Pool):
             pool.close()
+        if self._departures is not None:
+            self._departures.settle()
 
     def check_worker_number_rationality(self) -> None:
         """Warn, in torch's words, about more workers than this process has CPUs for: quota and other local ranks count here."""
@@ -427,7 +436,14 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             for key, value in self.__dict__.items()
             if key not in ("_loader_stats", "_recorder", "_autoscaler")
         }
-        return {**kept, "_iterator": None, "_live": None, "_prefetched": None, "_bookmark": place}
+        return {
+            **kept,
+            "_iterator": None,
+            "_live": None,
+            "_departures": None,
+            "_prefetched": None,
+            "_bookmark": place,
+        }
 
     def _pools(self) -> list[Pool]:
         """The persistent one, if there is any, and those of iterators in use."""

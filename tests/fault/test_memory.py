@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 import stoker
 from stoker._host.memory_available import Gauge, MemoryAvailable
 from stoker._runtime.scheduler import policy
+from stoker._runtime.worker import memory_probe
 
 MIB = 1 << 20
 ROW_BYTES = 8 * MIB
@@ -207,7 +208,10 @@ class Growing(Dataset[torch.Tensor]):
 
 
 @pytest.mark.parametrize("touch", [True, False], ids=["copies", "shared-pages"])
-def test_growth_is_what_a_worker_has_for_itself(touch: bool) -> None:
+def test_growth_is_what_a_worker_has_for_itself(touch: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        memory_probe, "_DUE_NS", 0
+    )  # forked workers have it: they measure themselves after their first batch
     dataset = Growing(touch=touch)
     try:
         with loader_of(dataset, num_workers=1, persistent_workers=True, split_batches=False) as loader:

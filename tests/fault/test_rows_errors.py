@@ -86,7 +86,7 @@ def test_an_accelerator_used_in_a_forked_worker(num_workers: int) -> None:
     for error in errors:
         assert isinstance(error, RuntimeError)
         assert str(error).startswith("Cannot re-initialize CUDA")
-        assert "return CPU tensors" in told(error)
+        assert "Return CPU tensors" in told(error)
 
 
 class DecodeError(Exception):

@@ -141,6 +141,19 @@ def _spec_of(dataset: Any, **arguments: Any) -> Any:
         (Drawing(), True),
         ([np.random.RandomState(0)], True),
     ],
+    ids=[
+        "range",
+        "tensors",
+        "subset",
+        "concat",
+        "tuples",
+        "dicts",
+        "tensor",
+        "subclass",
+        "own subset",
+        "own",
+        "generator",
+    ],
 )
 def test_code_that_cannot_draw_is_recognised(dataset: Any, drawn: bool) -> None:
     from stoker._runtime.worker.rng.can_draw import can_draw

@@ -20,6 +20,7 @@ from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.device.pinning import PinningStager
 from stoker._runtime.device.stager import Stager
 from stoker._runtime.engine import iterator_setup
+from stoker._runtime.engine.departures import Departures
 from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch
 from stoker._runtime.engine.iteration import Iteration
 from stoker._runtime.engine.loader_stats import LoaderStats
@@ -54,6 +55,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         autoscaler: AutoscaleController | None = None,
     ) -> None:
         self._recorder = recorder
+        self._departures: Departures = loader._departures
         self._grows = autoscaler is not None
         """Whether the number of workers may change during this iteration."""
         self._iteration: Iteration | None = None
@@ -115,7 +117,7 @@ class StokerIter(_Base):  # type: ignore[misc]
             plan, reason = iterator_setup.pool_plan(self, loader, options, stats)
             if self._recorder is not None:
                 note_start_method(self._recorder, plan.context, loader.multiprocessing_context, reason)
-            pool = Pool(plan, persistent=keep is not None)
+            pool = Pool(plan, persistent=keep is not None, predecessor=self._departures.take_memory())
             pool.reserve()
             if keep is not None:
                 keep(pool)
@@ -196,7 +198,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         except StopIteration:
             self._progress.finish()
             began_ns = _clock()
-            self._finish()
+            self._finish(exhausted=True)
             if self._recorder is not None:
                 self._recorder.stopped(began_ns, _clock())
             raise
@@ -226,7 +228,8 @@ class StokerIter(_Base):  # type: ignore[misc]
         if getattr(self, "_owner_pid", None) == os.getpid():
             self._finish(shutdown=True)
 
-    def _finish(self, *, shutdown: bool = False) -> None:
+    def _finish(self, *, shutdown: bool = False, exhausted: bool = False) -> None:
+        """The iteration is over. Workers of its own leave: behind an epoch that is exhausted, else before this returns."""
         pool = self._pool
         if pool is None:
             return
@@ -236,7 +239,9 @@ class StokerIter(_Base):  # type: ignore[misc]
             iteration.forget_ahead()
         elif iteration is not None and not (isinstance(iteration, EpochPrefetch) and iteration.parked):
             iteration.close()
-        if self._owns_pool or shutdown:
+        if self._owns_pool and exhausted:
+            self._departures.see_off(pool)
+        elif self._owns_pool or shutdown:
             pool.close()
 
     def __del__(self, _getpid: Callable[[], int] = os.getpid) -> None:

@@ -10,8 +10,11 @@ from stoker._runtime.engine.pool import Pool
 from stoker._runtime.executors.base import WorkerMemory
 
 
-def memory(pools: Sequence[Pool]) -> dict[str, Any]:
-    """Sums over the pools, and one entry per worker process. Called on any thread; it changes no decision."""
+def memory(pools: Sequence[Pool], kept: Sequence[Pool] = ()) -> dict[str, Any]:
+    """Sums over the pools, and one entry per worker process. Called on any thread; it changes no decision.
+
+    Of pools whose memory is ``kept`` for the next epoch the arena counts.
+    """
     for pool in pools:
         if pool.budget is not None:
             with suppress(OSError):  # closed by another thread meanwhile
@@ -25,12 +28,14 @@ def memory(pools: Sequence[Pool]) -> dict[str, Any]:
         "leased_bytes": 0,
         "workers": [],
     }
-    for pool in pools:
+    for pool in (*pools, *kept):
         arena = pool.arena
         with suppress(OSError, ValueError):
             if arena is not None:
                 figures["arena_bytes"] += arena.resident_bytes()
                 figures["leased_bytes"] += arena.leased_bytes()
+    for pool in pools:
+        with suppress(OSError, ValueError):
             figures["workers"] += [_told(weight) for weight in pool.executor.memory()]
     return figures
 

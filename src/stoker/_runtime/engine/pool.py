@@ -20,7 +20,7 @@ from stoker._runtime.engine.forked_children import ForkedChildren
 from stoker._runtime.engine.loader_stats import LoaderStats
 from stoker._runtime.engine.memory_budget import MemoryBudget
 from stoker._runtime.executors import registry
-from stoker._runtime.executors.base import Arrival, IterationStart
+from stoker._runtime.executors.base import Arrival, IterationStart, LeavesBehind
 from stoker._runtime.protocol import parent_descriptors
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker._runtime.scheduler import messages as m
@@ -58,7 +58,7 @@ class Pool:
     use the attributes ``_workers`` and ``_shutdown_workers`` of torch's iterators, so it has them.
     """
 
-    def __init__(self, plan: PoolPlan, *, persistent: bool = False) -> None:
+    def __init__(self, plan: PoolPlan, *, persistent: bool = False, predecessor: Pool | None = None) -> None:
         self.plan = plan
         self.persistent = persistent
         self.workers = plan.workers
@@ -69,14 +69,19 @@ class Pool:
         self._snapshot: Snapshot | None = None
         """The dataset's attributes when the epoch began, for workers that are forked in the middle of it."""
         self.slots = SlotTable()
+        self._children = ForkedChildren(self.slots)
         self.budget = MemoryBudget(plan.budget_bytes) if plan.kind.workers else None
         """None if no batch is made ahead."""
         self.arena: Arena | None = None
         try:
             if plan.kind.processes:
                 parent_descriptors.occupy_standard()
-                with parent_descriptors.may_run_out("the arena"):
-                    self.arena = Arena()
+                inheritance = None if predecessor is None else predecessor.bequeath()
+                if inheritance is not None:
+                    self.slots, self.arena, self._children = inheritance
+                else:
+                    with parent_descriptors.may_run_out("the arena"):
+                        self.arena = Arena()
                 forks = plan.context.get_start_method() == "fork"
                 if persistent:
                     self._revisions = RevisionSender(plan.spec.dataset, self.slots, self.arena, forks=forks)
@@ -108,7 +113,10 @@ class Pool:
         self._claiming = threading.RLock()
         self._slim = False
         self._started = False
-        self._children = ForkedChildren(self.slots)
+        self._left = False
+        self._ending = threading.RLock()
+        self.ended = False
+        """Whether its workers have ended and were reaped."""
         self.owner_pid = os.getpid()
         self._schedulers: dict[int, Scheduler] = {}
         lifecycle.register(self)
@@ -197,7 +205,8 @@ class Pool:
                 self._schedulers.pop(epoch, None)
             self.fenced.drop_done()
             self.reclaim()
-            self._trim(idle_keep_bytes(self.budget.bytes) if self.budget is not None else 0)
+            if self.persistent:
+                self._trim(idle_keep_bytes(self.budget.bytes) if self.budget is not None else 0)
         finally:
             self.busy = False  # last, because no other iteration may touch the slots before
 
@@ -331,6 +340,7 @@ class Pool:
             return
         with self._claiming:
             if self.closed:
+                self._trim(0)
                 return
             if self.busy:
                 self.trim_asked = True
@@ -360,22 +370,59 @@ class Pool:
         if self.plan.kind.workers:
             self.closed = True
 
+    def leave(self) -> bool:
+        """The last batch was taken: tell the workers to go, without waiting for them. False where that takes a ``close``.
+
+        ``see_off`` waits for them and ``close`` also gives the memory back, unless ``bequeath`` handed it to another pool. Only
+        without work under way: whoever still makes a batch may write into a slot that the heir gives out anew.
+        """
+        if os.getpid() != self.owner_pid or not isinstance(self.executor, LeavesBehind):
+            return False
+        with self._claiming:
+            if self.closed or self._schedulers or self.slots.held_by_workers or len(self.fenced):
+                return False
+            self.closed = self._left = True
+        self.executor.hang_up()
+        return True
+
+    def see_off(self) -> None:
+        """Wait until the workers have ended, within the executor's deadline. Any thread; idempotent."""
+        if os.getpid() != self.owner_pid:
+            return
+        with self._ending:
+            if not self.ended:
+                self.ended = True
+                self.executor.close()
+
+    def bequeath(self) -> tuple[SlotTable, Arena, ForkedChildren] | None:
+        """Hand slots, arena and what is known of their readers to the pool that comes next; None when they were given back."""
+        with self._claiming:
+            if self.arena is None or not self._left:
+                return None
+            found = self.slots, self.arena, self._children
+            self.arena = None
+            self.slots = SlotTable()
+            self._children = ForkedChildren(self.slots)
+        return found
+
     def close(self) -> None:
         """End the workers and release all memory, within the executor's deadline. Idempotent; does nothing in a forked child."""
         if os.getpid() != self.owner_pid:
             return
         with self._claiming:  # not while another thread trims it
-            if self.closed:
-                return
             self.closed = True
         try:
-            self.executor.close()
+            self.see_off()
         finally:
+            with self._claiming:
+                arena = self.arena
+                if self._left:
+                    self.arena = None  # nobody can inherit it any more
             self._children.close()
             self.fenced.close()
-            if self.arena is not None:
-                self._leave_leases(self.arena)
-                self.arena.close()
+            if arena is not None:
+                self._leave_leases(arena)
+                arena.close()
 
     def _leave_leases(self, arena: Arena) -> None:
         """Batches that the user keeps hold the whole file. Give back the free part of it."""

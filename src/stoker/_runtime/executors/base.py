@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.protocol.worker_spec import Resume
@@ -161,4 +161,12 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """End all workers and close all descriptors."""
+
+
+@runtime_checkable
+class LeavesBehind(Protocol):
+    """An executor whose workers can leave while nobody waits for them. ``close`` may then come on another thread."""
+
+    def hang_up(self) -> None:
+        """Tell all workers to leave, without waiting. Only when none has a task. Idempotent; ``close`` waits for their end."""
         ...

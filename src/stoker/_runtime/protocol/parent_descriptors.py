@@ -29,7 +29,7 @@ def keep_private(fd: int) -> None:
 
 
 def close_private(fd: int) -> None:
-    """Close a descriptor that was kept private. Idempotent."""
+    """Close a descriptor that was kept private. The caller forgets its number, which may be given out anew at once."""
     if fd in _private:
         _private.discard(fd)
         os.close(fd)

@@ -49,6 +49,11 @@ class SlotTable:
         """Slots that are not retired."""
         return sum(state is not SlotState.RETIRED for state in self._states)
 
+    @property
+    def held_by_workers(self) -> bool:
+        """Whether a worker keeps a reference into some slot beyond its task."""
+        return any(holder >= 0 for holders in self._holds.values() for holder in holders)
+
     def state(self, index: int) -> SlotState:
         """The state of one slot."""
         return self._states[index]

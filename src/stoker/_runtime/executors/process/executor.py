@@ -102,6 +102,7 @@ class ProcessExecutor:
         self._memory_reader = worker_memory.MemoryReader()
         self.guard = InterruptGuard()
         self._closed = False
+        self._said_goodbye = False
 
     @property
     def workers(self) -> Sequence[Any]:
@@ -313,15 +314,26 @@ class ProcessExecutor:
         leave = wire.pack_task(wire.VERSION, wire.TaskKind.LEAVE, *(0,) * (len(wire.TaskHeader._fields) - 2))
         self._channel(worker).send(leave)
 
-    def close(self) -> None:
-        if self._closed or os.getpid() != self._owner_pid:
+    def hang_up(self) -> None:
+        if not self._closed and os.getpid() == self._owner_pid:
+            self._notes.drain()  # what workers printed in this epoch is shown before the epoch is over
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        if self._said_goodbye:
             return
-        self._closed = True
-        # Workers in the middle of a batch stop after their current sample.
+        self._said_goodbye = True
+        # Who is in the middle of a batch stops after its current sample.
         self._control[status_page.EPOCH] = -1
         self.withdraw()
         for channel in self._channels():
             channel.hang_up()
+
+    def close(self) -> None:
+        if self._closed or os.getpid() != self._owner_pid:
+            return
+        self._closed = True
+        self._say_goodbye()
         try:
             self._end_processes()
         except BaseException:  # interrupted by the user: end the workers at once
@@ -464,6 +476,9 @@ class ProcessExecutor:
             parent_descriptors.close_private(handle.pidfd)
             handle.pidfd = -1
         parent_descriptors.close_private(handle.lifeline_fd)
+        handle.lifeline_fd = (
+            -1
+        )  # its number may be another pool's by now: this runs beside the thread that iterates
 
     def _end_processes(self) -> None:
         """Let workers finish a sample, then end them, within one deadline. They hold nothing that could break."""

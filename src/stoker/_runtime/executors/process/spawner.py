@@ -241,11 +241,13 @@ class _TemplateHandle:
     def close(self) -> None:
         """Ask it to leave, and end it when it does not. Idempotent."""
         parent_descriptors.close_private(self._control_fd)
+        self._control_fd = -1
         try:
             if self._process is not None:
                 self._process.join(_FAREWELL_S)
         finally:
             parent_descriptors.close_private(self._lifeline_fd)
+            self._lifeline_fd = -1
         if self._process is not None and self._process.is_alive():
             self._process.kill()  # while it imports, it does not watch the lifeline yet
             self._process.join(_KILLED_S)
