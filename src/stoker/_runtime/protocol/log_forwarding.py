@@ -167,7 +167,7 @@ class NoteReader:
                 logger.handle(logging.makeLogRecord(body))
         elif kind == "warning":
             text, category, filename, lineno = body
-            if (text, filename, lineno) not in self._seen:  # said once, not once per worker
+            if (text, filename, lineno) not in self._seen:  # shown once, not once per worker
                 self._seen.add((text, filename, lineno))
                 warnings.showwarning(_warning(category, text), category, filename, lineno)
         elif kind == "print":

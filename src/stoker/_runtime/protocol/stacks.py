@@ -48,9 +48,9 @@ class StackFile:
     def leave(self, text: str) -> None:
         """Write the traceback that ends this process, for the parent."""
         if self._fd >= 0:
-            told = text.replace("\0", "").encode(errors="backslashreplace")[-_ENOUGH_BYTES:]
+            data = text.replace("\0", "").encode(errors="backslashreplace")[-_ENOUGH_BYTES:]
             with suppress(OSError):  # the dataset may have closed all descriptors
-                os.write(self._fd, f"{_EXCEPTION}\n".encode() + told)
+                os.write(self._fd, f"{_EXCEPTION}\n".encode() + data)
 
 
 def read(status_fd: int, worker: int) -> str:

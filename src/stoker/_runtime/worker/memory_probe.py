@@ -47,7 +47,7 @@ class MemoryProbe:
             self._row[THREADS] = threads()
 
     def recv(self, nbytes: int) -> bytes:
-        """As the channel's ``recv``, for the first tasks: then private memory is measured, and growth told against that.
+        """Receive as the channel's ``recv`` does, and measure private memory once; growth is reported against it.
 
         Measuring takes 10 to 20 ms, and more where a large parent was forked. Short epochs must not pay for it. So it is done
         when there has been no work for a while, or late.
