@@ -100,7 +100,7 @@ class Ledger:
         if not self.awaits(key):
             return
         seq = key[0]
-        if not self.config.policy.sift or row < 0:
+        if not self.config.policy.exclude_killers or row < 0:
             self.blame[seq] = self.blame.get(seq, 0) + 1
             if self.config.policy.streams and self.blame[seq] > self.config.policy.restarts:
                 self._stop_stream(seq)

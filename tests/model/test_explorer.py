@@ -20,10 +20,10 @@ SPLIT = Policy(window=1, max_window=1, restarts=0, split=True)
 BOUND = Policy(window=2, max_window=2, restarts=0, bound=True)
 STREAMS = Policy(window=2, max_window=2, restarts=0, bound=True, streams=True)
 STREAMS_ONE = Policy(window=1, max_window=1, restarts=0, bound=True, streams=True)
-ANY_SIFT = Policy(window=2, max_window=2, restarts=0, in_order=False, sift=True)
-SIFT = Policy(window=1, max_window=1, restarts=0, sift=True)
-SIFT_AGAIN = Policy(window=1, max_window=1, restarts=1, sift=True)
-SIFT_SPLIT = Policy(window=1, max_window=1, restarts=0, split=True, sift=True)
+ANY_ORDER_EXCLUDE = Policy(window=2, max_window=2, restarts=0, in_order=False, exclude_killers=True)
+EXCLUDE = Policy(window=1, max_window=1, restarts=0, exclude_killers=True)
+EXCLUDE_AGAIN = Policy(window=1, max_window=1, restarts=1, exclude_killers=True)
+EXCLUDE_SPLIT = Policy(window=1, max_window=1, restarts=0, split=True, exclude_killers=True)
 STREAMS_ANY = Policy(window=2, max_window=2, restarts=0, bound=True, streams=True, in_order=False)
 
 WORLDS = {
@@ -58,18 +58,20 @@ WORLDS = {
     ),
     "resized while split": Config(SPLIT, tickets=2, rows=32, resizes=(1, 2)),
     "resized, closed early": Config(ONE, tickets=2, workers=1, resizes=(2, 1), closes=True),
-    "a row that kills": Config(Policy(2, 2, restarts=0, sift=True), tickets=3, deadly=((1, 0),)),
-    "a row that kills, one restart": Config(SIFT_AGAIN, tickets=2, rows=2, deadly=((0, 1),)),
-    "two rows that kill, another order": Config(ANY_SIFT, tickets=2, rows=3, deadly=((0, 2), (0, 0))),
+    "a row that kills": Config(Policy(2, 2, restarts=0, exclude_killers=True), tickets=3, deadly=((1, 0),)),
+    "a row that kills, one restart": Config(EXCLUDE_AGAIN, tickets=2, rows=2, deadly=((0, 1),)),
+    "two rows that kill, another order": Config(
+        ANY_ORDER_EXCLUDE, tickets=2, rows=3, deadly=((0, 2), (0, 0))
+    ),
     "a row that kills and a kill": Config(
-        SIFT_AGAIN, tickets=2, workers=1, rows=2, kills=1, deadly=((0, 1),)
+        EXCLUDE_AGAIN, tickets=2, workers=1, rows=2, kills=1, deadly=((0, 1),)
     ),
-    "kills alone, with sifting": Config(SIFT_AGAIN, tickets=1, rows=2, kills=2),
-    "split, a row that kills": Config(SIFT_SPLIT, tickets=1, rows=32, deadly=((0, 20),)),
+    "kills alone, with sifting": Config(EXCLUDE_AGAIN, tickets=1, rows=2, kills=2),
+    "split, a row that kills": Config(EXCLUDE_SPLIT, tickets=1, rows=32, deadly=((0, 20),)),
     "bound, a row that kills": Config(
-        Policy(2, 2, restarts=0, bound=True, sift=True), tickets=3, deadly=((1, 0),)
+        Policy(2, 2, restarts=0, bound=True, exclude_killers=True), tickets=3, deadly=((1, 0),)
     ),
-    "a row that kills, closed early": Config(SIFT, tickets=2, deadly=((0, 0),), closes=True),
+    "a row that kills, closed early": Config(EXCLUDE, tickets=2, deadly=((0, 0),), closes=True),
     "bound is not resized": Config(BOUND, tickets=2, resizes=(1, 3)),
 }
 
@@ -77,7 +79,7 @@ DYING_OUT = {
     "plain": Config(TWO, tickets=2, kills=2),
     "split": Config(SPLIT, tickets=1, rows=32, kills=2),
     "streams": Config(STREAMS, streams=(1, 1), kills=1),
-    "rows that kill": Config(SIFT, tickets=2, rows=2, deadly=((0, 0), (0, 1), (1, 0))),
+    "rows that kill": Config(EXCLUDE, tickets=2, rows=2, deadly=((0, 0), (0, 1), (1, 0))),
 }
 
 

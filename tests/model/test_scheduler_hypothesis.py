@@ -38,7 +38,7 @@ def policies(draw: st.DrawFn) -> Policy:
         bound=bound,
         split=not bound and draw(st.booleans()),
         restarts=draw(st.integers(0, 2)),
-        sift=draw(st.booleans()),
+        exclude_killers=draw(st.booleans()),
         budget_bytes=BATCH_BYTES * draw(st.sampled_from((0, 0, 1, 3))),
         careful=draw(st.booleans()),
         shared_memory=draw(st.sampled_from((True, True, True, False))),
@@ -60,7 +60,7 @@ def configs(draw: st.DrawFn) -> Config:
     tickets = draw(st.integers(0, 60))
     rows = draw(st.sampled_from((1, 16, 33, 64, 128)))
     deadly: list[tuple[int, int]] = []
-    if policy.sift and tickets and not streams:
+    if policy.exclude_killers and tickets and not streams:
         of = st.tuples(st.integers(0, tickets - 1), st.integers(0, rows - 1))
         deadly = draw(st.lists(of, max_size=4, unique=True))
     return Config(

@@ -18,7 +18,7 @@ from stoker._runtime.scheduler.scheduler import Scheduler
 from stoker._runtime.scheduler.story import TicketState
 from tests.model.explorer import Counterexample, explore
 from tests.model.ledger import Config, Violation
-from tests.model.test_explorer import BOUND, ONE, SIFT, SIFT_AGAIN, SPLIT, TWO
+from tests.model.test_explorer import BOUND, EXCLUDE, EXCLUDE_AGAIN, ONE, SPLIT, TWO
 from tests.model.test_scheduler_hypothesis import SchedulerMachine, check
 
 
@@ -176,8 +176,8 @@ SMALL: dict[type[Scheduler], Config] = {
     CountsWithdrawnTwice: Config(SPLIT, tickets=1, rows=32, kills=1, closes=True),
     DeliversAfterClose: Config(BOUND, streams=(0, 1), closes=True),
     NeverGivesUp: Config(ONE, tickets=1, workers=1, kills=1),
-    ForgetsTheRow: Config(SIFT, tickets=1, workers=1, deadly=((0, 0),)),
-    BlamesTheLast: Config(SIFT_AGAIN, tickets=1, workers=1, rows=2, kills=1, deadly=((0, 1),)),
+    ForgetsTheRow: Config(EXCLUDE, tickets=1, workers=1, deadly=((0, 0),)),
+    BlamesTheLast: Config(EXCLUDE_AGAIN, tickets=1, workers=1, rows=2, kills=1, deadly=((0, 1),)),
     RefusesTheHead: Config(Policy(1, 1, budget_bytes=50), tickets=2),
 }
 

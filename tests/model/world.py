@@ -266,7 +266,7 @@ class World:
     def _kill(self, number: int) -> None:
         self.kills -= 1
         worker = self.dead[number] = self.alive.pop(number)
-        if worker.claimed is not None and worker.task is not None and self.config.policy.sift:
+        if worker.claimed is not None and worker.task is not None and self.config.policy.exclude_killers:
             part = worker.task.part
             left = (row for row in range(part.start, part.stop) if row not in worker.task.ticket.excluded)
             worker.row = next(left, -1)

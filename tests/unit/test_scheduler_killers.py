@@ -10,7 +10,7 @@ from stoker._runtime.scheduler.scheduler import Scheduler
 from stoker._runtime.scheduler.types import Task
 from tests.unit.test_scheduler import plan, ready, start, ticket
 
-SIFT = Policy(window=3, max_window=3, restarts=1, sift=True)
+EXCLUDE = Policy(window=3, max_window=3, restarts=1, exclude_killers=True)
 
 
 def fall(scheduler: Scheduler, task: Task, row: int, worker: int = 0) -> list[Task]:
@@ -21,7 +21,7 @@ def fall(scheduler: Scheduler, task: Task, row: int, worker: int = 0) -> list[Ta
 
 
 def test_a_row_that_kills_too_often_is_excluded() -> None:
-    scheduler, _ = start(SIFT)
+    scheduler, _ = start(EXCLUDE)
     (task,) = plan(scheduler, 0)
     (task,) = fall(scheduler, task, row=2)
     assert task.ticket.excluded == ()
@@ -46,7 +46,7 @@ def test_without_sifting_no_row_is_excluded() -> None:
 
 def test_a_row_answers_for_its_own_deaths_only() -> None:
     """Three workers killed for want of memory, say, on three rows: none of the three is at fault."""
-    scheduler, _ = start(SIFT)
+    scheduler, _ = start(EXCLUDE)
     (task,) = plan(scheduler, 0)
     for row in (0, 3, 1):
         (task,) = fall(scheduler, task, row)
@@ -57,21 +57,21 @@ def test_a_row_answers_for_its_own_deaths_only() -> None:
 
 @pytest.mark.parametrize("row", [-1, 4, 99], ids=["unknown", "behind the last", "far out"])
 def test_a_death_on_no_known_row_is_the_ticket_s(row: int) -> None:
-    scheduler, _ = start(SIFT)
+    scheduler, _ = start(EXCLUDE)
     (task,) = plan(scheduler, 0)
     (task,) = fall(scheduler, task, row)
     assert fall(scheduler, task, row) == []
 
 
 def test_a_row_outside_its_part_is_not_known() -> None:
-    scheduler, _ = start(Policy(4, 4, restarts=0, split=True, sift=True))
+    scheduler, _ = start(Policy(4, 4, restarts=0, split=True, exclude_killers=True))
     _, second = plan(scheduler, 0, rows=32)
     scheduler.handle(m.Claimed(1, 0, 0, 0))
     assert fall(scheduler, second, row=3) == []
 
 
 def test_rows_of_several_parts_are_excluded_one_by_one() -> None:
-    scheduler, _ = start(Policy(4, 4, restarts=0, split=True, sift=True))
+    scheduler, _ = start(Policy(4, 4, restarts=0, split=True, exclude_killers=True))
     first, second = plan(scheduler, 0, rows=32)
     scheduler.handle(m.Claimed(1, 0, 0, 1))
     (first,) = fall(scheduler, first, row=3)
@@ -86,14 +86,14 @@ def test_rows_of_several_parts_are_excluded_one_by_one() -> None:
 
 
 def test_the_one_row_of_a_ticket_without_batches() -> None:
-    scheduler, _ = start(Policy(3, 3, restarts=0, sift=True))
+    scheduler, _ = start(Policy(3, 3, restarts=0, exclude_killers=True))
     (task,) = plan(scheduler, 0, rows=0)
     (task,) = fall(scheduler, task, row=0)
     assert task.ticket.excluded == (0,)
 
 
 def test_the_worker_s_own_names_for_what_it_fetched_are_told_back() -> None:
-    scheduler, _ = start(Policy(3, 3, restarts=0, sift=True))
+    scheduler, _ = start(Policy(3, 3, restarts=0, exclude_killers=True))
     (task,) = plan(scheduler, 0)
     (task,) = fall(scheduler, task, row=-2)
     (task,) = fall(scheduler, task, row=-5)
@@ -103,7 +103,7 @@ def test_the_worker_s_own_names_for_what_it_fetched_are_told_back() -> None:
 
 @pytest.mark.parametrize(("rows", "deadly"), [(1, (0,)), (0, (0,)), (2, (0, 1))])
 def test_a_ticket_of_which_nothing_is_left_is_no_sign_of_life(rows: int, deadly: tuple[int, ...]) -> None:
-    scheduler, _ = start(Policy(1, 1, restarts=0, sift=True), workers=1)
+    scheduler, _ = start(Policy(1, 1, restarts=0, exclude_killers=True), workers=1)
     for seq in range(DEATHS_LIMIT // len(deadly)):
         assert not scheduler.finished
         (task,) = plan(scheduler, seq, rows)
@@ -120,7 +120,7 @@ def test_a_ticket_of_which_nothing_is_left_is_no_sign_of_life(rows: int, deadly:
 
 
 def test_a_ticket_of_which_something_is_left_is_one() -> None:
-    scheduler, _ = start(Policy(1, 1, restarts=0, sift=True), workers=1)
+    scheduler, _ = start(Policy(1, 1, restarts=0, exclude_killers=True), workers=1)
     for seq in range(2 * DEATHS_LIMIT):
         (task,) = plan(scheduler, seq, rows=2)
         (task,) = fall(scheduler, task, row=1)
@@ -130,7 +130,7 @@ def test_a_ticket_of_which_something_is_left_is_one() -> None:
 
 
 def test_a_ticket_that_is_dropped_leaves_no_counts() -> None:
-    scheduler, _ = start(SIFT)
+    scheduler, _ = start(EXCLUDE)
     (task,) = plan(scheduler, 0)
     (task,) = fall(scheduler, task, row=2)
     scheduler.handle(m.CloseAsked())

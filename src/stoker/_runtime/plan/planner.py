@@ -48,7 +48,7 @@ class Planner:
     been pulled and so opened, for the place of the epoch's first sample, the distance to the next one, and the seed.
 
     ``spares`` asks for indices that may stand in for bad ones: those planned last, and for the first tickets also those that come
-    next. ``killers`` are the keys (``sift.key_of``) of indices known to kill workers; their rows are planned as excluded. ``begin``
+    next. ``killers`` are the keys (``key_of``) of indices known to kill workers; their rows are planned as excluded. ``begin``
     says where in the epoch the sampler stands. ``after`` is called after every pull, for the ticket's ``plan_state``. ``seq`` is
     the first ticket's number.
     """

@@ -19,7 +19,7 @@ class DeathCounts:
         self.total = 0
         """Unexpected deaths so far."""
         self.by_row: dict[int, dict[int, int]] = {}
-        """Deaths by row, for each open ticket that killed a worker (``policy.sift``)."""
+        """Deaths by row, for each open ticket that killed a worker (``policy.exclude_killers``)."""
         self._in_a_row = 0
         self._before_start = 0
 
@@ -59,13 +59,13 @@ class DeathCounts:
     def blame(self, story: Story, task: Task, row: int) -> bool:
         """Count a death during a task. True if that was one death too many.
 
-        With ``sift`` deaths are counted by row. A row that alone killed ``restarts + 1`` workers is excluded, and the task
-        continues without it. Numbers below -1 are the worker's own names for positions that are no row of the ticket. They are
-        passed back to it.
+        With ``exclude_killers`` deaths are counted by row. A row that alone killed ``restarts + 1`` workers is excluded, and the
+        task continues without it. Numbers below -1 are the worker's own names for positions that are no row of the ticket. They
+        are passed back to it.
         """
         ticket, restarts = story.ticket, self._policy.restarts
         known = row < -1 or task.part.start <= row < max(task.part.stop, 1)
-        if not self._policy.sift or not known or row in ticket.excluded:
+        if not self._policy.exclude_killers or not known or row in ticket.excluded:
             story.blamed += 1
             return story.blamed > restarts
         killed = self.by_row.setdefault(ticket.seq, {})

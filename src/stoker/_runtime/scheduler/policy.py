@@ -70,7 +70,7 @@ class Policy:
     - ``careful``: until the size of the first batch is known, there is at most one ticket per worker.
     - ``restarts``: how often a ticket that killed its worker is tried again.
     - ``heal``: False ends the run when a worker without a ticket dies, as in torch.
-    - ``sift``: a row that killed its worker that often is excluded, and its ticket is made without it.
+    - ``exclude_killers``: a row that killed its worker that often is excluded, and its ticket is made without it.
     """
 
     window: int
@@ -81,7 +81,7 @@ class Policy:
     split: bool = False
     restarts: int = 2
     heal: bool = True
-    sift: bool = False
+    exclude_killers: bool = False
     budget_bytes: int = 0
     careful: bool = False
     shared_memory: bool = True

@@ -56,7 +56,7 @@ class SharedArray(np.ndarray[Any, Any]):
         return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Out of band where the pickler takes buffers: a shipment sees that they lie in a segment. Else an ordinary copy."""
+        """Pickle out of band where the pickler takes buffers, so that ``spec_pickle`` finds the segment. Else copy."""
         plain = _plain(self)
         order = "F" if plain.flags.f_contiguous and not plain.flags.c_contiguous else "C"
         if int(protocol) < 5 or not (plain.flags.c_contiguous or plain.flags.f_contiguous):

@@ -45,7 +45,7 @@ def pack_frame(frame: Any, writer: SegmentWriter) -> tuple[Packed, str]:
         raise NotPacked("nothing in it but Python objects: share a list of them instead")
     places = [writer.put((buffer.raw(),)) for buffer in pickler.buffers]
     kept = pickler.kept
-    for kind in pickler.kinds:  # so that a shipment finds in the segment what pandas would have copied
+    for kind in pickler.kinds:  # so that pickling finds the segment and not a copy by pandas
         reduction.ForkingPickler.register(kind, _on_its_way)
 
     def open_(segment: Segment) -> Any:

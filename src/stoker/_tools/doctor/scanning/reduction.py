@@ -41,7 +41,7 @@ class Reductions:
         return self._plain.get(id(obj))
 
     def cloud(self, obj: Any) -> Any:
-        """What the shipment makes of it. Differs from ``plain`` where cloudpickle knows more."""
+        """Return what ``spec_pickle`` makes of it. Differs from ``plain`` where cloudpickle supports more."""
         reducer = self._own.get(type(obj))
         if reducer is not None:
             return _attempt(reducer, obj)
@@ -63,7 +63,7 @@ class Reductions:
         return self._by_name[id(obj)]
 
     def by_value(self, obj: Any) -> Any:
-        """What the shipment makes of a function or class that it sends by value; None for one that goes by its name."""
+        """Return what ``spec_pickle`` makes of a function or class that it sends by value; None for one sent by name."""
         found = _attempt(self._cloud.reducer_override, obj)
         return None if found is NotImplemented else found
 

@@ -1,7 +1,7 @@
 """Walks over a dataset's objects: nearest first, each once, with the ways in which it gets into a worker.
 
-HELD: a forked worker inherits it. PLAIN: plain pickle would have to take it (torch under spawn and forkserver). CLOUD: stoker's
-shipment would have to. What ``__getstate__`` leaves out is held and not sent; what ``__reduce__`` makes up is sent only.
+HELD: a forked worker inherits it. PLAIN: plain pickle would have to take it (torch under spawn and forkserver). CLOUD:
+``spec_pickle`` would have to. ``__getstate__`` may leave out parts that are held. ``__reduce__`` may send parts that are not held.
 """
 
 from __future__ import annotations

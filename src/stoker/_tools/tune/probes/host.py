@@ -32,7 +32,7 @@ def probe(subject: Subject) -> Host:
     found = cpus(environ=environ)
     room = room_bytes()
     speed = _copy_bytes_per_s()
-    shipment = pickled_size(subject.dataset, speed)
+    pickled = pickled_size(subject.dataset, speed)
     return Host(
         cpus=_share(found),
         reason=found.reason,
@@ -44,9 +44,9 @@ def probe(subject: Subject) -> Host:
         accelerator=accelerator.kind(),
         copy_bytes_per_s=speed,
         gil=gil(),
-        start_method=_start_method(subject, sendable=shipment is not None),
-        shipment_bytes=None if shipment is None else shipment.bytes,
-        shipment_ns=None if shipment is None else shipment.ns,
+        start_method=_start_method(subject, sendable=pickled is not None),
+        shipment_bytes=None if pickled is None else pickled.bytes,
+        shipment_ns=None if pickled is None else pickled.ns,
     )
 
 
