@@ -30,7 +30,7 @@ _FAILED = 1
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="For the comparison.",
+    help="Time for the comparison.",
 )
 @click.option(
     "--tune-budget",
@@ -39,21 +39,22 @@ _FAILED = 1
     default=45.0,
     show_default=True,
     metavar="SECONDS",
-    help="For tuning, where no profile is there.",
+    help="Time for tuning, if there is no profile.",
 )
-@click.option("--fresh", is_flag=True, help="Tune again, although a profile is there.")
+@click.option("--fresh", is_flag=True, help="Tune again, even if there is a profile.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the screen.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write JSON to a file as well.",
+    help="Also write JSON to a file.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the file of --output.")
 def command(target: str, as_json: bool, output: Path | None, force: bool, **options: Any) -> None:
-    """Race TARGET (as for stoker tune): torch's DataLoader by default and by the usual advice, yours as it is, stoker tuned.
+    """Compare four loaders over TARGET: torch's by default, torch's by the usual advice, yours as it is, and stoker's, tuned.
 
-    stoker's setting is that of the profile that stoker tune left, else it is tuned first. Ctrl-C gives what there is.
+    TARGET is as for stoker tune. stoker's setting comes from the profile that stoker tune saved; without one it is tuned first.
+    After Ctrl-C you get the results so far.
 
     Exit code: 0, 1 when nothing could be compared, 2 when TARGET cannot be loaded or an option is wrong, 130 after Ctrl-C.
     """

@@ -25,7 +25,7 @@ def command(context: click.Context, shell: str) -> None:
 
     \b
       bash   eval "$(stoker completion bash)"        in ~/.bashrc
-      zsh    eval "$(stoker completion zsh)"         in ~/.zshrc, behind compinit
+      zsh    eval "$(stoker completion zsh)"         in ~/.zshrc, after compinit
       fish   stoker completion fish > ~/.config/fish/completions/stoker.fish
 
     To start the shell without running stoker, write the script to a file once and source that.

@@ -20,11 +20,9 @@ _FAILED = 1
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Less of everything: under 40 seconds.")
-@click.option(
-    "--only", multiple=True, metavar="ACT", help="This act, and no others; may be given several times."
-)
-@click.option("--list", "listed", is_flag=True, help="List the acts, and what each takes.")
+@click.option("--quick", is_flag=True, help="Measure less: under 40 seconds.")
+@click.option("--only", multiple=True, metavar="ACT", help="Run only this act; may be repeated.")
+@click.option("--list", "listed", is_flag=True, help="List the acts with their times.")
 @click.option(
     "-o",
     "--output",
@@ -38,7 +36,7 @@ _FAILED = 1
     is_flag=False,
     flag_value=_PRINTED,
     metavar="FILE",
-    help="Write all that was measured as JSON, for `stoker report`. Without FILE: print it in place of the summary.",
+    help="Write all measurements as JSON, for `stoker report`. Without FILE: print it in place of the summary.",
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def command(
@@ -46,8 +44,8 @@ def command(
 ) -> None:
     """Show on built-in data what a loader costs on this machine, why, and what stoker changes.
 
-    Acts are performed one after the other, in about 3 minutes; --quick: in 40 seconds. A summary is printed, and a page to look
-    at is written. Ctrl-C ends with what was measured so far.
+    The acts run one after the other, in about 3 minutes; with --quick in 40 seconds. The command prints a summary and writes a
+    page with charts. After Ctrl-C you get what was measured so far.
 
     Exit code: 0, 1 when an act failed, 2 when an option is wrong or a file cannot be written, 130 after Ctrl-C.
     """

@@ -55,10 +55,12 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     multiple=True,
     metavar="CODES",
     shell_complete=codes,
-    help="Only checks whose codes begin so: STK2,STK601.",
+    help="Run only checks whose codes begin with these: STK2,STK601.",
 )
-@click.option("--ignore", multiple=True, metavar="CODES", shell_complete=codes, help="Not these checks.")
-@click.option("--list", "listing", is_flag=True, help="List all checks and end.")
+@click.option(
+    "--ignore", multiple=True, metavar="CODES", shell_complete=codes, help="Leave out these checks."
+)
+@click.option("--list", "listing", is_flag=True, help="List all checks and exit.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option(
     "--format",
@@ -75,9 +77,14 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     type=click.Choice(_SEVERITIES),
     default="high",
     show_default=True,
-    help="Exit code 1 for a finding at least as bad; none: never.",
+    help="Exit code 1 for a finding of at least this severity; none: never.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Everything in full: findings, what was skipped and why.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Show everything: findings in full, skipped checks with their reasons.",
+)
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=1),
@@ -85,18 +92,18 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="For all probes together.",
+    help="Limit for all probes together.",
 )
 @click.option(
     "--memory-limit",
     callback=_bytes,
     metavar="SIZE",
-    help="For a probe: 4G. Half of what there is by default.",
+    help="Limit for each probe, such as 4G. Half of the available memory by default.",
 )
-@click.option("--batch-size", type=click.IntRange(min=1), help="In place of the loader's own.")
-@click.option("--num-workers", type=click.IntRange(min=0), help="In place of the loader's own.")
-@click.option("--fix", is_flag=True, help="Write a patch for what can be fixed by typing.")
-@click.option("--write", is_flag=True, help="With --fix: change the files.")
+@click.option("--batch-size", type=click.IntRange(min=1), help="Use this instead of the loader's own.")
+@click.option("--num-workers", type=click.IntRange(min=0), help="Use this instead of the loader's own.")
+@click.option("--fix", is_flag=True, help="Print a patch for findings that an edit can fix.")
+@click.option("--write", is_flag=True, help="With --fix: apply the patch.")
 @click.option(
     "--bisect", is_flag=True, help="Narrow down a failure: no workers, one, more; one suspect at a time."
 )
@@ -114,7 +121,7 @@ def command(
 ) -> None:
     """Examine TARGET (package.module:object or path/to/file.py:object): a Dataset, a DataLoader, or a function that returns one.
 
-    Without TARGET the machine alone is examined. What hangs, crashes or eats memory does so in child processes, with limits.
+    Without TARGET only the machine is examined. Your code runs in child processes, with limits on time and memory.
 
     Exit code: 0, 1 by --fail-on, 2 when TARGET cannot be loaded or an option is wrong, 130 after Ctrl-C.
     """

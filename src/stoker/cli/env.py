@@ -16,12 +16,14 @@ _TIE = "\0"
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-@click.option("--torch", "ask_torch", is_flag=True, help="Import torch and ask it for its devices: seconds.")
+@click.option(
+    "--torch", "ask_torch", is_flag=True, help="Import torch and list its devices. This takes seconds."
+)
 def command(as_json: bool, ask_torch: bool) -> None:
     """Print what a bug report needs: versions, CPUs, memory, limits, and variables that change what a loader does.
 
-    Nothing personal is in it: the home folder and the user's name are ~, and no other variables are read. torch is not
-    imported, and no device is touched, without --torch.
+    The output has nothing personal: the home folder and the user's name are printed as ~, and no other variables are read. torch
+    is imported, and devices are touched, only with --torch.
     """
     from stoker.cli.env_facts import gathered, impersonal, torch_told
 

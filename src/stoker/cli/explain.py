@@ -33,7 +33,7 @@ def command(context: click.Context, what: tuple[str, ...], *, as_json: bool, lis
       stoker explain < train.log
       stoker explain STK201
 
-    Ends with 0 when the error was recognised, 1 when not, 2 for a mistake in the command.
+    Exit code: 0 if the error was recognised, 1 if not, 2 for a mistake in the command.
     """
     if listed:
         _list(as_json=as_json)

@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "bench": (
         "stoker.cli.bench",
-        "Run torch's DataLoader and stoker, tuned, side by side on your own dataset.",
+        "Compare torch's DataLoader and stoker's on your own dataset.",
     ),
-    "completion": ("stoker.cli.completion", "Print what bash, zsh or fish needs to complete this command."),
+    "completion": ("stoker.cli.completion", "Print the completion script for bash, zsh or fish."),
     "demo": (
         "stoker.cli.demo",
-        "Show on built-in data what a loader costs on this machine, and what stoker changes.",
+        "Show what a loader costs on this machine, and what stoker changes.",
     ),
     "doctor": (
         "stoker.cli.doctor",
-        "Say what is wrong with a dataset, a loader or this machine, before the run.",
+        "Find what is broken in a dataset, a loader or this machine, or soon will be.",
     ),
-    "env": ("stoker.cli.env", "Print what a bug report needs to say of this machine."),
+    "env": ("stoker.cli.env", "Print the facts of this machine that a bug report needs."),
     "explain": (
         "stoker.cli.explain",
-        "Say what an error, a log or a code (STK201) is about, and what to do.",
+        "Explain an error, a log or a code (STK201), and name the fix.",
     ),
-    "profile": ("stoker.cli.profile", "Run a script and say where its waiting for data went."),
+    "profile": ("stoker.cli.profile", "Run a script and say where it waited for data, and why."),
     "report": (
         "stoker.cli.report",
-        "Read a run record, or a trace of torch.profiler, and say what it shows.",
+        "Show what a run record or a trace of torch.profiler contains.",
     ),
     "run": ("stoker.cli.run", "Run a script with stoker's DataLoader in place of torch's."),
     "top": ("stoker.cli.top", "Watch the loaders that are running now."),
-    "tune": ("stoker.cli.tune", "Measure which num_workers and other settings to take, and say why."),
+    "tune": ("stoker.cli.tune", "Measure which num_workers and other settings are best, and say why."),
 }
 """By name: the module, whose ``command`` it is, and one line of help."""
 
@@ -95,4 +95,4 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="stoker")
 def main() -> None:
-    """Keep the accelerator fed: find out why an input pipeline is slow, and make it fast."""
+    """Find out why data loading is slow or broken, and what to change."""

@@ -12,9 +12,9 @@ from stoker.cli import script_command
 @click.command(context_settings=script_command.CONTEXT)
 @script_command.options
 def command(**given: Any) -> None:
-    """Run SCRIPT and say where its waiting for data went.
+    """Run SCRIPT and say where it waited for data, and why.
 
-    The script runs as python SCRIPT would run it; every DataLoader in it, torch's or stoker's, is measured. When it has ended
-    a summary is printed on stderr and the run record is written. Everything after SCRIPT is the script's own.
+    The script runs as python SCRIPT would run it; every DataLoader in it, torch's or stoker's, is measured. At its end
+    a summary is printed on stderr and the run record is written. Everything after SCRIPT belongs to the script.
     """
     script_command.launch(script_command.ScriptOptions(mode="profile", **given))

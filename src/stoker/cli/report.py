@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     "--price-per-hour",
     type=click.FloatRange(min=0),
     metavar="PRICE",
-    help="What an hour of this job costs: idle time as money.",
+    help="Price of the job per hour: shows idle time as money.",
 )
 @click.option(
     "--watts",
     type=click.FloatRange(min=0),
     metavar="WATTS",
-    help="What this job's accelerators draw: idle time as energy.",
+    help="Power of its accelerators: shows idle time as energy.",
 )
 @click.option(
     "--trace",
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     "--merge",
     type=click.Path(path_type=Path),
     metavar="TRACE",
-    help="With --trace: a trace of torch.profiler that was made in the run, to be in the same file.",
+    help="With --trace: put this trace of torch.profiler, made in the same run, into the file.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the file of --trace or --output.")
 @click.option(
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     "--format",
     "form",
     type=click.Choice(FORMS),
-    help="What to write. As the name of the file says, by default; to standard output without one.",
+    help="What to write. By default the file's name decides. Without --output it goes to standard output.",
 )
 @click.option(
     "--what-if",
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value="usual",
     metavar="CHANGES",
-    help="Replay the run otherwise: workers=8,window=32,cpus=+4,step=/2,order=any. Without CHANGES: the usual cases.",
+    help="Replay the run with changes: workers=8,window=32,cpus=+4,step=/2,order=any. Without CHANGES: the usual cases.",
 )
 def command(
     paths: tuple[Path, ...],
@@ -79,11 +79,10 @@ def command(
     output: Path | None,
     form: str | None,
 ) -> None:
-    """Say what a run record shows: files, or folders of them (processes and loaders of one run).
+    """Show what run records contain: files, or folders of them (processes and loaders of one run).
 
-    Traces of torch.profiler are judged, too: one, or one per rank, or a folder of them. With -o or --format it is a whole report:
-    different runs stand side by side, and what `stoker tune --json`, `stoker doctor --json` and `stoker demo --json` wrote has its
-    place in it.
+    PATH may also be a trace of torch.profiler, one per rank, or a folder of them. With -o or --format you get a whole report, with
+    different runs side by side. It also takes the output of `stoker tune --json`, `stoker doctor --json` and `stoker demo --json`.
     """
     prices = {"price_per_hour": price_per_hour, "watts": watts}
     form = form or output_file.form_of(output)

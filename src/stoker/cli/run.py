@@ -14,7 +14,7 @@ from stoker.cli import script_command
 def command(**given: Any) -> None:
     """Run SCRIPT with stoker's DataLoader in place of torch's.
 
-    The script runs as python SCRIPT would run it; every torch.utils.data.DataLoader that it makes is stoker's. When it has ended
-    a summary is printed on stderr and the run record is written. Everything after SCRIPT is the script's own.
+    The script runs as python SCRIPT would run it; every torch.utils.data.DataLoader that it makes is stoker's. At its end
+    a summary is printed on stderr and the run record is written. Everything after SCRIPT belongs to the script.
     """
     script_command.launch(script_command.ScriptOptions(mode="run", **given))

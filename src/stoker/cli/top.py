@@ -29,7 +29,7 @@ class _Moment:
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Look once and end. Exit code 1 when no loader runs.")
+@click.option("--once", is_flag=True, help="Look once and exit. Exit code 1 if no loader runs.")
 @click.option(
     "--json", "as_json", is_flag=True, help="JSON: one document with --once, otherwise one line per interval."
 )
@@ -42,10 +42,10 @@ class _Moment:
     help="Seconds between two looks.",
 )
 @click.option(
-    "-v", "--verbose", is_flag=True, help="All workers, and processes that could not be looked into."
+    "-v", "--verbose", is_flag=True, help="Show all workers, and processes that could not be inspected."
 )
 def command(once: bool, as_json: bool, pid: int | None, interval: float, verbose: bool) -> None:
-    """Watch the loaders that are running now: what they wait for, and what every worker is on."""
+    """Watch the loaders that are running now: what they wait for, and what every worker is doing."""
     if not os.path.exists("/proc/self/fd"):
         raise click.ClickException("running loaders are found through /proc, which this system does not have")
     if pid is not None and not os.path.exists(f"/proc/{pid}"):

@@ -46,12 +46,12 @@ _FAILED = 1
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write the record as JSON as well.",
+    help="Also write the record as JSON.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the file of --output.")
-@click.option("--no-save", is_flag=True, help='Leave no profile for num_workers="auto".')
+@click.option("--no-save", is_flag=True, help='Save no profile for num_workers="auto".')
 @click.option("--fix", is_flag=True, help="Print the change as a patch.")
-@click.option("--write", is_flag=True, help="Print the change as a patch, and make it.")
+@click.option("--write", is_flag=True, help="Print the change as a patch, and apply it.")
 @click.option(
     "--show",
     "shown",
@@ -71,8 +71,8 @@ def command(
 ) -> None:
     """Tune TARGET (package.module:object or path/to/file.py:object): a DataLoader, a Dataset, or a function that returns one.
 
-    Candidates are run against each other on this machine for a moment each, and the best is told with the reason, the gain and the
-    edit. Ctrl-C gives the best so far.
+    Settings take turns on this machine for a moment each. The answer has the best one, the reason, the gain and the edit. After
+    Ctrl-C you get the best so far.
 
     Exit code: 0, 1 when TARGET could not be tuned (the answer is then a safe one), 2 when it cannot be loaded or an option is
     wrong, 130 after Ctrl-C.

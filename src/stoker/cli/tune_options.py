@@ -22,7 +22,9 @@ def about_the_run(command: _Command) -> _Command:
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
-        "--batch-size", type=click.IntRange(min=1), help="In place of the loader's own; a dataset has none."
+        "--batch-size",
+        type=click.IntRange(min=1),
+        help="Use this instead of the loader's own; 32 by default for a dataset.",
     ),
     click.option(
         "--step-ms",
@@ -32,26 +34,26 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="Time of one training step, without waiting for data.",
     ),
     click.option(
-        "--step", metavar="MODULE:FUNCTION", help="Your training step, a function of a batch: it is measured."
+        "--step", metavar="MODULE:FUNCTION", help="Your training step, a function of a batch. It is measured."
     ),
     click.option(
         "--record",
         type=click.Path(exists=True, path_type=Path),
         metavar="FILE",
-        help="The record of a run, which knows what a step takes.",
+        help="Take the time of a step from this run record.",
     ),
     click.option(
         "--accumulate",
         type=click.IntRange(min=1),
         default=1,
         metavar="N",
-        help="Batches that a step pulls back to back (gradient accumulation).",
+        help="Batches that a step takes at once (gradient accumulation).",
     ),
     click.option(
         "--ranks",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Training processes on this machine. As the environment says, by default.",
+        help="Training processes on this machine. Read from the environment by default.",
     ),
 )
 
