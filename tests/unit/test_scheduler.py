@@ -329,7 +329,7 @@ def test_a_crash_while_one_is_told_to_leave_brings_the_number_that_was_asked_for
 
 
 def test_an_addition_that_the_system_refuses_is_done_without() -> None:
-    scheduler, _ = start(Policy(window=2, max_window=2, restarts=0, heal=False))
+    scheduler, _ = start(Policy(window=2, max_window=2, restarts=0, restart_idle=False))
     assert scheduler.handle(m.ResizeAsked(3)) == [m.Spawn(2)]
     assert scheduler.handle(m.WorkerLost(2, reason="no room", started=False, refused=True)) == []
     assert (scheduler.target, scheduler.finished, scheduler.deaths) == (2, False, 0)
@@ -403,7 +403,9 @@ def test_workers_that_never_start_end_the_run_soon() -> None:
 
 
 def test_without_healing_any_death_ends_the_run() -> None:
-    scheduler = Scheduler(Policy(window=2, max_window=2, restarts=0, heal=False), SlotTable(), workers=2)
+    scheduler = Scheduler(
+        Policy(window=2, max_window=2, restarts=0, restart_idle=False), SlotTable(), workers=2
+    )
     scheduler.handle(m.Planned(Ticket(0, 0, 0, [1], 5, 1)))
     commands = scheduler.handle(m.WorkerLost(1, reason="it fell"))
     assert m.Finish("it fell") in commands

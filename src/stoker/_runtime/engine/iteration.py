@@ -375,7 +375,7 @@ class Iteration:
             where = f"\n  worker {loss.worker} was on {place(ticket, loss.row, collating=loss.collating)}"
         loss = loss._replace(details=where + loss.details)
         commands = self._pool.route(arrival._replace(event=loss))
-        if self._scheduler.policy.heal:
+        if self._scheduler.policy.restart_idle:
             again = any(type(command) is m.Spawn for command in commands)
             follows = "; a new worker takes its place" if again else ""
             text = f"{loss.reason.rstrip('.')}{follows}.{loss.details}"

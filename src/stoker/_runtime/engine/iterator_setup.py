@@ -125,7 +125,7 @@ def policy(it: Any, options: Options, pool: Pool) -> Policy:
         streams=pool.plan.spec.iterable,
         split=it._splittable,
         restarts=options.restarts,
-        heal=options.restarts > 0 or options.on_bad_sample != "raise",
+        restart_idle=options.restarts > 0 or options.on_bad_sample != "raise",
         exclude_killers=options.on_bad_sample != "raise",
         budget_bytes=pool.budget.bytes if pool.budget is not None else 0,
         careful=options.memory_budget_bytes is not None,

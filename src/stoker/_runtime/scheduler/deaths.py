@@ -45,14 +45,14 @@ class DeathCounts:
         """Forget this ticket: it will not be delivered."""
         self.by_row.pop(seq, None)
 
-    def hopeless(self, event: m.WorkerLost, *, owes: bool) -> str:
-        """The reason to start no further worker, or "". ``owes``: the lost worker's task is not done yet."""
+    def hopeless(self, event: m.WorkerLost, *, has_task: bool) -> str:
+        """The reason to start no further worker, or "". ``has_task``: the lost worker's task is not done yet."""
         reason = event.reason.rstrip(".")
         if self._before_start > self._policy.restarts:
             return f"{reason}: before it could take any work"
         if self._in_a_row >= DEATHS_LIMIT:
             return f"{reason}: {self._in_a_row} workers died without one batch delivered between them"
-        if self._in_a_row and not self._policy.heal and not owes:
+        if self._in_a_row and not self._policy.restart_idle and not has_task:
             return event.reason
         return ""
 

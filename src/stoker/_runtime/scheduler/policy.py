@@ -69,7 +69,7 @@ class Policy:
     - ``budget_bytes`` bounds undelivered bytes at the start; the engine adapts it to available memory. 0: no bound.
     - ``careful``: until the size of the first batch is known, there is at most one ticket per worker.
     - ``restarts``: how often a ticket that killed its worker is tried again.
-    - ``heal``: False ends the run when a worker without a ticket dies, as in torch.
+    - ``restart_idle``: False ends the run when a worker without a ticket dies, as in torch.
     - ``exclude_killers``: a row that killed its worker that often is excluded, and its ticket is made without it.
     """
 
@@ -80,7 +80,7 @@ class Policy:
     streams: bool = False
     split: bool = False
     restarts: int = 2
-    heal: bool = True
+    restart_idle: bool = True
     exclude_killers: bool = False
     budget_bytes: int = 0
     careful: bool = False

@@ -80,7 +80,7 @@ class Scheduler:
         self.ready_bytes = 0
         self.ready = 0
         """Batches that are made and not taken, and their bytes."""
-        self._strays = 0
+        self._unknown_writers = 0
         self._peak_bytes = 0
         self._sized = 0
         self.row_ns = row_ns
@@ -123,21 +123,21 @@ class Scheduler:
             return False
         budget, typical = self.budget_bytes, self.typical_bytes
         if budget and typical:
-            coming = (self._open - self.ready + self._strays + 1) * typical
+            coming = (self._open - self.ready + self._unknown_writers + 1) * typical
             return self.ready_bytes + coming <= budget
         return not self.policy.careful or self._open < len(self._workers)
 
     @property
     def undelivered_bytes(self) -> int:
         """Bytes of batches that are made and not taken, plus those in progress by the size of recent batches."""
-        return self.ready_bytes + (self._open - self.ready + self._strays) * self.typical_bytes
+        return self.ready_bytes + (self._open - self.ready + self._unknown_writers) * self.typical_bytes
 
     @property
     def idle(self) -> int:
         """Idle workers, as far as the parent can know."""
-        return max(0, self._hands() - self._tasks_out)
+        return max(0, self._usable_workers() - self._tasks_out)
 
-    def _hands(self) -> int:
+    def _usable_workers(self) -> int:
         """Workers to count on: without those that were asked to leave."""
         return min(len(self._workers), self._target)
 
@@ -256,7 +256,7 @@ class Scheduler:
 
     def _deepen(self, seq: int) -> None:
         """Deepen the window if a batch behind the head of the line is done and a worker is idle. The consumer waits."""
-        if seq != self._reorder.head and self._tasks_out < self._hands() and not self._plan_ended:
+        if seq != self._reorder.head and self._tasks_out < self._usable_workers() and not self._plan_ended:
             self.window += 1
 
     def _make_ready(self, story: Story) -> list[m.Command]:
@@ -335,7 +335,7 @@ class Scheduler:
         del self._stories[story.ticket.seq]
         self._deaths.forget(story.ticket.seq)
         self._open -= 1
-        self._strays -= story.strays
+        self._unknown_writers -= story.unknown_writers
         return []
 
     # The consumer
@@ -354,7 +354,7 @@ class Scheduler:
         self._open -= 1
         self.ready -= 1
         self.ready_bytes -= story.nbytes
-        self._strays -= story.strays
+        self._unknown_writers -= story.unknown_writers
         return self._finish_if_done()
 
     def _released(self, event: m.Released) -> list[m.Command]:
@@ -416,7 +416,7 @@ class Scheduler:
             self._deaths.refused()
         elif not event.expected and not self.closed:
             self._deaths.count(event)
-        hopeless = self._deaths.hopeless(event, owes=self._owes(event.claimed))
+        hopeless = self._deaths.hopeless(event, has_task=self._task_is_open(event.claimed))
         if hopeless:
             if not self.finished:
                 self.finished = True
@@ -432,7 +432,7 @@ class Scheduler:
                 commands += self._recover(story, event)
         return commands + replacement  # it comes last: the tasks that it takes first are queued by then
 
-    def _owes(self, claimed: tuple[int, int, int] | None) -> bool:
+    def _task_is_open(self, claimed: tuple[int, int, int] | None) -> bool:
         """Whether the lost worker's task is still to be done. It may have died just after its result."""
         if claimed is None:
             return False
@@ -505,8 +505,8 @@ class Scheduler:
 
     def _stray(self, story: Story) -> None:
         """Count a slot that nobody will read and that an unknown writer may be filling: it takes memory all the same."""
-        story.strays += 1
-        self._strays += 1
+        story.unknown_writers += 1
+        self._unknown_writers += 1
 
     def _make_anew(self, story: Story, shared: SlotRef | None) -> list[m.Command]:
         """Issue all parts of a split ticket again, finished ones too, in another slot; except parts that were given up.

@@ -36,9 +36,9 @@ class Story:
         "results",
         "shared_bytes",
         "state",
-        "strays",
         "tasks",
         "ticket",
+        "unknown_writers",
     )
 
     def __init__(self, ticket: Ticket) -> None:
@@ -52,7 +52,7 @@ class Story:
         self.open_parts = 0
         self.nbytes = 0
         self.shared_bytes = 0
-        self.strays = 0
+        self.unknown_writers = 0
         self.claims: dict[int, int] = {}
 
     def move(self, to: TicketState, event: str) -> None:
