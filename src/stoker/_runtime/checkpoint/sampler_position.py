@@ -173,7 +173,7 @@ class IndexSource:
         except Exception as error:
             self._mute = True
             logging.getLogger("stoker").warning(
-                "the sampler's state_dict() cannot be pickled (%r): on resume, the loader starts the sampler again and skips the "
+                "the sampler's state_dict() cannot be kept (%r): on resume, the loader starts the sampler again and skips the "
                 "batches that were delivered",
                 error,
             )
