@@ -92,7 +92,7 @@ def test_what_became_of_it_is_told_beside_the_cause():
     found = stoker.explain(text)
     assert found.code == "STK201"
     assert [(each.code, each.line_number, each.reason) for each in found.also] == [
-        ("STK802", 3, "what became of it, not why")
+        ("STK802", 3, "a consequence, not the cause")
     ]
     assert "STK802" in str(found)
 

@@ -230,7 +230,7 @@ def _reason(sign: FoundMark, main: FoundMark | None) -> str:
     if main is None or main.code.startswith(_ENDS):
         return "a weaker sign"
     if sign.code.startswith(_ENDS):
-        return "what became of it, not why"
+        return "a consequence, not the cause"
     return "comes later in the text" if sign.place > main.place else "a weaker sign"
 
 
