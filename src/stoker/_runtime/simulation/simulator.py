@@ -47,7 +47,7 @@ class SimulationProgress(NamedTuple):
     """Work of the simulation so far: waits and computations that began."""
 
 
-class _Job:
+class _SimulatedTask:
     """A part of a ticket, or a part of the training loop: turns of waiting and computing."""
 
     __slots__ = ("cpu_ns", "lag_ns", "number", "off_ns", "turns", "wait_ns", "width")
@@ -99,7 +99,7 @@ class Simulation:
             sum(each.cpu_ns / each.width + each.off_ns for each in makings) / len(makings)
         )
         self._workers = self._idle = workers
-        self._lines: list[deque[_Job]] = [deque() for _ in range(workers if bound else 1)]
+        self._lines: list[deque[_SimulatedTask]] = [deque() for _ in range(workers if bound else 1)]
         self._idle_of = [1] * workers if bound else [workers]
         self._window = max(1, window)
         self._deepest = deepest
@@ -114,8 +114,8 @@ class Simulation:
         self._now = self._virtual = self._runners = 0.0
         self._rate = 1.0
         self._order = 0
-        self._computing: list[tuple[float, int, _Job]] = []
-        self._waiting: list[tuple[float, int, _Job]] = []
+        self._computing: list[tuple[float, int, _SimulatedTask]] = []
+        self._waiting: list[tuple[float, int, _SimulatedTask]] = []
         self._planned = self._taken = self._stepped = 0
         self._open_parts: dict[int, int] = {}
         self._parts_out = 0
@@ -163,14 +163,14 @@ class Simulation:
 
     # Jobs
 
-    def _begin(self, job: _Job) -> None:
+    def _begin(self, job: _SimulatedTask) -> None:
         if job.wait_ns > 0.0:
             self._order += 1
             heappush(self._waiting, (self._now + job.wait_ns, self._order, job))
         else:
             self._compute(job)
 
-    def _compute(self, job: _Job) -> None:
+    def _compute(self, job: _SimulatedTask) -> None:
         if job.cpu_ns > 0.0:
             self._order += 1
             self._run(job.width)
@@ -178,7 +178,7 @@ class Simulation:
         else:
             self._turn_over(job)
 
-    def _turn_over(self, job: _Job) -> None:
+    def _turn_over(self, job: _SimulatedTask) -> None:
         job.turns -= 1
         if job.turns > 0:
             job.wait_ns = job.off_ns
@@ -191,7 +191,7 @@ class Simulation:
         elif job.number == _HANDLING:
             self._handled()
         elif job.number == _STEP_CPU and self._step_off_ns > 0.0:
-            self._begin(_Job(_STEP_OFF, 0.0, self._step_off_ns))
+            self._begin(_SimulatedTask(_STEP_OFF, 0.0, self._step_off_ns))
         else:
             self._step_over()
 
@@ -218,7 +218,7 @@ class Simulation:
                 # The slowest row is in one part, and cannot be divided.
                 alone_ns = slow_ns if place == number % parts else 0.0
                 wait_ns = (off_ns - slow_ns) * share + alone_ns
-                job = _Job(number, cpu_ns * share, wait_ns, width, turns)
+                job = _SimulatedTask(number, cpu_ns * share, wait_ns, width, turns)
                 if turns > 1:
                     job.shift(number * _GOLDEN % 1.0)
                 self._lines[number % len(self._lines)].append(job)
@@ -276,7 +276,7 @@ class Simulation:
             self._taken += 1
             self._plan()
             if self._parent_ns > 0.0:
-                self._begin(_Job(_HANDLING, self._parent_ns, 0.0))
+                self._begin(_SimulatedTask(_HANDLING, self._parent_ns, 0.0))
                 return
             if self._after_batch():
                 return
@@ -291,10 +291,10 @@ class Simulation:
         if self._pulled < self._burst:
             return False
         if self._step_cpu_ns > 0.0:
-            self._begin(_Job(_STEP_CPU, self._step_cpu_ns, 0.0))
+            self._begin(_SimulatedTask(_STEP_CPU, self._step_cpu_ns, 0.0))
             return True
         if self._step_off_ns > 0.0:
-            self._begin(_Job(_STEP_OFF, 0.0, self._step_off_ns))
+            self._begin(_SimulatedTask(_STEP_OFF, 0.0, self._step_off_ns))
             return True
         self._pulled = 0
         self._stepped += self._burst
