@@ -29,7 +29,7 @@ def test_arguments_that_make_sense_pass():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"step": "a:b", "step_s": 1.0}, "step and step_s were both given"),
+        ({"step": "a:b", "step_s": 1.0}, "^give the demand once: step and step_s were both given$"),
         ({"step_s": 1.0, "record": "run.jsonl"}, "step_s and record"),
         ({"step_s": -1.0}, "step_s should be"),
         ({"step": "train.step"}, "module:function"),

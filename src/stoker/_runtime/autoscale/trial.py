@@ -101,7 +101,7 @@ class ActionTrial:
     def _told(self, after: Observation) -> str:
         what = f"{self.action.workers} workers"
         if self.action.kind == "deepen":
-            what = f"a observation of {self.action.window}"
+            what = f"a window of {self.action.window}"
         elif self.action.kind == "split":
             what = "batches made in parts"
         before = self.before

@@ -26,7 +26,7 @@ def check(
         name for name, value in (("step", step), ("step_s", step_s), ("record", record)) if value is not None
     ]
     if len(given) > 1:
-        raise ValueError(f"the demand is cpu_ns once: {' and '.join(given)} were both given")
+        raise ValueError(f"give the demand once: {' and '.join(given)} were both given")
     if step_s is not None and not 0 <= step_s < 1e6:
         raise ValueError(f"step_s should be a time in seconds, but got {step_s!r}")
     if isinstance(step, str) and not all(step.rpartition(":")[::2]):
