@@ -29,7 +29,7 @@ from benchmarks.machine import LoadMark, cores
 from benchmarks.workloads import ROWS, Workload, loop, workloads
 from stoker import DataLoader
 from stoker._record import journal
-from stoker._record.causes.causes import settle
+from stoker._record.causes.causes import find_causes
 from stoker._record.causes.contention import foreign_cpus
 from stoker._record.schema import RunRecord
 
@@ -194,7 +194,7 @@ def _measured_torch(workload: Workload, target: Path) -> int:
 
 def _outcome(workload: Workload, expected: str, where: str, record: RunRecord, clock_ns: int) -> Outcome:
     (loader,) = record.loaders
-    causes = settle(loader, record.machine)
+    causes = find_causes(loader, record.machine)
     named = "none" if causes.severity == "none" else str(causes.cause)
     if causes.culprit is not None and named != "none":
         named = f"{named}/{causes.culprit}"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from stoker._record.causes.causes import Causes, settle
+from stoker._record.causes.causes import Causes, find_causes
 from stoker._record.causes.contention import Measurement, culprit, parent_cpu_ns
 from stoker._record.causes.reclassify import median_us
 from stoker._record.causes.thresholds import BANDWIDTH
@@ -18,7 +18,7 @@ LATE = [0] * 13 + [100]
 
 
 def _settled(waits_s: Waits, facts: dict | None = None, **changed) -> Causes:
-    return settle(loader(waits_s, **changed), machine(**(facts or {})))
+    return find_causes(loader(waits_s, **changed), machine(**(facts or {})))
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_whoever_was_disturbed_is_measured_again(monkeypatch: pytest.MonkeyPatch
         def share(self) -> float:
             return 0.5 if len(seen) == 4 else 0.0
 
-    monkeypatch.setattr(loader_rate, "stretch", stretch)
+    monkeypatch.setattr(loader_rate, "measure_rate", stretch)
     monkeypatch.setattr(scaling, "OtherLoad", Others)
     monkeypatch.setattr(flavours, "MAKERS", {"sleep": flavours.MAKERS["sleep"]})
     result = scaling.run(ActContext(False, 1, "", lambda what, share: None, budget_s=60.0))
@@ -227,7 +227,7 @@ def test_ctrl_c_leaves_what_was_measured(monkeypatch: pytest.MonkeyPatch, calls:
         seen.append((kind, workers))
         return loader_rate.LoaderRate(0.01, 100 + workers, 1.0, 0.001, 0.1)
 
-    monkeypatch.setattr(loader_rate, "stretch", stretch)
+    monkeypatch.setattr(loader_rate, "measure_rate", stretch)
     monkeypatch.setattr(flavours, "MAKERS", {name: flavours.MAKERS[name] for name in ("sleep", "stragglers")})
     stage = ActContext(False, 2, "", lambda what, share: None, budget_s=60.0)
     if calls == 1:

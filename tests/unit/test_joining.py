@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stoker._record.memory_curve import MOST_EACH, MemoryReading, as_columns, readings
-from stoker._record.merge_loaders import joined
+from stoker._record.merge_loaders import merged
 from stoker._record.schema import Event, LoaderRecord, Period, SlowestSample
 from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import SECOND, loader, run, steps
@@ -21,7 +21,7 @@ def an_epoch(number: int) -> LoaderRecord:
 def test_they_are_one_with_as_many_epochs() -> None:
     """Sums add up, epochs are told apart, and a start that is paid for each time is named."""
     assert judge(run(an_epoch(0))).loaders[0].causes.cause == "io"
-    (found,) = joined([an_epoch(number) for number in range(3)])
+    (found,) = merged([an_epoch(number) for number in range(3)])
     one = an_epoch(0)
     assert found.totals.epochs == 3
     assert found.totals.wait_ns == sum(each.ns for each in found.blame) == 3 * one.totals.wait_ns
@@ -56,11 +56,11 @@ def test_others_stay_apart() -> None:
         loader(site=None),
         loader(site=None),
     ]
-    assert joined(different) == different
+    assert merged(different) == different
 
 
 def test_what_is_kept_of_very_many_is_bounded() -> None:
-    (found,) = joined([an_epoch(number) for number in range(2000)])
+    (found,) = merged([an_epoch(number) for number in range(2000)])
     assert len(found.events) == 1000
     assert found.events_dropped == 1000
     assert len(found.slowest) == 16

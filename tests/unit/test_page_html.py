@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker._tools.render import chart_library, html
-from stoker._tools.render.embedded_data import enclosed
+from stoker._tools.render.embedded_data import embedded
 from stoker._tools.render.markup import MOST_ROWS, Markup, table, text
 from stoker._tools.render.section import Chart, Code, Prose, Remark, Report, Section, SideBySide, Table
 
@@ -150,7 +150,7 @@ def taken_out(packed: str | None) -> Any:
 
 def test_raw_data_that_fits_comes_out_as_it_was() -> None:
     raw = {"a": record(100), "b": {"any": ["thing", None, 1.5]}}
-    found = enclosed(raw, 1_000_000)
+    found = embedded(raw, 1_000_000)
     assert {each.name: taken_out(each.packed) for each in found} == raw
     assert [each.left_out for each in found] == [0, 0]
 
@@ -158,7 +158,7 @@ def test_raw_data_that_fits_comes_out_as_it_was() -> None:
 def test_raw_data_that_does_not_fit_loses_the_middle_of_its_steps() -> None:
     whole = record(5000)
     demo = {"acts": {"profile": {"record": whole}}}
-    (found,) = enclosed({"demo": demo}, 20_000)
+    (found,) = embedded({"demo": demo}, 20_000)
     assert len(found.packed or "") <= 20_000
     loader = taken_out(found.packed)["acts"]["profile"]["record"]["loaders"][0]
     kept = loader["steps"]["seq"]
@@ -172,7 +172,7 @@ def test_raw_data_that_does_not_fit_loses_the_middle_of_its_steps() -> None:
 def test_what_cannot_be_thinned_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(1)
     raw = {"a": {"x": [draw.random() for _ in range(10_000)]}}
-    assert enclosed(raw, 1000)[0].packed is None
+    assert embedded(raw, 1000)[0].packed is None
     monkeypatch.setattr(html, "MOST_BYTES", 60_000)
     assert "too large for this page" in html.render(Report("t", "h", "none", (), raw))
 

@@ -71,7 +71,7 @@ def said(pulled: int, at: int, *, ended: bool = False) -> Resume:
 def test_streams_are_counted_each() -> None:
     progress = Progress(in_order=True, streams=(StreamState(), StreamState(), StreamState()))
     for number, worker in enumerate((0, 1, 2, 0)):
-        progress.heard(said(number // 3 + 1, number))
+        progress.note_resume(said(number // 3 + 1, number))
         progress.note(delivered(number, worker=worker))
     assert (progress.batches, progress.samples, progress.ahead, progress.turn) == (4, 0, (), 1)
     assert progress.streams == (
@@ -84,15 +84,15 @@ def test_streams_are_counted_each() -> None:
 def test_what_comes_with_a_batch_that_was_not_handed_over_was_not_said() -> None:
     """Ctrl-C may come between the two."""
     progress = Progress(in_order=True, streams=(StreamState(),))
-    progress.heard(said(1, 4))
+    progress.note_resume(said(1, 4))
     progress.note(delivered(0))
-    progress.heard(said(2, 8))
+    progress.note_resume(said(2, 8))
     assert progress.streams == (StreamState(1, 1, {"i": 4}, None, begun=True),)
 
 
 def test_the_end_of_a_stream_is_found_by_one_pull_more() -> None:
     progress = Progress(in_order=True, streams=(StreamState(), StreamState()))
-    progress.heard(said(1, 4))
+    progress.note_resume(said(1, 4))
     progress.note(delivered(0))
     progress.follow_ends({0: (1, said(2, 0, ended=True)), 1: (3, said(4, 0, ended=True))})
     streams = progress.streams

@@ -11,7 +11,7 @@ from stoker._record.schema import LoaderRecord
 from stoker._tools.render.section import Chart, Part, Prose, Remark, SideBySide, Table
 from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.sections import memory
-from stoker._tools.report.page.sections.memory_curves import PARENT, occupied
+from stoker._tools.report.page.sections.memory_curves import PARENT, memory_of
 from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import SECOND, loader, machine, run
 
@@ -127,7 +127,7 @@ def test_workers_of_every_epoch_are_processes_of_their_own() -> None:
         for at, pid, own in ((1, 7, 1), (2, 8, 4), (3, 8, 6))
     ]
     found.append(MemoryReading(2 * SECOND, 1, 9, 9 * MIB, 5 * MIB))
-    seen = occupied(loader(memory=as_columns(sorted(found))))
+    seen = memory_of(loader(memory=as_columns(sorted(found))))
     assert [each.growth_bytes for each in seen.processes] == [2 * MIB, 0]
     assert [len(each.every) for each in seen.processes] == [3, 1]
     assert [each.private_bytes // MIB for each in seen.together] == [6, 9, 11]

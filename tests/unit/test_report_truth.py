@@ -11,7 +11,7 @@ from stoker._record.schema import Blame, Event, LoaderRecord, Period
 from stoker._tools.render.section import Remark
 from stoker._tools.report.page import build
 from stoker._tools.report.page.lane_bars import around_worst, numbered
-from stoker._tools.report.page.sections.memory_curves import occupied
+from stoker._tools.report.page.sections.memory_curves import memory_of
 from stoker._tools.report.page.terms import took
 from stoker._tools.report.trace.steps import batches
 from stoker._tools.report.verdict import screen
@@ -122,12 +122,12 @@ def test_workers_that_came_later_occupied_nothing_before() -> None:
     table["worker"], table["received_ns"] = [0, 0, 1, 1], [SECOND, 2 * SECOND, 5 * SECOND, 6 * SECOND]
     table["sent_ns"] = [each + MS for each in table["received_ns"]]
     events = [Event(4 * SECOND, "tuning", "1 -> 2 workers")]
-    auto = occupied(loader(WAITS_S, memory=as_columns(found), steps=table, events=events))
+    auto = memory_of(loader(WAITS_S, memory=as_columns(found), steps=table, events=events))
     assert [each.private_bytes for each in auto.together] == [20 * MIB, 40 * MIB, 40 * MIB]
-    steady = occupied(loader(WAITS_S, memory=as_columns(found), steps=table))
+    steady = memory_of(loader(WAITS_S, memory=as_columns(found), steps=table))
     assert [each.private_bytes for each in steady.together] == [40 * MIB, 40 * MIB, 40 * MIB]
     damaged: dict[str, Any] = {**table, "worker": [0, "x", 1, 1]}
-    assert occupied(loader(WAITS_S, memory=as_columns(found), steps=damaged, events=events)).together
+    assert memory_of(loader(WAITS_S, memory=as_columns(found), steps=damaged, events=events)).together
 
 
 def test_the_point_of_a_run_says_what_it_leaves_out() -> None:

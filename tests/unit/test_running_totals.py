@@ -75,7 +75,7 @@ def test_rows_that_are_only_skimmed_add_up_too() -> None:
     ]
     assert sum(one.tasks for one in running_totals.workers.values()) == 80
     running_totals.skim(steps(40, 80), last, 10 * MS)  # of which pinning took some
-    running_totals.told_apart(10 * MS, 0)
+    running_totals.split_open_stage(10 * MS, 0)
     assert sum(each.ns for each in running_totals.blame()) == pytest.approx(running_totals.totals.wait_ns)
     assert {each.stage: each.ns for each in running_totals.blame()}["pin"] == 10 * MS
 

@@ -164,7 +164,7 @@ def test_a_sampler_whose_state_fails_is_passed_over_instead(caplog: pytest.LogCa
         batches, snapshot = pull(failing, 3)
     assert (len(batches), snapshot) == (3, None)
     assert [record.getMessage().split(" (")[0] for record in caplog.records] == [
-        "the sampler's state_dict() cannot be kept"
+        "the sampler's state_dict() cannot be saved"
     ]
 
 

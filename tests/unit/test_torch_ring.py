@@ -33,7 +33,7 @@ def test_a_row_of_another_task_is_not_taken_for_it() -> None:
 def test_a_worker_tells_of_its_threads() -> None:
     ring = TaskRing.create(2, 1)
     ring.tell(1, 3, 500)
-    assert (ring.told(0), ring.told(1), ring.done) == (None, (3, 500), 0)
+    assert (ring.worker_times(0), ring.worker_times(1), ring.done) == (None, (3, 500), 0)
 
 
 def test_its_memory_outlives_its_descriptor() -> None:

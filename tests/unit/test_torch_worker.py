@@ -90,7 +90,7 @@ def test_readings_and_threads_are_told(at_desk: Sit, monkeypatch: pytest.MonkeyP
     row = ring.read(0, 0, 0)
     assert row is not None
     assert (row.cpu_ns, row.runq_ns, row.metered_ns) == (1, 2, 3)
-    told = ring.told(0)
+    told = ring.worker_times(0)
     assert told is not None
     assert told[1] < 1_000_000_000  # of the task, not of the process
 

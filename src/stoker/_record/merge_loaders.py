@@ -20,7 +20,7 @@ _MOST_SLOW = 16
 _MOST_ROWS = 20_000
 
 
-def joined(loaders: Iterable[LoaderRecord]) -> list[LoaderRecord]:
+def merged(loaders: Iterable[LoaderRecord]) -> list[LoaderRecord]:
     """Loaders of one process, in the order in which they began, with moments on one clock. Those given are used up."""
     groups: dict[Any, list[LoaderRecord]] = {}
     for place, each in enumerate(loaders):

@@ -96,7 +96,7 @@ class Recorder:
         self._lock = threading.RLock()
         self._step_buffers: list[StepBuffer] = []
         self._quiet = quiet
-        self._born()
+        self._reset()
         if not quiet:
             _live.add(self)
 
@@ -116,7 +116,7 @@ class Recorder:
         self.tallies = tallies or self.tallies
         self.idle = idle or self.idle
 
-    def _born(self) -> None:
+    def _reset(self) -> None:
         """Begin with nothing, in this process."""
         self.run = run_here()
         now_ns = self.run.began_ns
@@ -169,12 +169,12 @@ class Recorder:
         self.shown.begin()
         self._show(None, time.monotonic_ns())  # who it is: the first batch may be long in coming
 
-    def reborn(self) -> None:
+    def after_fork(self) -> None:
         """In a forked child: begin with nothing. Locks may be held by threads that are not here."""
         self._lock = threading.RLock()
         self.shown = PagePublisher()
         self._step_buffers.clear()
-        self._born()
+        self._reset()
 
     def stopped(self, began_ns: int, ended_ns: int, given_ns: int = 0, *, ended: bool = True) -> None:
         """A wait that no batch came of, after that of ``given_ns``: an end, or an error (not ``ended``). Where one iterates."""
@@ -344,7 +344,7 @@ class Recorder:
         running_totals = self._running_totals.copy()
         for step_buffer in self._step_buffers:
             running_totals.add(step_buffer.pending(), step_buffer.attribution.copy(), step_buffer.last)
-            running_totals.told_apart(step_buffer.pin_ns, step_buffer.record_ns)
+            running_totals.split_open_stage(step_buffer.pin_ns, step_buffer.record_ns)
         return running_totals
 
     def release(self) -> None:
@@ -360,13 +360,13 @@ class Recorder:
         self.closed = True
         if self.run.pid == os.getpid():
             self.run.ended = True
-            self._guarded(self._last_words)
+            self._guarded(self._write_final_record)
         self.shown.close()
         # Nothing asks others any more, nor they it: without a cycle it goes without a garbage collection.
         self.window = self.counts = self.sizes = self.tallies = None
         self._step_buffers.clear()
 
-    def _last_words(self) -> None:
+    def _write_final_record(self) -> None:
         with self._lock:
             for step_buffer in self._step_buffers:
                 self._fold(step_buffer, final=True)
@@ -405,7 +405,7 @@ class Recorder:
             else:
                 self._folded_ns = time.monotonic_ns()
                 step_buffer.last = self._running_totals.add(rows, step_buffer.attribution, step_buffer.last)
-            self._running_totals.told_apart(pin_ns, record_ns)
+            self._running_totals.split_open_stage(pin_ns, record_ns)
 
     def _skims(self, step_buffer: StepBuffer, rows: Array) -> bool:
         """Whether these rows need not be looked at closely: there are very many, of workers that are known, and some just were."""
@@ -512,10 +512,10 @@ def _workers(options: dict[str, Option]) -> int:
     return found.value if found is not None and isinstance(found.value, int) else 0
 
 
-def _reborn() -> None:
+def _after_fork() -> None:
     """In a forked child: what was recorded is the parent's, and so are its page and its file."""
     for each in _live.all():
-        each.reborn()
+        each.after_fork()
 
 
 def _close_all() -> None:
@@ -524,5 +524,5 @@ def _close_all() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reborn)
+    os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_close_all)

@@ -133,7 +133,7 @@ class RunningTotals:
         self._by_worker(rows)
         return self._close(rows, steps, wait_ns, step_ns, sums, last)
 
-    def told_apart(self, pin_ns: int, record_ns: int) -> None:
+    def split_open_stage(self, pin_ns: int, record_ns: int) -> None:
         """Of the rows' last stage, ``open``, this much was copying into pinned memory, and this much recording."""
         self.sums["open", -1, "parent"] -= pin_ns + record_ns
         self.sums["pin", -1, "parent"] += pin_ns

@@ -56,7 +56,7 @@ def share(obj: Any, *, report: bool = False, min_bytes: int = 65536) -> Any:
     survey = Survey(obj, min_bytes)
     if report:
         return dry_run(survey, _complaint)
-    _say_what_stays(survey)
+    _log_what_stays(survey)
     packed = _packed(survey)
     if packed:
         _put_into_place(survey.spots)
@@ -178,7 +178,7 @@ def _undo(done: list[tuple[Spot, Any]]) -> None:
         raise interrupted
 
 
-def _say_what_stays(survey: Survey) -> None:
+def _log_what_stays(survey: Survey) -> None:
     for found in survey.found:
         if found.verdict.fate is ShareAction.KEEP and found.verdict.nbytes:
             level, size = _level(found, survey.root), human(found.verdict.nbytes)

@@ -283,12 +283,12 @@ def _list(select: list[str], ignore: list[str]) -> None:
 def _progress(verbose: bool) -> Iterator[Progress | None]:
     """A bar on standard error that goes when it is done; lines instead, with --verbose, where that is no terminal."""
     if not has_bar():
-        yield _told if verbose else None
+        yield _show_progress if verbose else None
         return
     with progress("Examining", wide=30) as tell:
         yield lambda name, done, total: tell(name, done / max(1, total))
 
 
-def _told(name: str, done: int, total: int) -> None:
+def _show_progress(name: str, done: int, total: int) -> None:
     if name:
         click.echo(f"[{done + 1}/{total}] {name}", err=True)

@@ -59,7 +59,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
         ],
         "CPUs": [
             f"{machine['usable']} usable: {machine['usable_reason']}",
-            f"machine {machine['cpus']}, affinity {machine['affinity']}, cgroup quota {_told(machine['quota'])}",
+            f"machine {machine['cpus']}, affinity {machine['affinity']}, cgroup quota {_shown(machine['quota'])}",
             *([f"local ranks {machine['local_ranks']}"] if machine["local_ranks"] > 1 else []),
         ],
         "memory": [
@@ -67,7 +67,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
             f"cgroup limit {_size(machine['cgroup_limit_bytes'], 'none')}",
         ],
         "/dev/shm": [f"{_size(machine['shm_free_bytes'])} free of {_size(machine['shm_bytes'], 'none')}"],
-        "descriptors": [f"{_told(machine['descriptors'])}, may be raised to {_told(machine['hard_descriptors'], 'any')}"],
+        "descriptors": [f"{_shown(machine['descriptors'])}, may be raised to {_shown(machine['hard_descriptors'], 'any')}"],
         "start method": [f"{python['start_method']} by default"],
         "accelerators": facts["accelerators"] or ["none seen in /dev"],
         "files": [
@@ -104,7 +104,7 @@ def _laid_out(label: str, told: list[str]) -> list[str]:
     ]
 
 
-def _told(value: Any, absent: str = "none") -> str:
+def _shown(value: Any, absent: str = "none") -> str:
     return absent if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 

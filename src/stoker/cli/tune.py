@@ -112,7 +112,7 @@ def _tuned(target: str, arguments: dict[str, Any], options: dict[str, Any]) -> T
             **arguments,
             budget_s=options["budget"],
             save=not options["no_save"],
-            progress=lambda what, share, best: tell(_told(what, best), share),
+            progress=lambda what, share, best: tell(_progress_text(what, best), share),
         )
 
 
@@ -176,7 +176,7 @@ def _fix(tuning: Tuning, write: bool) -> None:
     click.echo(f"Changed {patch.file}", err=True)
 
 
-def _told(what: str, best: Tuning | None) -> str:
+def _progress_text(what: str, best: Tuning | None) -> str:
     if best is None or not best.points:
         return what
     from stoker._tools.tune.forms import words

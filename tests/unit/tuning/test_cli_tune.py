@@ -247,9 +247,9 @@ def test_lines_come_when_something_changes_and_not_too_often(
     lines.tell("two workers", 0.1)
     now = 5.0
     lines.tell("one worker", 0.1)
-    lines.tell(tune._told("3 workers", tuning(OTHER)), 1.7)
+    lines.tell(tune._progress_text("3 workers", tuning(OTHER)), 1.7)
     now = 10.0
-    lines.tell(tune._told("3 workers", tuning(OTHER)), 1.8)
+    lines.tell(tune._progress_text("3 workers", tuning(OTHER)), 1.8)
     assert capsys.readouterr().err.splitlines() == [
         "[  0%] one worker",
         "[100%] 3 workers · best so far: 8 threads × 2, 4 threads each, spawn, split, pinned (−41%)",
@@ -266,7 +266,7 @@ def test_a_bar_on_a_terminal_goes_when_it_is_done(monkeypatch: pytest.MonkeyPatc
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     with progress.progress("Tuning") as tell:
-        tell(tune._told("racing [5] settings", tuning()), 0.5)
+        tell(tune._progress_text("racing [5] settings", tuning()), 0.5)
     shown = stream.getvalue()
     assert "Tuning" in shown
     assert "racing [5] settings · best so far: 3 workers × 4" in shown

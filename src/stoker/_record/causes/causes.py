@@ -69,7 +69,7 @@ class Causes:
             1, sum(each.ns for each in judged)
         )
 
-    def told(self, code: str) -> Measurement | None:
+    def measurement(self, code: str) -> Measurement | None:
         """The evidence of that name, if there is any."""
         return next((each for each in self.evidence if each.code == code), None)
 
@@ -82,7 +82,7 @@ class Causes:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def settle(loader: LoaderRecord, machine: Machine) -> Causes:
+def find_causes(loader: LoaderRecord, machine: Machine) -> Causes:
     """The one entry. Any thread; nothing is read but the arguments."""
     totals = loader.totals
     evidence: list[Measurement] = []

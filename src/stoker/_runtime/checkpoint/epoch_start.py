@@ -160,7 +160,7 @@ class EpochStart:
         if loader.num_workers == 0:
             words = _first_words(loader.dataset)
             if words is not None:
-                progress.said(0, words)
+                progress.note_stream_start(0, words)
         return progress
 
     def facts(self, loader: Any) -> LoaderFacts:
@@ -261,7 +261,7 @@ def stream_differences(saved: SavedState, loader: Any) -> list[str]:
         f"give it num_workers={len(streams)}"
     )
     if callable(getattr(loader.dataset, "__stoker_reshard__", None)):
-        if any(each.pulled and not each.ended and _mute(each) for each in streams):
+        if any(each.pulled and not each.ended and _has_no_state(each) for each in streams):
             return [
                 f"{text}. The dataset can re-shard, but a stream of it has no state (state_dict) to re-shard"
             ]
@@ -291,7 +291,7 @@ def resharded(streams: tuple[StreamState, ...], loader: Any) -> tuple[StreamStat
     return tuple(StreamState(dataset=each, begun=True) for each in made)
 
 
-def _mute(stream: StreamState) -> bool:
+def _has_no_state(stream: StreamState) -> bool:
     return stream.dataset is None and stream.iterator is None
 
 

@@ -49,8 +49,8 @@ class Progress:
         self._pulled = None if streams is None else [0 if fresh else each.pulled for each in streams]
         if self._pulled is not None:
             self._batches -= sum(self._pulled)  # what streams gave that are no more
-        self._said: dict[int, Resume] = {}
-        self._heard: Resume | None = None
+        self._stream_starts: dict[int, Resume] = {}
+        self._next_resume: Resume | None = None
         self._carried: tuple[StreamState, ...] | None = None
 
     def follow_ends(self, ends: Mapping[int, tuple[int, Any]]) -> None:
@@ -68,8 +68,8 @@ class Progress:
             worker = deliver.results[0].worker
             self._pulled[worker] += 1
             self._turn = worker + 1
-            if self._heard is not None:
-                self._said[worker], self._heard = self._heard, None
+            if self._next_resume is not None:
+                self._stream_starts[worker], self._next_resume = self._next_resume, None
         elif self._simple:
             self._last = ticket
             if ticket.plan_state is not None:
@@ -84,13 +84,13 @@ class Progress:
             self._ahead[number] = (samples, None)
             self._close_up()
 
-    def said(self, worker: int, resume: Resume) -> None:
-        """What a stream's dataset and iterator say of where they are at its beginning."""
-        self._said[worker] = resume
+    def note_stream_start(self, worker: int, resume: Resume) -> None:
+        """Keep the state that a stream's dataset and iterator have at its beginning."""
+        self._stream_starts[worker] = resume
 
-    def heard(self, resume: Resume) -> None:
-        """What the stream says of the batch that is noted next. Should that not be handed over after all, it was not said."""
-        self._heard = resume
+    def note_resume(self, resume: Resume) -> None:
+        """Keep the stream's state after the batch that is noted next. It counts only when that batch is delivered."""
+        self._next_resume = resume
 
     def carry(self, before: Progress) -> None:
         """Streams go on with the datasets that the epoch before left in their workers: nobody has to tell them."""
@@ -136,7 +136,7 @@ class Progress:
 
     def _stream(self, worker: int, pulled: int) -> StreamState:
         assert self._begun is not None
-        was, said = self._begun[worker], self._said.get(worker)
+        was, said = self._begun[worker], self._stream_starts.get(worker)
         if self._fresh:
             was = StreamState(dataset=was.dataset)
         elif self._carried is not None:

@@ -46,7 +46,7 @@ class IndexSource:
         self._every = every
         self._plain = plain
         self._pulls = 0
-        self._mute = False
+        self._unpicklable = False
         """Whether a state was asked for and could not be had."""
         self._noted = False
         self.before: list[Any] = []
@@ -148,7 +148,7 @@ class IndexSource:
 
     def _parts(self) -> dict[str, Any]:
         """What has a state of its own, now."""
-        if self._mute:
+        if self._unpicklable:
             return {}
         iterator = self._own_iterator if self._chunks is None else self._chunks.inner
         parts = {}
@@ -171,9 +171,9 @@ class IndexSource:
                 states["ended"] = True  # what the sampler says of itself may already mean the next epoch
             return pickle.dumps(states)
         except Exception as error:
-            self._mute = True
+            self._unpicklable = True
             logging.getLogger("stoker").warning(
-                "the sampler's state_dict() cannot be kept (%r): on resume, the loader starts the sampler again and skips the "
+                "the sampler's state_dict() cannot be saved (%r): on resume, the loader starts the sampler again and skips the "
                 "batches that were delivered",
                 error,
             )

@@ -76,7 +76,7 @@ class BatchOpener:
         if envelope.resume is not None:
             self._remember(worker, envelope.resume)
             if self._progress is not None:
-                self._progress.heard(envelope.resume)
+                self._progress.note_resume(envelope.resume)
         if envelope.bad:
             self._stats.note_bad(envelope.bad, self._mode)
         return NOTHING if envelope.empty else envelope.contents

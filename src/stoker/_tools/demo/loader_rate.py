@@ -52,7 +52,7 @@ def loader_of(kind: str, dataset: Any, workers: int, **more: Any) -> Iterator[An
     """A loader of this kind; its workers have ended behind this."""
     made = torch.utils.data.DataLoader if kind == TORCH else stoker.DataLoader
     given: dict[str, Any] = {"batch_size": BATCH, "num_workers": workers, "persistent_workers": workers > 0}
-    loader = made(dataset, worker_init_fn=deaf if workers else None, **{**given, **more})
+    loader = made(dataset, worker_init_fn=ignore_interrupts if workers else None, **{**given, **more})
     try:
         yield loader
     finally:
@@ -80,12 +80,12 @@ def close(loader: Any) -> None:
     end_workers(iterator)
 
 
-def deaf(worker: int) -> None:
+def ignore_interrupts(worker: int) -> None:
     """Ctrl-C is for the command, which ends its workers; torch's would each print a traceback."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def stretch(kind: str, dataset: Any, workers: int, seconds: float, settle_s: float = 0.0) -> LoaderRate:
+def measure_rate(kind: str, dataset: Any, workers: int, seconds: float, settle_s: float = 0.0) -> LoaderRate:
     """Let it come under way, for ``settle_s`` at least, and count for ``seconds``. The consumer only drops. Main thread.
 
     Workers have things to do with their first batches that they do once: stoker's weigh themselves after the fourth.
@@ -96,10 +96,10 @@ def stretch(kind: str, dataset: Any, workers: int, seconds: float, settle_s: flo
         next(batches)
         first_s = time.perf_counter() - began
         _settle(batches, 6 * workers, settle_s, settle_s + seconds)
-        before = toll()
+        before = workers_cpu_usage()
         drained = _settle(batches, 2 * workers, 0.0, _DRAINING_S)  # what was made while nobody asked
         laps = consume(batches.__next__, None, seconds=seconds, least=_FEWEST, limit_ns=NEVER_NS)
-        after = toll()
+        after = workers_cpu_usage()
     rows, spent = BATCH * len(laps.given_ns), (laps.ended_ns - laps.asked_ns[0]) / 1e9
     if before is None or after is None or not workers:
         return LoaderRate(first_s, rows, spent, None, None)
@@ -113,7 +113,7 @@ def _settle(batches: Iterator[Any], fewest: int, least_s: float, most_s: float) 
     return len(consume(batches.__next__, None, seconds=least_s, least=fewest, limit_ns=limit_ns).given_ns)
 
 
-def toll() -> tuple[float, int] | None:
+def workers_cpu_usage() -> tuple[float, int] | None:
     """CPU seconds of all workers so far, and how often one was taken off its CPU. None where the system does not tell."""
     cpu_s, switches = 0.0, 0
     try:

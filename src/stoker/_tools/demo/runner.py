@@ -59,7 +59,7 @@ def perform(
                 quick,
                 cpus().usable,
                 folder,
-                _told(tell, each.TITLE, before_s, wanted_s[name], sum(wanted_s.values())),
+                _scaled_progress(tell, each.TITLE, before_s, wanted_s[name], sum(wanted_s.values())),
                 wanted_s[name] * max(_LEAST, min(1.0, left_s / after_s)),
             )
             _perform(name, each, stage, found)
@@ -109,7 +109,7 @@ def _split(seconds: Sequence[float], number: int) -> tuple[float, float]:
     return sum(seconds[:number]), sum(seconds[number:])
 
 
-def _told(tell: Tell, title: str, before_s: float, own_s: float, all_s: float) -> Tell:
+def _scaled_progress(tell: Tell, title: str, before_s: float, own_s: float, all_s: float) -> Tell:
     """What an act tells, as a share of the whole demo."""
 
     def told(what: str, share: float) -> None:

@@ -26,7 +26,7 @@ def lines(record: dict[str, Any], closing: Sequence[str], width: int) -> list[Li
     width = min(width, _WIDEST)
     head = [Line(each) for each in textwrap.wrap(_opening(record), width)]
     foot = [Line(part) for each in closing for part in _whole_words(each, width)]
-    told = {name: _told(name, entry) for name, entry in record["acts"].items()}
+    told = {name: _act_lines(name, entry) for name, entry in record["acts"].items()}
     while True:
         body = [line for name, said in told.items() for line in terminal.section(name, said, width)]
         longest = max(told, key=lambda name: len(told[name]), default=None)
@@ -40,7 +40,7 @@ def lines(record: dict[str, Any], closing: Sequence[str], width: int) -> list[Li
         told[last] = told[last][:-1]
 
 
-def _told(name: str, entry: dict[str, Any]) -> list[Line]:
+def _act_lines(name: str, entry: dict[str, Any]) -> list[Line]:
     if entry["result"] is None:
         return [Line(f"{entry['title']}: {entry['failure'] or 'nothing was measured'}", style=_FAILED)]
     return [Line(each) for each in runner.act(name).lines(entry["result"])]

@@ -132,7 +132,7 @@ def explain(what: str | BaseException) -> Explanation:
         what: An exception, with its causes, contexts, groups and notes, or the text of a traceback or log.
     """
     if isinstance(what, BaseException):
-        return explain_log(logs.of_text(_told(what)), _codes(what))
+        return explain_log(logs.of_text(_error_text(what)), _codes(what))
     if not isinstance(what, str):
         raise TypeError(f"explain takes an exception or a text, not {type(what).__name__}")
     return explain_log(logs.of_text(what))
@@ -241,7 +241,7 @@ def _last_line(log: logs.Log) -> tuple[int, int, str]:
     return place, *log.at(place)
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """An exception as Python would print it: causes, contexts, groups and notes included. Never raises."""
     try:
         return "".join(traceback.format_exception(error))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker._record import journal, machine
-from stoker._record.merge_loaders import joined
+from stoker._record.merge_loaders import merged
 from stoker._record.schema import Run, RunRecord
 from stoker._tools.profile.supervisor import ScriptExit
 from stoker.errors import RecordError
@@ -46,7 +46,7 @@ def _one(found: Sequence[RunRecord]) -> RunRecord:
     whole = []
     for records in processes.values():
         record = journal.merged(records)
-        record.loaders = joined(record.loaders)
+        record.loaders = merged(record.loaders)
         whole.append(record)
     return journal.merged(whole)
 

@@ -25,7 +25,7 @@ class SignalProbe:
     def __init__(self) -> None:
         self._pid = self._start()
 
-    def saw(self, number: int) -> bool:
+    def received(self, number: int) -> bool:
         """Whether a signal that has just come here was sent to others as well. If so it is forgotten, here and there."""
         time.sleep(_GRACE_S)
         if not self._pending() >> (number - 1) & 1:

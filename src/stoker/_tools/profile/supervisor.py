@@ -159,7 +159,7 @@ def _wait(pid: int, heard: set[signal.Signals], probe: SignalProbe) -> int:
             if ended:
                 return status
         # The kernel's own, from the terminal, go to the whole group.
-        elif came.si_code != _SI_KERNEL and not probe.saw(came.si_signo):
+        elif came.si_code != _SI_KERNEL and not probe.received(came.si_signo):
             os.kill(pid, came.si_signo)
 
 

@@ -16,7 +16,7 @@ _LEAST_STEPS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Enclosure:
+class EmbeddedData:
     """One of them. ``packed`` is None when it does not fit at all."""
 
     name: str
@@ -27,7 +27,7 @@ class Enclosure:
     """Steps that are not."""
 
 
-def enclosed(raw: dict[str, Any], room_bytes: int) -> list[Enclosure]:
+def embedded(raw: dict[str, Any], room_bytes: int) -> list[EmbeddedData]:
     """All of them, thinned where they would take more than ``room_bytes`` together: each has its part of what is left."""
     found = []
     for number, (name, value) in enumerate(raw.items()):
@@ -37,19 +37,19 @@ def enclosed(raw: dict[str, Any], room_bytes: int) -> list[Enclosure]:
     return found
 
 
-def _fitted(name: str, value: Any, room_bytes: int) -> Enclosure:
+def _fitted(name: str, value: Any, room_bytes: int) -> EmbeddedData:
     text = _dumped(value)
     packed = _packed(text)
     most = max((len(_column(each)) for each in _tables(value)), default=0)
     left_out = 0
     while len(packed) > room_bytes:
         if most <= _LEAST_STEPS:
-            return Enclosure(name, None, len(text), left_out)
+            return EmbeddedData(name, None, len(text), left_out)
         most = max(_LEAST_STEPS, min(most // 2, most * room_bytes // len(packed)))
         thin, left_out = _thinned(value, most)
         text = _dumped(thin)
         packed = _packed(text)
-    return Enclosure(name, packed, len(text), left_out)
+    return EmbeddedData(name, packed, len(text), left_out)
 
 
 def _dumped(value: Any) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import stoker
 from stoker._record.finding import size
 from stoker._tools.render import chart_library, theme
-from stoker._tools.render.embedded_data import Enclosure, enclosed
+from stoker._tools.render.embedded_data import EmbeddedData, embedded
 from stoker._tools.render.markup import Markup, known, shape, text
 from stoker._tools.render.section import Report
 
@@ -49,7 +49,7 @@ def render(report: Report) -> str:
     links = [(name, title) for title, name, _ in sections] + ([("raw", "Raw data")] if report.raw else [])
     body = "".join(written for _, _, written in sections)
     rest = sum(len(each.encode("utf-8", "replace")) for each in (front, charts, drawn, body)) + _SPARE_BYTES
-    raw = enclosed(report.raw, max(0, MOST_BYTES - rest))
+    raw = embedded(report.raw, max(0, MOST_BYTES - rest))
     return "\n".join(
         (
             "<!doctype html>",
@@ -98,7 +98,7 @@ def _contents(links: list[tuple[str, str]]) -> str:
     return f'<nav aria-label="Contents"><details open><summary>Contents</summary><ol>{items}</ol></details></nav>'
 
 
-def _raw(found: list[Enclosure], markup: Markup) -> str:
+def _raw(found: list[EmbeddedData], markup: Markup) -> str:
     if not found:
         return ""
     items = "".join(_enclosure(markup.name("raw-data"), each) for each in found)
@@ -109,7 +109,7 @@ def _raw(found: list[Enclosure], markup: Markup) -> str:
     )
 
 
-def _enclosure(at: str, found: Enclosure) -> str:
+def _enclosure(at: str, found: EmbeddedData) -> str:
     if found.packed is None:
         return f"<li>{escape(found.name)}: too large for this page ({size(found.size_bytes)} of JSON), so it is not in it.</li>"
     thinned = (

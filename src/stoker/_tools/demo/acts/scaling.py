@@ -136,11 +136,11 @@ def _measure(
     points: dict[int, Any], dataset: Any, workers: int, first: int, window_s: float, settle_s: float
 ) -> float | None:
     """Both loaders, one after the other, as one round of a point; what others had of the CPUs meanwhile."""
-    from stoker._tools.demo.loader_rate import stretch
+    from stoker._tools.demo.loader_rate import measure_rate
 
     others = OtherLoad()
     order = gains.LOADERS[::-1] if first else gains.LOADERS
-    seen = {kind: stretch(kind, dataset, workers, window_s, settle_s) for kind in order}
+    seen = {kind: measure_rate(kind, dataset, workers, window_s, settle_s) for kind in order}
     share = others.share()
     empty: dict[str, Any] = {
         each: {"rates": [], "first_ms": [], "cpu_ms": [], "switches": []} for each in gains.LOADERS

@@ -70,7 +70,7 @@ def bisect(
         setting = next(steps, None)
         while setting is not None:
             if progress is not None:
-                progress(_told(setting), len(trials), max(len(trials) + 1, _expected(own)))
+                progress(_setting_text(setting), len(trials), max(len(trials) + 1, _expected(own)))
             outcome = bench.outcome(setting, trials)
             if outcome is None:
                 cut_short = f"the time limit of {time_limit_s:.0f} s came first"
@@ -184,7 +184,7 @@ def _explained(failure: BisectionTrial | None) -> tuple[str | None, str]:
     return (check.code, check.sections["Fix"].partition("\n\n")[0]) if check else (None, "")
 
 
-def _told(setting: BisectionSetting) -> str:
+def _setting_text(setting: BisectionSetting) -> str:
     parts = [f"{setting.workers} workers", setting.method or "", setting.change]
     return ", ".join(filter(None, parts))
 

@@ -72,7 +72,7 @@ class Difference:
     collates: bool
     """Whether the loader's own ``collate_fn`` takes such samples together all the same."""
 
-    def told(self, what: str) -> str:
+    def text(self, what: str) -> str:
         """In words: ``what`` each of the two samples has."""
         first = f"sample{self.path} has {what} {self.first} at index {self.first_index}"
         return f"{first} and {self.second} at index {self.second_index}"

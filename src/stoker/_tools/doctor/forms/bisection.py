@@ -42,7 +42,7 @@ def as_json(found: Bisection) -> dict[str, Any]:
         "subject": found.subject,
         "own": plain(found.own),
         "trials": [
-            {**plain(each.setting), "change": each.setting.change, "outcome": _told(each.outcome)}
+            {**plain(each.setting), "change": each.setting.change, "outcome": _outcome_data(each.outcome)}
             for each in found.trials
         ],
         "conclusion": found.conclusion.text,
@@ -65,7 +65,7 @@ def headline_of(text: str) -> str:
     return " ".join(chosen.split())
 
 
-def _told(outcome: BisectionOutcome) -> dict[str, Any]:
+def _outcome_data(outcome: BisectionOutcome) -> dict[str, Any]:
     return {
         "what": outcome.what,
         "batches": outcome.batches,

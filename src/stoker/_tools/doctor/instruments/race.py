@@ -28,14 +28,14 @@ class LoaderPace(NamedTuple):
     why_not: str = ""
 
 
-def crew(subject: Subject) -> int:
+def worker_count(subject: Subject) -> int:
     """Workers to race with: the target's, 2 when it has none, and never more than a probe may start."""
     return min(_MOST_WORKERS, int(subject.arguments.get("num_workers") or 2))
 
 
 def race(subject: Subject, batches: Sequence[Sequence[Any]], rows: int) -> LoaderPace:
     """Takes the batches as fast as they come. The first ones are not counted: workers start, and have made some ahead."""
-    workers = crew(subject)
+    workers = worker_count(subject)
     may_have_children()
     try:
         with warnings.catch_warnings():

@@ -67,7 +67,9 @@ def difference(first: Any, second: Any, path: str = "") -> tuple[str, str, str, 
     return None
 
 
-def told(found: tuple[str, str, str, str], first_index: int, second_index: int, collates: bool) -> Difference:
+def as_difference(
+    found: tuple[str, str, str, str], first_index: int, second_index: int, collates: bool
+) -> Difference:
     """The difference as a fact."""
     what, path, first, second = found
     return Difference(what, path, first, second, first_index, second_index, collates)

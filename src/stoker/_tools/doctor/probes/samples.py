@@ -227,7 +227,7 @@ def _stream(subject: Subject, made: _Made) -> None:
 def _differences(made: _Made, collate: Callable[[Any], Any]) -> tuple[Difference, ...]:
     """What differs from the first sample: each kind of difference at each place once."""
     return tuple(
-        structure.told(differs, made.first_index, index, _collates(collate, [made.first, sample]))
+        structure.as_difference(differs, made.first_index, index, _collates(collate, [made.first, sample]))
         for differs, index, sample in made.differing.values()
     )
 

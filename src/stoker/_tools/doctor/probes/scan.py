@@ -20,7 +20,7 @@ from stoker._host.memory_available import Gauge
 from stoker._pickling.spec_pickle import FdRecorder, collector_paused
 from stoker._tools.doctor.facts.scan import ScanFacts
 from stoker._tools.doctor.scanning import pickle_cost
-from stoker._tools.doctor.scanning.scan_summary import told
+from stoker._tools.doctor.scanning.scan_summary import summarise
 from stoker._tools.doctor.scanning.source import preloads
 from stoker._tools.doctor.scanning.walk import Walk
 from stoker._tools.sandbox.subject import Subject
@@ -39,7 +39,7 @@ def probe(subject: Subject) -> ScanFacts:
     with _spawning(), collector_paused():
         walk = Walk(roots)
         trial = pickle_cost.attempt(walk, tuple(root for _, root in roots))
-    return told(
+    return summarise(
         walk,
         trial,
         preloads=preloads(subject.dataset),

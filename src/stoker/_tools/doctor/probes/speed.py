@@ -11,7 +11,7 @@ from stoker._host.cpus import cpus
 from stoker._host.memory_available import room_bytes
 from stoker._tools.doctor.facts.speed import SlowIndex, SpeedFacts
 from stoker._tools.doctor.instruments.hotspots import hotspots
-from stoker._tools.doctor.instruments.race import LoaderPace, crew, race
+from stoker._tools.doctor.instruments.race import LoaderPace, race, worker_count
 from stoker._tools.doctor.instruments.trial import fetcher, rows_per_batch, spread
 from stoker._tools.doctor.probes import FactUnavailable
 from stoker._tools.probes.digest import digest
@@ -195,7 +195,7 @@ def _again(subject: Subject, index: Any) -> Iterator[float]:
 
 
 def _lap(subject: Subject, batches: Sequence[Sequence[Any]], rows: int, inline_s: float) -> LoaderPace:
-    workers = crew(subject)
+    workers = worker_count(subject)
     if inline_s > _NEEDS_WORKERS_S:
         return LoaderPace(workers, why_not="a batch takes so long that workers are needed")
     wanted = 6 * workers + max(8, min(128, int(_RACE_S / max(inline_s, 1e-6))))

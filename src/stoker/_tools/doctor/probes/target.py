@@ -28,16 +28,18 @@ def probe(subject: Subject) -> TargetFacts:
         stream=subject.is_stream,
         length=length_of(dataset),
         has_getitems=callable(getattr(dataset, "__getitems__", None)),
-        loader=_assumed(subject) if subject.loader is None else told(subject.loader, subject.arguments),
+        loader=_assumed(subject)
+        if subject.loader is None
+        else loader_arguments(subject.loader, subject.arguments),
         assumed=subject.loader is None,
-        others=tuple(told(each, {}) for each in subject.others),
+        others=tuple(loader_arguments(each, {}) for each in subject.others),
         file=subject.file,
         source=_source(subject.file),
         attributes=_attributes(dataset),
     )
 
 
-def told(loader: Any, given: dict[str, Any]) -> LoaderArguments:
+def loader_arguments(loader: Any, given: dict[str, Any]) -> LoaderArguments:
     """A loader's arguments; ``given`` stands for what was asked to be assumed instead of its own."""
     from torch.utils.data import RandomSampler
 

@@ -32,7 +32,7 @@ _LONG = 300
 T = TypeVar("T")
 
 
-def told(
+def summarise(
     walk: Walk,
     trial: PickleTrial,
     *,

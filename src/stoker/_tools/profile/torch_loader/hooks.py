@@ -69,16 +69,16 @@ class Hooks:
         def hook(loader: Any, *args: Any, **kwargs: Any) -> None:
             theirs(loader, *args, **kwargs)
             if self.plugged:
-                self._told(None, self.books.made, loader)
+                self._guarded(None, self.books.made, loader)
 
         return hook
 
     def get_iterator(self, theirs: Method) -> Method:
         def hook(loader: Any) -> Any:
             began_ns = _clock()
-            account = self._told(None, self._account, loader)
+            account = self._guarded(None, self._account, loader)
             outer = (making.loader, making.account, making.ring)
-            ring = self._told(None, _ring, loader) if account is not None else None
+            ring = self._guarded(None, _ring, loader) if account is not None else None
             making.loader, making.account, making.ring = loader, account, ring
             try:
                 iterator = theirs(loader)
@@ -87,7 +87,7 @@ class Hooks:
                 if ring is not None:
                     ring.settle()
             if account is not None:
-                self._told(None, self._begin, iterator, account, began_ns)
+                self._guarded(None, self._begin, iterator, account, began_ns)
             return iterator
 
         return hook
@@ -96,16 +96,16 @@ class Hooks:
         def hook(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             first = args[0] if args else kwargs.get("first_iter", False)
             if first:
-                self._told(None, self._staffed, iterator, loader)
+                self._guarded(None, self._staffed, iterator, loader)
                 theirs(iterator, loader, *args, **kwargs)
                 return
             began_ns = _clock()
             watch = self._watch_of(iterator)
             if watch is not None:
-                self._told(iterator, watch.again)
+                self._guarded(iterator, watch.again)
             theirs(iterator, loader, *args, **kwargs)
             if watch is not None:
-                self._told(iterator, watch.opened, began_ns, _clock())
+                self._guarded(iterator, watch.opened, began_ns, _clock())
 
         return hook
 
@@ -119,13 +119,13 @@ class Hooks:
             if found is None:
                 return theirs(iterator)
             watch = found[1]
-            self._told(iterator, watch.asked)
+            self._guarded(iterator, watch.asked)
             try:
                 batch = theirs(iterator)
             except BaseException as error:
-                self._told(iterator, self._failed, iterator, watch, error)
+                self._guarded(iterator, self._failed, iterator, watch, error)
                 raise
-            self._told(iterator, watch.given)
+            self._guarded(iterator, watch.given)
             return batch
 
         return hook
@@ -137,9 +137,9 @@ class Hooks:
             found = watches.get(id(iterator))
             if found is None or len(args) != 2:
                 return theirs(iterator, *args, **kwargs)
-            self._told(iterator, found[1].got, args[1])
+            self._guarded(iterator, found[1].got, args[1])
             batch = theirs(iterator, *args, **kwargs)
-            self._told(iterator, found[1].planned)
+            self._guarded(iterator, found[1].planned)
             return batch
 
         return hook
@@ -152,9 +152,9 @@ class Hooks:
             if found is None:
                 theirs(iterator)
                 return
-            idx = self._told(iterator, found[1].dispatching, iterator)
+            idx = self._guarded(iterator, found[1].dispatching, iterator)
             theirs(iterator)
-            self._told(iterator, found[1].dispatched, iterator, idx)
+            self._guarded(iterator, found[1].dispatched, iterator, idx)
 
         return hook
 
@@ -168,17 +168,17 @@ class Hooks:
             if found is None:
                 return theirs(iterator)
             watch: InlineWatch = found[1]
-            self._told(iterator, watch.asked)
+            self._guarded(iterator, watch.asked)
             fetcher = watch.fetcher
             collate_fn, fetcher.collate_fn = fetcher.collate_fn, watch.clock.collate
             try:
                 batch = theirs(iterator)
             except BaseException as error:
-                self._told(iterator, self._failed, iterator, watch, error)
+                self._guarded(iterator, self._failed, iterator, watch, error)
                 raise
             finally:
                 fetcher.collate_fn = collate_fn
-            self._told(iterator, watch.given)
+            self._guarded(iterator, watch.given)
             return batch
 
         return hook
@@ -191,7 +191,7 @@ class Hooks:
             found = watches.get(id(iterator))
             if found is None:
                 return indices
-            seen = self._told(iterator, found[1].planned, indices)
+            seen = self._guarded(iterator, found[1].planned, indices)
             return indices if seen is None else seen
 
         return hook
@@ -202,13 +202,13 @@ class Hooks:
         def hook(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             began_ns = _clock()
             theirs(iterator, loader, *args, **kwargs)
-            self._told(None, self._adopt, iterator, loader, began_ns)
+            self._guarded(None, self._adopt, iterator, loader, began_ns)
 
         return hook
 
     # What is ours
 
-    def _told(self, iterator: Any, call: Method, *args: Any) -> Any:
+    def _guarded(self, iterator: Any, call: Method, *args: Any) -> Any:
         """Call what is ours. When it fails, that is said once, the iterator is not watched any more, and the answer is None."""
         try:
             return call(*args)

@@ -25,7 +25,7 @@ class QueueHook:
         elif hasattr(queue, "_recv_bytes"):
             self._follow_reading(queue)
 
-    def heard(self, idx: int) -> tuple[int, bool]:
+    def arrival(self, idx: int) -> tuple[int, bool]:
         """When the batch was at hand, and whether it was pinned from then on. 0: it had been read before, or nobody knows."""
         if self._pins:
             at_ns = self._unpickled.pop(idx, 0)

@@ -88,8 +88,8 @@ class TaskRing:
         at = worker * _HEAD_WORDS
         self._words[at + _THREADS], self._words[at + _CPU_NS] = threads, cpu_ns
 
-    def told(self, worker: int) -> tuple[int, int] | None:
-        """The same, read by the parent; None before it was told."""
+    def worker_times(self, worker: int) -> tuple[int, int] | None:
+        """Read what ``tell`` wrote, in the parent; None before the first time."""
         at = worker * _HEAD_WORDS
         threads, cpu_ns = self._words[at + _THREADS], self._words[at + _CPU_NS]
         return (threads, cpu_ns) if threads else None

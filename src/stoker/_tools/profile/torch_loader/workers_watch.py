@@ -56,7 +56,11 @@ class WorkersWatch(IteratorWatch):
 
     def tallies(self) -> list[Size]:
         """Threads and CPU time of the workers, as far as they have told."""
-        told = [] if self._ring is None else [self._ring.told(worker) for worker in range(len(self._pids))]
+        told = (
+            []
+            if self._ring is None
+            else [self._ring.worker_times(worker) for worker in range(len(self._pids))]
+        )
         return [
             Size(worker, pid, None, None, None, *each)
             for worker, (pid, each) in enumerate(zip(self._pids, told, strict=False))
@@ -118,7 +122,7 @@ class WorkersWatch(IteratorWatch):
             self._not_known(asked_ns, now_ns, self._depth)
             return
         # torch reads and unpickles the batch, and then plans. The record has it the other way round.
-        heard_ns, pinned = self._queue_hook.heard(task.idx)
+        heard_ns, pinned = self._queue_hook.arrival(task.idx)
         got_ns = min(max(heard_ns, asked_ns), self._got_ns) if heard_ns else self._got_ns
         planned_ns = got_ns + self._planned_ns - self._got_ns
         made = self._made(task)

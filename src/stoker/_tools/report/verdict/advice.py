@@ -24,7 +24,7 @@ def findings(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[Ve
     if not loader.totals.steps and not loader.totals.worker_deaths:
         return (_no_batch(case),)
     found_all = _BY_CAUSE[causes.cause](case)
-    if causes.cause in ("io", "compute", "head_of_line") and causes.told("slow_worker") is not None:
+    if causes.cause in ("io", "compute", "head_of_line") and causes.measurement("slow_worker") is not None:
         found_all.insert(0, slow_worker(case))
     if loader.engine == "torch":
         other = switch(case)
@@ -45,7 +45,7 @@ def _fine(case: AdviceCase) -> list[VerdictFinding]:
             Gain(share, "all of the waiting", at_most=True),
         )
     ]
-    held = case.causes.told("gil_held")
+    held = case.causes.measurement("gil_held")
     if held is not None:
         found.insert(
             0,

@@ -45,9 +45,9 @@ class AdviceCase:
         """With the loader's severity."""
         return VerdictFinding(code, self.causes.severity, evidence, advice, edit, gain)
 
-    def told(self, code: str) -> str:
+    def evidence_text(self, code: str) -> str:
         """The evidence of that name in words; empty without it."""
-        found = self.causes.told(code)
+        found = self.causes.measurement(code)
         return "" if found is None else found.text
 
     def worker_share(self, column: str) -> str:

@@ -29,10 +29,10 @@ def compute(case: AdviceCase) -> list[VerdictFinding]:
             case.at_most("compute"),
         )
     )
-    crowd, foreign = case.causes.told("runq_share"), case.causes.told("foreign_cpus")
+    crowd, foreign = case.causes.measurement("runq_share"), case.causes.measurement("foreign_cpus")
     taken = foreign is not None and (foreign.value or 0.0) >= LEAST_FOREIGN
     if taken and crowd is not None and (crowd.value or 0.0) > CROWDED:
-        found.append(_neighbours(case))
+        found.append(_other_processes(case))
     return found
 
 
@@ -53,7 +53,7 @@ def bandwidth(case: AdviceCase) -> list[VerdictFinding]:
     return [
         case.finding(
             "memory-bandwidth",
-            case.told("cpu_per_row_ratio"),
+            case.evidence_text("cpu_per_row_ratio"),
             "Move fewer bytes: keep uint8 until the device, crop before converting, avoid copies; fewer workers may do as well.",
             None,
             Gain(
@@ -72,7 +72,7 @@ def starved(case: AdviceCase) -> list[VerdictFinding]:
         return [
             case.finding(
                 "cpu-quota",
-                case.told("throttled_share"),
+                case.evidence_text("throttled_share"),
                 f"Raise the cgroup's CPU quota{amount}: docker --cpus, Kubernetes limits.cpu, Slurm --cpus-per-task."
                 " More workers would not help.",
                 None,
@@ -83,14 +83,14 @@ def starved(case: AdviceCase) -> list[VerdictFinding]:
         return _oversubscribed(case)
     # Without workers the loop cannot even use the time of its own steps to make the next batch.
     alone = not case.loader.kind.workers
-    return [_neighbours(case), *(more_workers(case, waiting=False) if alone else [])]
+    return [_other_processes(case), *(more_workers(case, waiting=False) if alone else [])]
 
 
-def _neighbours(case: AdviceCase) -> VerdictFinding:
+def _other_processes(case: AdviceCase) -> VerdictFinding:
     """CPUs of its own."""
     return case.finding(
         "cpu-neighbours",
-        case.told("foreign_cpus") or case.told("runq_share"),
+        case.evidence_text("foreign_cpus") or case.evidence_text("runq_share"),
         "Give the job CPUs of its own (taskset, cpuset, another node), or end what runs beside it (see top, sorted by CPU).",
         None,
         case.at_most("starved"),
@@ -127,7 +127,7 @@ def _oversubscribed(case: AdviceCase) -> list[VerdictFinding]:
     found.append(
         case.finding(
             "cheaper-samples",
-            f"{case.told('wanted_cpus')}",
+            f"{case.evidence_text('wanted_cpus')}",
             "The CPUs are full with this job's own work: make a sample cheaper, or get more CPUs.",
             None,
             case.at_most("starved", "compute"),
@@ -141,7 +141,7 @@ def gil(case: AdviceCase) -> list[VerdictFinding]:
     return [
         case.finding(
             "use-processes",
-            case.told("late_wake_us") or case.told("gil_full"),
+            case.evidence_text("late_wake_us") or case.evidence_text("gil_full"),
             "Use processes: each has an interpreter lock of its own. Threads suit native code and waiting.",
             case.edit("executor", "process"),
             Gain(None, "unknown: the record does not show how much of the work is Python code; try it"),

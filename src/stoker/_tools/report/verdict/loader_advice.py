@@ -52,11 +52,11 @@ def head_of_line(case: AdviceCase) -> list[VerdictFinding]:
 
 def slow_worker(case: AdviceCase) -> VerdictFinding:
     """The one that differs from the others."""
-    told = case.causes.told("slow_worker")
+    told = case.causes.measurement("slow_worker")
     share = (case.causes.stall or 0.0) * (0.0 if told is None else told.value or 0.0)
     return case.finding(
         "slow-worker",
-        case.told("slow_worker"),
+        case.evidence_text("slow_worker"),
         "Look at what differs in this worker: worker_init_fn, its shard of the data, the CPU or the disk that it is bound to.",
         None,
         Gain(share, "the waiting that this worker causes", at_most=True),
@@ -122,7 +122,7 @@ def switch(case: AdviceCase) -> VerdictFinding:
     # The sampler takes its time in any loader, and so does what a dataset does when it starts.
     sampler_ns = case.causes.stages("parent").get("plan", 0)
     share = case.causes.share("parent", "head_of_line") - sampler_ns / max(1, case.causes.wait_ns)
-    helpers = case.causes.told("helpers_share")
+    helpers = case.causes.measurement("helpers_share")
     share += 0.0 if helpers is None else helpers.value or 0.0
     if share < 0.1:
         gain = Gain(None, "the work of the samples stays the same, so no gain is promised")

@@ -61,7 +61,7 @@ def sentence(loader: LoaderRecord, causes: Causes) -> str:
         return f"The training loop waited {duration(causes.wait_ns / 1e9)} for {title(loader)}, and no batch came."
     if causes.severity == "none":
         text = f"Data is not the problem: the training loop waits {causes.stall:.1%} of the time for {title(loader)}"
-        return f"{text}, but shares Python's lock with it." if causes.told("gil_held") else f"{text}."
+        return f"{text}, but shares Python's lock with it." if causes.measurement("gil_held") else f"{text}."
     if causes.cause is None:  # sums that do not add up, in a record that somebody wrote
         return f"The training loop waits {causes.stall:.0%} of the time for {title(loader)}: the record does not say why."
     name = NAMES[causes.cause]
@@ -79,7 +79,7 @@ def sentence(loader: LoaderRecord, causes: Causes) -> str:
 
 def _is_parents(loader: LoaderRecord, causes: Causes) -> bool:
     """Whether it is the training process, and not its workers, that lacks a CPU while the loop waits."""
-    if loader.kind.workers and (causes.culprit == "own" or causes.told("helpers_share") is not None):
+    if loader.kind.workers and (causes.culprit == "own" or causes.measurement("helpers_share") is not None):
         return False  # it waits for threads of the workers, or has too many of these beside it
     stages = causes.stages("starved")
     own_ns = sum(ns for stage, ns in stages.items() if stage in ("plan", "wake", "open", "pin"))

@@ -97,7 +97,7 @@ def _measured(loader: LoaderVerdict) -> list[Line]:
     lines = [Line(each, 10 + place) for place, each in enumerate(loader.evidence)]
     if lines:
         lines[0] = lines[0]._replace(rank=2)
-    lines.insert(0, Line(_crew(loader.crew, loader), 3))
+    lines.insert(0, Line(_workers_line(loader.crew, loader), 3))
     if any(each.index is not None for each in loader.slowest):
         lines.append(Line(_slowest(loader), 5))
     if loader.events:
@@ -105,7 +105,7 @@ def _measured(loader: LoaderVerdict) -> list[Line]:
     return lines
 
 
-def _crew(crew: WorkersSummary, loader: LoaderVerdict) -> str:
+def _workers_line(crew: WorkersSummary, loader: LoaderVerdict) -> str:
     rate = "" if loader.rows_per_s is None else f"{_count(loader.rows_per_s)} samples/s, "
     if not executor_kind(loader.executor).workers:
         return f"{rate}no workers"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stoker._record.causes.causes import Causes, settle
+from stoker._record.causes.causes import Causes, find_causes
 from stoker._record.finding import counted
 from stoker._record.schema import Event, LoaderRecord, Machine, RunRecord, SlowestSample
 from stoker._tools.report.verdict import reasons
@@ -89,7 +89,7 @@ def judge(record: RunRecord, *, price_per_hour: float | None = None, watts: floa
 
 
 def _loader(loader: LoaderRecord, machine: Machine) -> LoaderVerdict:
-    causes = settle(loader, machine)
+    causes = find_causes(loader, machine)
     totals = loader.totals
     whole_ns = totals.wait_ns + totals.step_ns
     return LoaderVerdict(
@@ -107,13 +107,13 @@ def _loader(loader: LoaderRecord, machine: Machine) -> LoaderVerdict:
         why=reasons.why(loader, machine, causes),
         evidence=reasons.evidence(loader, causes),
         findings=findings(loader, machine, causes),
-        crew=_crew(loader),
+        crew=_workers_summary(loader),
         slowest=tuple(loader.slowest[:_MOST_SLOW]),
         events=tuple(loader.events[-_MOST_EVENTS:]),
     )
 
 
-def _crew(loader: LoaderRecord) -> WorkersSummary:
+def _workers_summary(loader: LoaderRecord) -> WorkersSummary:
     workers = [each for each in loader.workers if each.worker >= 0]
     metered_ns = sum(each.metered_ns for each in workers)
     grown = [each.private_growth_bytes for each in workers if each.private_growth_bytes is not None]

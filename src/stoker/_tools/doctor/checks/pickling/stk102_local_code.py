@@ -53,7 +53,7 @@ def examine(scan: ScanFacts, target: TargetFacts) -> Iterator[Finding]:
     loader = target.loader
     if not scan.local_code or not loader.num_workers or loader.engine == "stoker":
         return
-    listed = ", ".join(_told(each) for each in scan.local_code[:_SHOWN])
+    listed = ", ".join(_description(each) for each in scan.local_code[:_SHOWN])
     rest = len(scan.local_code) - _SHOWN
     listed += f" and {rest} more" if rest > 0 else ""
     forked = loader.start_method == "fork"
@@ -73,7 +73,7 @@ def examine(scan: ScanFacts, target: TargetFacts) -> Iterator[Finding]:
     )
 
 
-def _told(each: LocalCode) -> str:
+def _description(each: LocalCode) -> str:
     file, _, line = each.site.rpartition(":")
     site = f", {PurePath(file).name}:{line}" if file else ""
     name = "" if each.kind == "lambda" else f" {each.name.rpartition('.')[2]}"

@@ -50,7 +50,7 @@ def examine(samples: SampleFacts, target: TargetFacts | None = None) -> Iterator
             continue
         what = "shape" if each.what == "shape" else "length"
         yield CHECK.finding(
-            f"{each.told(what)}; {collation(assumed)} does not take them together",
+            f"{each.text(what)}; {collation(assumed)} does not take them together",
             "Bring samples to one size in the dataset, or pass a collate_fn that pads "
             "(torch.nn.utils.rnn.pad_sequence for sequences).",
             severity="low" if assumed else "high",

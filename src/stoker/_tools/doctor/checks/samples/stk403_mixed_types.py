@@ -70,7 +70,7 @@ def _batched(target: TargetFacts) -> bool:
 
 def _found(each: Difference, severity: str, consequence: str) -> Finding:
     return CHECK.finding(
-        f"{each.told(_WORDS[each.what])}{consequence}",
+        f"{each.text(_WORDS[each.what])}{consequence}",
         "Give every dict the same keys."
         if each.what == "keys"
         else "Say the type where the sample is made: torch.tensor(value, dtype=torch.float32), float(value).",

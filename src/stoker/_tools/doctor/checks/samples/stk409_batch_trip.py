@@ -47,7 +47,7 @@ def examine(
         if target.loader.engine == "stoker" and trip.outcome in ("lost", "changed"):
             continue
         yield CHECK.finding(
-            _told(trip),
+            _description(trip),
             "Compare with num_workers=0: stoker doctor --bisect does, and narrows it down.",
             severity="moderate" if trip.outcome == "changed" else "high",
             where=f"multiprocessing_context={trip.start_method!r}",
@@ -61,7 +61,7 @@ def _explained(trip: StartMethodTrip, samples: SampleFacts | None) -> bool:
     return trip.outcome == "failed" and "pickle" in trip.text
 
 
-def _told(trip: StartMethodTrip) -> str:
+def _description(trip: StartMethodTrip) -> str:
     method = trip.start_method
     if trip.outcome == "failed":
         return f"with one worker ({method}) the first batches failed: {trip.text}"

@@ -65,7 +65,7 @@ def examine(speed: SpeedFacts, target: TargetFacts) -> Iterator[Finding]:
     if speed.cpu_share < _COMPUTES or least_s < _SOME_S:
         return
     top = [each for each in speed.hot if each.share >= 0.1][:3]
-    where = "; ".join(_told(each) for each in top)
+    where = "; ".join(_description(each) for each in top)
     yield CHECK.finding(
         f"a batch of {speed.rows} takes {duration(speed.cpu_s)} of computing: {counted(speed.usable_cpus, 'CPU')} make at most "
         f"{_rate(1 / least_s)} batches ({_rate(speed.rows / least_s)} samples) a second, with any number of workers"
@@ -89,7 +89,7 @@ def _rate(per_s: float) -> str:
     return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.3g}"
 
 
-def _told(hot: HotFunction) -> str:
+def _description(hot: HotFunction) -> str:
     if hot.own:
         return f"{hot.share:.0%} into Python code of your own, {hot.function} ({hot.caller})"
     return f"{hot.share:.0%} into {hot.function}" + (f" called from {hot.caller}" if hot.caller else "")

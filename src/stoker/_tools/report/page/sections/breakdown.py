@@ -7,7 +7,7 @@ from typing import Any
 
 from stoker._tools.render.section import Chart, Section, Table
 from stoker._tools.report.page.material import Material, ReportedRun
-from stoker._tools.report.page.sections.time_shares import course
+from stoker._tools.report.page.sections.time_shares import time_shares
 from stoker._tools.report.page.sections.waits import waits
 from stoker._tools.report.page.terms import (
     MEANS,
@@ -41,7 +41,7 @@ def section(material: Material) -> Section | None:
     if not bars:
         return None
     over_time = by_run(
-        material.runs, lambda loader, _, number: (course(loader, number), waits(loader, number))
+        material.runs, lambda loader, _, number: (time_shares(loader, number), waits(loader, number))
     )
     return Section("breakdown", "Where a step's time goes", (_chart(bars), *over_time))
 
@@ -100,10 +100,10 @@ def _chart(bars: Sequence[Bar]) -> Chart:
         tuple(row[len(bars) == 1 :] for row in rows),
         numeric=frozenset({1, 2} if len(bars) == 1 else {2, 3}),
     )
-    return Chart("breakdown-chart", "A step in its parts", " ".join(map(_told, bars)), spec, table)
+    return Chart("breakdown-chart", "A step in its parts", " ".join(map(_bar_text, bars)), spec, table)
 
 
-def _told(bar: Bar) -> str:
+def _bar_text(bar: Bar) -> str:
     label, steps, sums = bar
     waiting = {name: ns for name, ns in sums.items() if name not in (TRAINING, RECORDING)}
     whole_ns = sum(sums.values())

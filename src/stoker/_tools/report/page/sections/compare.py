@@ -95,7 +95,7 @@ def _pair(sides: Sequence[Side], found: Sequence[Figure]) -> Table:
         told = "" if ratio is None else _times(ratio)
         if each.name == "samples per second" and measured is not None and measured.low is not None:
             told += f" ({_range(measured)})"
-        rows.append((each.name, *map(each.told, each.values), _difference(each), told))
+        rows.append((each.name, *map(each.format, each.values), _difference(each), told))
     return Table(
         f"{other.label} against {first.label}; in brackets what holds with 90 %, as far as the runs themselves vary",
         ("figure", first.label, other.label, "difference", "ratio"),
@@ -109,9 +109,9 @@ def _difference(figure: Figure) -> str:
     if first is None or other is None:
         return ""
     change = other - first
-    if figure.told is percent:
+    if figure.format is percent:
         return f"{'+' if change >= 0 else '−'}{abs(change) * 100:.1f} points"
-    return "none" if not change else f"{'+' if change > 0 else '−'}{figure.told(abs(change))}"
+    return "none" if not change else f"{'+' if change > 0 else '−'}{figure.format(abs(change))}"
 
 
 def _many(sides: Sequence[Side], found: Sequence[Figure]) -> Table:
@@ -125,7 +125,7 @@ def _many(sides: Sequence[Side], found: Sequence[Figure]) -> Table:
             else _times(ratio.middle) + (f" ({_range(ratio)})" if ratio.low is not None else "")
         )
         rows.append(
-            (each.label, *(figure.told(figure.values[place]) for figure in shown), told if place else "1×")
+            (each.label, *(figure.format(figure.values[place]) for figure in shown), told if place else "1×")
         )
     return Table(
         f"One run a row; samples/s against {sides[0].label}",

@@ -46,7 +46,7 @@ def _bars(figure: Figure, runs: Sequence[str]) -> list[dict[str, Any]]:
                 "name": figure.name,
                 "run": run,
                 "length": round((value or 0.0) / longest, 4) if longest > 0 else 0.0,
-                "told": figure.told(value),
+                "told": figure.format(value),
                 "against": "" if ratio is None else f"{ratio:.2f}×",
             }
         )

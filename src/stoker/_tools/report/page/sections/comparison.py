@@ -35,7 +35,7 @@ _LEAST_CAUSE = 0.005
 """Share of the time below which a cause has no line of its own."""
 
 
-Told = Callable[[float | None], str]
+Formatter = Callable[[float | None], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Figure:
 
     name: str
     values: tuple[float | None, ...]
-    told: Told
+    format: Formatter
     short: str = ""
     """What it is called where there is little room; "": it is not drawn."""
 
@@ -92,7 +92,7 @@ def side(run: ReportedRun) -> Side | None:
 def figures(sides: Sequence[Side]) -> list[Figure]:
     """Those that matter first. What nobody measured is left out."""
 
-    def of(name: str, value: Callable[[Side], float | None], told: Told, short: str = "") -> Figure:
+    def of(name: str, value: Callable[[Side], float | None], told: Formatter, short: str = "") -> Figure:
         return Figure(name, tuple(value(each) for each in sides), told, short)
 
     causes = _causes(sides)
@@ -219,9 +219,9 @@ def _from_steps(loader: LoaderRecord) -> list[Piece]:
 def machines_differ(sides: Sequence[Side]) -> list[tuple[str, ...]]:
     """Facts that make them different machines: (name, of each). Empty: nothing says that they are not the same."""
     facts: dict[str, Callable[[Machine], str]] = {
-        "CPUs": lambda machine: _told(machine.cpus),
-        "usable CPUs": lambda machine: _told(machine.usable),
-        "quota": lambda machine: _told(machine.quota),
+        "CPUs": lambda machine: _value_text(machine.cpus),
+        "usable CPUs": lambda machine: _value_text(machine.usable),
+        "quota": lambda machine: _value_text(machine.quota),
         "memory": lambda machine: _rounded(machine.memory_bytes),
         "accelerators": lambda machine: cut(", ".join(map(str, machine.accelerators)), 60) or "none",
     }
@@ -242,7 +242,7 @@ def options_differ(sides: Sequence[Side]) -> list[tuple[str, ...]]:
         "engine": lambda loader: cut(loader.engine),
         "executor": lambda loader: cut(loader.executor),
         "dataset": lambda loader: cut(loader.dataset),
-        "made at": lambda loader: cut(_told(loader.site)),
+        "made at": lambda loader: cut(_value_text(loader.site)),
     }
     for name in dict.fromkeys(name for each in things for name in each.options):
         found = [each.options.get(name) for each in things]
@@ -279,12 +279,12 @@ def _different(facts: dict[str, Callable[[Any], str]], things: Sequence[Any]) ->
     return [row for row in rows if len(set(row[1:])) > 1]
 
 
-def _told(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return "not known" if value is None else str(value)
 
 
 def _version(machine: Machine, name: str) -> str:
-    return cut(_told(machine.versions.get(name)), 60)
+    return cut(_value_text(machine.versions.get(name)), 60)
 
 
 def _option(loader: LoaderRecord, name: str) -> str:

@@ -122,12 +122,12 @@ def _row(curve: Curve, predicted: Predicted) -> tuple[str, ...]:
         str(predicted.workers),
         number(predicted.per_s),
         percent(predicted.stall),
-        "; ".join(_told(each, len(there) > 1) for each in there),
+        "; ".join(_measured_text(each, len(there) > 1) for each in there),
         ", ".join(marks),
     )
 
 
-def _told(measured: Measured, several: bool) -> str:
+def _measured_text(measured: Measured, several: bool) -> str:
     text = number(measured.per_s)
     if measured.low_per_s is not None and measured.high_per_s is not None:
         text += f" ({number(measured.low_per_s)} to {number(measured.high_per_s)})"

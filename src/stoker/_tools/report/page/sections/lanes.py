@@ -33,11 +33,11 @@ def _parts(loader: LoaderRecord, number: int) -> list[Part]:
     if stretch is None or not stretch.bars:
         return []
     parts: list[Part] = [_chart(loader, stretch, number)]
-    told = _told(loader, stretch)
+    told = _caption(loader, stretch)
     return [*parts, Prose(told)] if told else parts
 
 
-def _told(loader: LoaderRecord, stretch: Stretch) -> str:
+def _caption(loader: LoaderRecord, stretch: Stretch) -> str:
     told = []
     if not loader.kind.workers:
         told.append("There are no workers: the training process makes every batch while it waits for it.")

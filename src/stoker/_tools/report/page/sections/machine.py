@@ -40,17 +40,17 @@ def _column(run: ReportedRun) -> dict[str, str]:
     facts = {
         "command": cut(" ".join(map(str, about.argv)), _LONGEST) or _MISSING,
         "ended": "yes" if about.ended else "no: under way, or killed",
-        "exit": _told(about.exit),
+        "exit": _value_text(about.exit),
         "rank": f"{about.rank} of {about.world_size}" if about.world_size > 1 else _MISSING,
-        "CPUs": _told(machine.cpus),
-        "usable CPUs": _told(machine.usable),
-        "because": _told(machine.usable_reason),
-        "quota": _told(machine.quota, lambda quota: f"{quota:g} CPUs"),
-        "memory": _told(machine.memory_bytes, size),
-        "available": _told(machine.available_bytes, size),
-        "/dev/shm free": _told(machine.shm_free_bytes, size),
-        "file descriptors": _told(machine.descriptors, lambda count: f"{count:,}"),
-        "interpreter's lock": _told(machine.gil, lambda gil: "yes" if gil else "no"),
+        "CPUs": _value_text(machine.cpus),
+        "usable CPUs": _value_text(machine.usable),
+        "because": _value_text(machine.usable_reason),
+        "quota": _value_text(machine.quota, lambda quota: f"{quota:g} CPUs"),
+        "memory": _value_text(machine.memory_bytes, size),
+        "available": _value_text(machine.available_bytes, size),
+        "/dev/shm free": _value_text(machine.shm_free_bytes, size),
+        "file descriptors": _value_text(machine.descriptors, lambda count: f"{count:,}"),
+        "interpreter's lock": _value_text(machine.gil, lambda gil: "yes" if gil else "no"),
         "accelerators": cut(", ".join(map(str, machine.accelerators)), _LONGEST) or "none in use",
     }
     for name, version in list(machine.versions.items())[:12]:
@@ -58,7 +58,7 @@ def _column(run: ReportedRun) -> dict[str, str]:
     return facts
 
 
-def _told(value: Any, how: Callable[[Any], str] = str) -> str:
+def _value_text(value: Any, how: Callable[[Any], str] = str) -> str:
     return _MISSING if value is None else cut(how(value), _LONGEST)
 
 

@@ -14,7 +14,7 @@ from stoker._tools.report.page.sections.memory_curves import (
     PARENT,
     LoaderMemory,
     ProcessMemory,
-    occupied,
+    memory_of,
     process_name,
 )
 from stoker._tools.report.page.terms import loaders, took
@@ -42,7 +42,7 @@ def _of_run(run: ReportedRun, number: int) -> tuple[Part, ...]:
     """Of the loader that costs most, of those that have something to show."""
     found = [loader for loader, _ in loaders(run)] or run.record.loaders
     for loader in found:
-        seen = occupied(loader)
+        seen = memory_of(loader)
         if seen.processes:
             return _over_time(run, loader, seen, number)
     for loader in found:

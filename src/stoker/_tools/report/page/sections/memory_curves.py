@@ -90,7 +90,7 @@ class LoaderMemory:
         )
 
 
-def occupied(loader: LoaderRecord) -> LoaderMemory:
+def memory_of(loader: LoaderRecord) -> LoaderMemory:
     """Nothing for a record without readings."""
     by_worker: dict[int, list[MemoryReading]] = {}
     for each in sorted(readings(loader.memory)):

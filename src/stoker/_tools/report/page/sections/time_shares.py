@@ -17,7 +17,7 @@ _LEAST_REST = 0.01
 """Of a wait: less that was not divided is not worth a colour."""
 
 
-def course(loader: LoaderRecord, number: int) -> Chart | None:
+def time_shares(loader: LoaderRecord, number: int) -> Chart | None:
     """Of one loader; None for a run too short to have one. ``number`` tells runs apart."""
     stretches = _stretches(loader)
     if len(stretches) < _LEAST_STRETCHES:
