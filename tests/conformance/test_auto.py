@@ -114,7 +114,7 @@ def test_every_change_is_told(scripted: Any, tmp_path: Path, caplog: pytest.LogC
         record = loader.stats()["record"]["loaders"][0]
         events = {each["kind"]: each["reason"] for each in record["events"]}
         assert events["tuning"] == "2 -> 3 workers (grow): to have 3"
-        assert events["held"] == "no other number of workers: no reason"
+        assert events["held"] == "the number of workers stays: no reason"
         assert record["options"]["num_workers"]["value"] == 3
         assert loader.stats()["tuning"]["held"] == "no reason"
         assert len({worker["pid"] for worker in record["workers"]}) == 3

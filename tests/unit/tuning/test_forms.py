@@ -124,9 +124,7 @@ def test_the_curve_and_the_replay_are_told_in_a_line_each() -> None:
             ],
         },
     )
-    assert (
-        words.scaling_text(told) == "More than 3 workers gain little; 8 give away 12% of the throughput of 4."
-    )
+    assert words.scaling_text(told) == "More than 3 workers gain little; 8 lose 12% of the throughput of 4."
     assert words.prediction_text(told) == (
         "The replay was off by 6% (the median of 4 points); it says: 4 more cores and workers 7.5 ms."
     )

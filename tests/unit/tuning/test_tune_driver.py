@@ -193,13 +193,13 @@ def test_ctrl_c_gives_the_best_so_far():
 
 def test_of_several_loaders_the_first_is_tuned_and_that_is_said():
     found = tuned(Fake(replace(DATASET, others=2), budget_s=4.0))
-    assert "The target gave 3 loaders: this is about the first of them." in found.warnings
+    assert "The target has 3 loaders: this answer is for the first one." in found.warnings
 
 
 def test_ctrl_c_before_the_race_gives_what_the_replay_says():
     found = tuned(Fake(DATASET, interrupt_at=2))
     assert not found.points
-    assert "replayed, take 4 workers" in found.verdict
+    assert "a replay of one worker's batches suggests 4 workers" in found.verdict
     assert found.recommended.workers == 4
     assert not found.separated
 

@@ -115,7 +115,7 @@ def test_what_one_worker_showed_is_an_answer_where_nothing_was_compared():
     case = replace(CASE, points=(), work=Work(8, (30_000_000,), (1_000_000,)), stopped="interrupted")
     said = say(case)
     assert said.verdict == (
-        "Nothing was compared (it was interrupted); by one worker's batches, replayed, take 4 workers."
+        "Nothing was compared (it was interrupted); a replay of one worker's batches suggests 4 workers."
     )
     assert said.why == (
         "A batch takes 16 ms of CPU time in all, and there are 4 CPUs.",

@@ -315,7 +315,7 @@ class AutoscaleController:
     def _hold(self, reason: str) -> None:
         if reason != self._held:
             self._held = reason
-            self._say("held", f"no other number of workers: {reason}")
+            self._say("held", f"the number of workers stays: {reason}")
 
     def _say(self, kind: str, text: str) -> None:
         self._stats.event(kind, text)

@@ -186,13 +186,13 @@ def most(work: Work, host: Host, demand: Demand, *, disk_bytes_per_s: float | No
     tightest = min(found, key=lambda each: each.workers, default=None)
     if wanted is None and (tightest is None or tightest.workers > LAST_RESORT):
         binds = (
-            f"what binds first does so at {_workers(tightest.workers)} ({tightest.name})"
+            f"the first limit is at {_workers(tightest.workers)} ({tightest.name})"
             if tightest
             else "nothing is known to bind"
         )
         reason = (
-            f"{binds}; without a step that asks for more it ends at {LAST_RESORT}: sockets, caches and memory that cores share "
-            "bind before that many cores do"
+            f"{binds}; without a step that needs more the search ends at {LAST_RESORT}: sockets, caches and memory that cores "
+            "share bind before that many cores do"
         )
         return UsefulWorkers(LAST_RESORT, "last resort", reason)
     assert tightest is not None

@@ -349,7 +349,7 @@ def said(lanes: list[Lane], standings: Standings) -> str:
         return f"{name} is faster: stoker tuned takes {ratio.middle:.2f} times as long."
     if ratio.high < 1 - _SAME:
         return f"stoker tuned is {1 / ratio.middle:.2f} times as fast as the best of the others, {name}."
-    return f"stoker tuned and {name} are as fast as each other, as far as this could tell."
+    return f"stoker tuned and {name} are equally fast, as far as this comparison shows."
 
 
 def _place(names: tuple[str, ...]) -> int:

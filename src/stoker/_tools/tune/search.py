@@ -104,7 +104,7 @@ class Search:
         self.target = self._session.open()
         if self.target.others:
             self.notes.append(
-                f"The target gave {self.target.others + 1} loaders: this is about the first of them."
+                f"The target has {self.target.others + 1} loaders: this answer is for the first one."
             )
         if self._step is not None:
             find_step(self._session, self._step)
@@ -132,7 +132,7 @@ class Search:
         try:
             self.host = ask_host(self._session, self._ranks)
         except ProbeLost as error:
-            self.notes.append(f"The machine was looked at from outside only: {error}.")
+            self.notes.append(f"The machine was examined from outside only: {error}.")
 
     def _watch_one_worker(self) -> bool:
         """Measure one worker's work. False if that fails. A sample that ended the process is left out at the next try."""
@@ -184,7 +184,7 @@ class Search:
             self._has_step = False
             self._step = None
             self.notes.append(
-                f"The step function could not be used, so the fastest setting was looked for: {str(error).rstrip('.')}."
+                f"The step function could not be used, so the search was for the fastest setting: {str(error).rstrip('.')}."
             )
 
     def _is_worth_it(self) -> bool:

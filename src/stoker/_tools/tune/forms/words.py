@@ -130,7 +130,7 @@ def scaling_text(tuning: Tuning) -> str:
     knee, loss, at = curve.get("knee"), curve.get("loss"), curve.get("loss_at")
     parts = [f"more than {counted(knee, 'worker')} gain little" if isinstance(knee, int) and knee > 0 else ""]
     if isinstance(loss, float) and loss >= _LEAST_LOSS:
-        parts.append(f"{at} give away {loss:.0%} of the throughput of {curve.get('best')}")
+        parts.append(f"{at} lose {loss:.0%} of the throughput of {curve.get('best')}")
     text = "; ".join(each for each in parts if each)
     return f"{capitalised(text)}." if text else ""
 

@@ -64,7 +64,9 @@ def prior(host: Host, work: Work, demand: Demand, *, batches: int | None = None)
         usual = max(_WAITING_LEAST, _WAITING_CPUS * math.ceil(host.cpus), limits.need(work, demand) or 0)
         edge = min(WAITING, edge, usual)
         if edge < most.workers:
-            reason = f"{counted(edge, 'process', 'processes')} are a dear way to wait on {host.cpus:g} CPUs"
+            reason = (
+                f"{counted(edge, 'process', 'processes')} are an expensive way to wait on {host.cpus:g} CPUs"
+            )
     else:
         edge = min(edge, limits.LAST_RESORT)
     if most.name in ("room", "descriptors"):

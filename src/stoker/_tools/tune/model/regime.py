@@ -149,17 +149,17 @@ def _warnings(name: str, work: Work, demand: Demand, runq_share: float | None) -
             "a first epoch, is slower than this."
         )
     elif name == "storage":
-        yield "What was read is in the page cache afterwards: a dataset that fits into memory waits less from the second epoch on."
+        yield "Files that were read are now in the page cache: a dataset that fits into memory waits less from the second epoch on."
     if demand.source == "step-ms" and demand.step_ns and name in ("compute", "mixed", "memory"):
         yield (
-            "The step was taken as one that waits for an accelerator. One that computes on the CPU takes it from workers: measure "
+            "The step was assumed to wait for an accelerator. One that computes on the CPU takes it from workers: measure "
             "it with --step module:function."
         )
     if 0 < len(work.batch_ns) < FEW_BATCHES:
         few = counted(len(work.batch_ns), "batch", "batches")
-        yield f"Only {few} could be looked at: slow ones may be missing."
+        yield f"Only {few} could be measured: slow ones may be missing."
     if runq_share is not None and runq_share > STARVED:
         yield (
-            f"Workers had no CPU for {runq_share:.0%} of the time they could have run: other programs are at work here, and "
-            "without them another number of workers may be right."
+            f"Workers had no CPU for {runq_share:.0%} of the time they could have run: other programs use the CPUs, and "
+            "without these another number of workers may be right."
         )

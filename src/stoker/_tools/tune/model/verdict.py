@@ -131,7 +131,7 @@ def _verdict(case: VerdictCase, gain: Interval | None) -> str:
             "it was interrupted" if case.stopped == "interrupted" else "there was no time"
         )
         if case.replayed:
-            return f"Nothing was compared ({reason.rstrip('.')}); by one worker's batches, replayed, take {chosen}."
+            return f"Nothing was compared ({reason.rstrip('.')}); a replay of one worker's batches suggests {chosen}."
         return f"Nothing was measured ({reason.rstrip('.')}); a safe setting for this machine is {chosen}."
     doubt = _doubt(case, gain)
     if case.chosen == case.baseline:
@@ -165,7 +165,7 @@ def _cheaper(case: VerdictCase) -> str:
     if base.memory_bytes and chosen.memory_bytes is not None and chosen.memory_bytes < base.memory_bytes:
         return f"{speed}, in {1 - chosen.memory_bytes / base.memory_bytes:.0%} less memory"
     if chosen.predicted_ns and base.predicted_ns and chosen.predicted_ns < base.predicted_ns * (1 - TIE):
-        return f"no faster as far as could be measured, but by the replay it takes {chosen.predicted_ns / base.predicted_ns:.0%}"
+        return f"no measurable gain, but the replay predicts {chosen.predicted_ns / base.predicted_ns:.0%} of the time"
     return f"{speed}, and simpler"
 
 
@@ -249,13 +249,13 @@ def _warnings(case: VerdictCase) -> Iterator[str]:
     if case.crowded:
         yield "Other programs left no CPU idle: on an idle machine the answer may be another one."
     if case.batches is not None and 0 < case.batches < _FEW_BATCHES:
-        yield f"An epoch has {counted(case.batches, 'batch', 'batches')}: it was gone through again and again, from caches."
+        yield f"An epoch has {counted(case.batches, 'batch', 'batches')}: it was repeated, so its files came from caches."
     if (
         case.measured
         and (case.chosen.kind.threads or case.chosen.threads > 1)
         and case.chosen != case.baseline
     ):
-        yield "Threads use the dataset at the same time: open files and caches on it have to stand that."
+        yield "Threads use the dataset at the same time: its open files and caches must allow that."
     failed = [each for each in case.points if each.failure]
     if failed:
         shown = _listed([f"{described(each.setting)} ({each.failure.rstrip('.')})" for each in failed[:2]])
