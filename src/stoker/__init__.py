@@ -1,4 +1,4 @@
-"""stoker keeps the accelerator fed: a drop-in PyTorch DataLoader on an engine of its own."""
+"""stoker: a drop-in replacement for the PyTorch DataLoader, with tools that find out why data loading is slow or broken."""
 
 from __future__ import annotations
 

@@ -3,23 +3,23 @@
     Exception (all but WorkerStalled and WorkerTraceback are also Coded)
     ├── StokerError                    base of what only stoker raises
     │   ├── IllegalMove                a scheduler event that cannot happen; carries the ticket's story
-    │   ├── UnsendableError            a batch, sample or dataset part that cannot travel; names its path
+    │   ├── UnsendableError            a part of a batch, sample or dataset that cannot be pickled; names its path
     │   │   └── CannotShare            an item that ``stoker.share`` cannot pack
     │   ├── SharedReadOnly             a write to something that ``stoker.share`` made (a TypeError and a ValueError)
-    │   ├── NoGoodSample               ``on_bad_sample="replace"`` found nothing to put in a bad sample's place
+    │   ├── NoGoodSample               ``on_bad_sample="replace"`` found no replacement for a bad sample
     │   ├── RecordError                a run record that cannot be read: damaged, newer, or something else
     │   ├── TraceError                 a profiler's trace that cannot be read, or shows nothing to judge
-    │   ├── TargetError                what ``stoker doctor`` was told to examine cannot be had
-    │   ├── Interrupted                next() after an exception came in the middle of the iterator's accounts
+    │   ├── TargetError                the target of ``stoker doctor`` or ``stoker tune`` cannot be loaded
+    │   ├── Interrupted                next() after an exception from outside may have lost a batch
     │   └── LoaderClosed               next() on an iterator whose loader was closed
     ├── RuntimeError
-    │   ├── WorkerDied                 a worker was killed or left, in torch's wording
-    │   ├── WorkerTimeout              no batch within ``timeout``, in torch's wording
-    │   ├── WorkerFailure              a worker's exception whose own type cannot travel
+    │   ├── WorkerDied                 a worker was killed or exited, with torch's words
+    │   ├── WorkerTimeout              no batch within ``timeout``, with torch's words
+    │   ├── WorkerFailure              a worker's exception whose own type cannot be pickled
     │   ├── SampleStopIteration        ``StopIteration`` came out of a dataset's ``__getitem__``
     │   └── StartRefused               the system refused a worker: memory, processes or descriptors (also an OSError)
     ├── RuntimeWarning
-    │   └── WorkerStalled              a batch takes far longer than batches took so far; says which worker is on what
+    │   └── WorkerStalled              a batch takes far longer than batches took so far; says what each worker is doing
     └── WorkerTraceback                the ``__cause__`` of a re-raised exception: the worker's traceback as text
 
 What torch raises as RuntimeError is a RuntimeError here too, so that existing ``except`` clauses keep working.
@@ -68,11 +68,11 @@ class Coded(BaseException):
 
 
 class StokerError(Coded, Exception):
-    """Base class of the errors that torch's loader has no counterpart for."""
+    """Base class of errors that torch's loader does not have."""
 
 
 class IllegalMove(StokerError):
-    """The scheduler was told something impossible. A bug in stoker: the message holds the ticket's story."""
+    """The scheduler received an impossible event. This is a bug in stoker; the message has the ticket's story."""
 
 
 class UnsendableError(StokerError, TypeError):
@@ -97,32 +97,33 @@ class CannotShare(UnsendableError):
 
 
 class SharedReadOnly(StokerError, TypeError, ValueError):
-    """Shared data was about to be changed. The message says how to get a private copy."""
+    """The code tried to change shared data. The message says how to get a private copy."""
 
     code = "STK904"
 
 
 class NoGoodSample(StokerError, RuntimeError):
-    """A bad sample was to be replaced, and every sample that could stand in for it is bad too."""
+    """A bad sample has no replacement, because every candidate is bad too."""
 
     code = "STK906"
 
 
 class RecordError(StokerError, ValueError):
-    """A file or dict is no run record that this version can read. The message says what it is and what to do."""
+    """A file or dict is not a run record that this version can read. The message says what it is and what to do."""
 
     code = "STK907"
 
 
 class TraceError(StokerError, ValueError):
-    """A file is no trace of a profiler, or has nothing in it that a judgement could rest on. One line, which says what it is."""
+    """A file is not a trace of a profiler, or contains nothing to judge. The message is one line."""
 
     code = "STK908"
 
 
 class TargetError(StokerError):
-    """What is to be examined cannot be had. Its text is one line for people; ``stack`` has the frames of their own files,
-    ``output`` the last of what their code printed."""
+    """The target cannot be loaded. The message is one line. ``stack`` has the frames of the user's own files, ``output`` the
+    last output of their code.
+    """
 
     code = "STK910"
 
@@ -133,7 +134,7 @@ class TargetError(StokerError):
 
 
 class Interrupted(StokerError):
-    """An exception from outside (Ctrl-C, say) tore the accounts of this iterator. The loader is fine: start a new iterator."""
+    """An exception from outside, such as Ctrl-C, may have lost a batch of this iterator. Call ``iter(loader)`` again."""
 
     code = "STK903"
 
@@ -178,7 +179,7 @@ _REFUSALS: dict[object, str] = {
 
 
 class StartRefused(Coded, RuntimeError, OSError):
-    """The system refused what a worker needs to start. ``errno`` says which; the message has the numbers and the ways out."""
+    """The system refused what a worker needs to start. ``errno`` says what; the message has the numbers and the remedies."""
 
     code = "STK809"
 
@@ -195,7 +196,7 @@ class StartRefused(Coded, RuntimeError, OSError):
 
 
 class WorkerStalled(RuntimeWarning):
-    """A wait for one batch is odd: the message says which worker is on which sample, with its Python stack."""
+    """A batch takes unusually long. The message names the worker and the sample, with its Python stack."""
 
     code = "STK804"
 

@@ -40,58 +40,58 @@ _PREFETCH = 2
 class DataLoader(torch.utils.data.DataLoader[T_co]):
     """Drop-in replacement for ``torch.utils.data.DataLoader``: same arguments, same meaning.
 
-    Those down to ``in_order`` are torch's, the others are stoker's own; all of them are optional but ``dataset``, and each is an
+    Arguments down to ``in_order`` are torch's; the others are stoker's own. Only ``dataset`` is required. Each argument is an
     attribute of the same name. Constructing a loader starts nothing and reads no sample.
 
-    Persistent workers hear at every ``iter()`` which attributes of the dataset were changed; ``refresh()`` is for changes inside
-    containers. ``with DataLoader(...) as loader`` and ``close()`` end them at a known point; ``trim()`` makes an idle loader
-    small. ``stats()`` tells what was delivered, what went wrong and what memory it takes.
+    At every ``iter()``, changed attributes of the dataset are sent to persistent workers; ``refresh()`` is for changes inside
+    containers. ``close()``, or ``with DataLoader(...) as loader``, ends the workers. ``trim()`` frees memory of an idle loader.
+    ``stats()`` says what was delivered, what went wrong and how much memory is used.
 
     Args:
-        dataset: Map-style (``__getitem__`` and ``__len__``, perhaps ``__getitems__``) or iterable, as for torch.
+        dataset: Map-style (``__getitem__`` and ``__len__``, optionally ``__getitems__``) or iterable, as for torch.
         batch_size: Samples in a batch. None: the dataset gives whole batches.
         shuffle: Draw the samples in a new order every epoch.
         sampler: The order of indices, instead of ``shuffle``.
         batch_sampler: The indices of each batch, instead of ``batch_size``, ``shuffle``, ``sampler`` and ``drop_last``.
-        num_workers: How many workers make batches; 0: the training process makes them itself. "auto": the loader chooses, begins
-            with a saved profile or with what the machine has, and adds and removes workers as it goes; not one bit of what it
-            delivers depends on it. ``loader.num_workers`` is the number at any time, ``stats()["tuning"]`` has every change with
-            its reason.
+        num_workers: How many workers make batches. 0: the training process makes them itself. "auto": the loader starts from a
+            saved profile or from the facts of the machine, and adds and removes workers during training. The batches do not
+            depend on it. ``loader.num_workers`` is the present number; ``stats()["tuning"]`` has every change with its reason.
         collate_fn: Makes a batch of a list of samples. Default: torch's ``default_collate``.
-        pin_memory: Hand batches over in page-locked memory, from which copies to an accelerator can overlap with work.
-        drop_last: Leave the last batch out when it is not full.
-        timeout: After how many seconds without a batch ``next()`` raises; 0: never. Here it also works without workers.
+        pin_memory: Hand batches over in page-locked memory, so that copies to an accelerator can overlap with work.
+        drop_last: Leave the last batch out if it is not full.
+        timeout: After how many seconds without a batch ``next()`` raises; 0: never. It also works without workers.
         worker_init_fn: Called in each worker with its number, before the first sample.
         multiprocessing_context: How worker processes start: "fork", "forkserver", "spawn" or a context. None: Python's default,
-            or "forkserver" where a library is loaded whose threads die in a fork.
-        generator: Where the order and the base seed are drawn from. Default: torch's global generator.
-        prefetch_factor: Batches that each worker may be ahead. None: 2, and more where it helps.
+            or "forkserver" if a library is loaded whose threads die in a fork.
+        generator: The source of the order and the base seed. Default: torch's global generator.
+        prefetch_factor: Batches that each worker may be ahead. None: 2, and more if that helps.
         persistent_workers: Keep workers between epochs.
         pin_memory_device: The device to pin for; deprecated by torch.
-        in_order: Deliver batches in the sampler's order. False: as they get ready.
-        executor: "process" (default), "thread", or "inline" (what ``num_workers=0`` means).
-        rng: "batch" (default): the same random numbers in ``__getitem__`` for every ``num_workers``, 0 included. "sample": keyed
-            to each sample's place in the epoch. "torch": torch's per-worker streams and static assignment.
+        in_order: Deliver batches in the sampler's order. False: as they become ready.
+        executor: "process" (default), "thread", or "inline" (the meaning of ``num_workers=0``).
+        rng: "batch" (default): the same random numbers in ``__getitem__`` for every ``num_workers``, 0 included. "sample":
+            random numbers depend on each sample's place in the epoch. "torch": torch's streams per worker and static
+            assignment.
         restarts: How often a batch whose worker died is tried again before an error is raised. 0 is torch's behaviour.
-        on_bad_sample: What happens to a sample that raises, is None, or kills its worker. "raise" (default). "skip": the batch
-            goes without it. "replace": another sample of the same epoch takes its place, so that batches keep their size.
-            ``stats()`` counts them.
-        memory_budget: Bound on bytes made and not yet delivered: bytes or a text like "2GiB". Default: a quarter of what is
-            available, divided by local ranks and loaders at work. Either shrinks while memory is short.
-        split_batches: Whether several workers may make the rows of one batch. None: where it pays.
-        threads_per_worker: How many rows of a batch a worker process fetches at once, in threads of its own, for map-style
-            datasets that wait for storage or a network: 2 workers of 16 threads wait for 32 files with the memory of 2.
-            ``__getitem__`` must bear it. Random numbers: ``stoker.generator()`` gives the same as ever, the global generators
-            are shared. Not used without workers.
-        snapshot_every_n_steps: How often samplers and iterable datasets that have a state of their own (``state_dict``) are asked
-            for it. Between two answers their items are passed over again when a state is loaded.
-        prefetch_epochs: With persistent workers: the next epoch is opened, and its first batches are made, while this one's last
-            are on their way. Its seed and order are then drawn that early. If the dataset's attributes or the sampler's epoch
-            are changed after that, those batches are made again.
+        on_bad_sample: What happens to a sample that raises, is None, or kills its worker. "raise" (default): an error. "skip":
+            the batch has no row for it. "replace": another sample of the same epoch takes its place, so batches keep their
+            size. ``stats()`` counts bad samples.
+        memory_budget: Bound on bytes made and not yet delivered: a number of bytes, or a text like "2GiB". Default: a quarter
+            of the available memory, divided by local ranks and busy loaders. Both shrink while memory is short.
+        split_batches: Whether several workers may make the rows of one batch. None: if it pays.
+        threads_per_worker: How many rows of a batch a worker process fetches at once, in threads. It is for map-style datasets
+            that wait for storage or a network: 2 workers of 16 threads wait for 32 files with the memory of 2. ``__getitem__``
+            must be thread-safe. Threads share the global random generators; ``stoker.generator()`` is not shared. It has no
+            effect without workers.
+        snapshot_every_n_steps: How often samplers and iterable datasets with their own state (``state_dict``) are asked for it.
+            When a state is loaded, items since the last answer are skipped again.
+        prefetch_epochs: With persistent workers, open the next epoch and make its first batches while the last batches of this
+            one are made. Its seed and order are then drawn that early. If the dataset's attributes or the sampler's epoch
+            change after that, those batches are made again.
         name: What this loader is called in messages and records.
-        record: Where the consumer's waiting went is always written down in memory (``stats()["record"]``, ``stoker top``); False:
-            it is not. A path: it is appended to that file as well, or to a file of its own in that folder. None: the
-            environment's STOKER_RECORD says whether, and to which folder.
+        record: False: keep no record of the waiting. Otherwise it is kept in memory (``stats()["record"]``, ``stoker top``). A
+            path: also append it to that file, or to a new file in that folder. None: STOKER_RECORD in the environment may name
+            a folder.
     """
 
     _live: LiveObjects[StokerIter] | None = None
@@ -318,13 +318,13 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.close()
 
     def stats(self) -> dict[str, Any]:
-        """What this loader has delivered and what went wrong on the way, over all its iterators so far. A fresh, plain dict.
+        """Return what this loader delivered and what went wrong, over all its iterators so far, as a new plain dict.
 
-        ``bad_samples`` holds a count and, by dataset index, how often a sample was bad and why (``on_bad_sample``). ``memory``
-        tells the budget and how it came about, the arena, and for each worker process its proportional share, what it has for
-        itself, and how much that grew since its first batches. Reading a worker takes about 10 ms; figures of workers may be a
-        second old. ``record`` is the live run record, None with ``record=False``. ``tuning`` tells how
-        ``num_workers="auto"`` began, what it changed and why; None without it.
+        ``bad_samples`` has a count and, by dataset index, how often a sample was bad and why (``on_bad_sample``). ``memory``
+        has the budget and its reason, the arena, and for each worker process its proportional share, its private memory, and
+        the growth of that since its first batches. Reading a worker takes about 10 ms; its figures may be a second old.
+        ``record`` is the live run record, None with ``record=False``. ``tuning`` says how ``num_workers="auto"`` began, what it
+        changed and why; None without it.
         """
         recorder = self._observer()
         record = None if recorder is None else recorder.record().as_dict()
@@ -343,18 +343,19 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this loader is in its data: a small fresh dict, for ``load_state_dict`` of a loader like it, here or elsewhere.
+        """Return where the training loop is in its data: a small new dict, for ``load_state_dict`` of a similar loader.
 
-        What the training loop was given counts; batches made ahead are made again. It can be loaded with another ``num_workers``,
-        ``executor``, start method and ``in_order``. Before the first ``iter()``, and after an epoch's end, it settles the seed and
-        the order of the next epoch. Everything in it but states of the user's own samplers and datasets can be written as JSON.
+        Batches that the loop has taken count; batches made ahead are made again. The state can be loaded with another
+        ``num_workers``, ``executor``, start method and ``in_order``. Before the first ``iter()``, and after the end of an
+        epoch, taking the state fixes the seed and the order of the next epoch. Apart from the states of your own samplers and
+        datasets, it can be written as JSON.
         """
         return self._place().state(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The next ``iter()`` goes on where ``state_dict`` was taken. ``{}`` changes nothing.
+        """Let the next ``iter()`` continue where ``state_dict`` was taken. ``{}`` changes nothing.
 
-        Raises ValueError, and changes nothing, when the state is damaged or of another loader: the message says what differs.
+        Raises ValueError, and changes nothing, if the state is damaged or of another loader. The message says what differs.
         """
         try:
             if isinstance(self.num_workers, arguments.Auto):
@@ -371,12 +372,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             self._recount(len(streams))
 
     def trim(self) -> None:
-        """Make an idle loader with persistent workers small: its arena gives free memory back and its workers let go of caches.
+        """Free memory of an idle loader with persistent workers: free parts of its arena, and caches of its workers.
 
-        Workers unmap the arena, call ``__stoker_trim__`` of the dataset and of datasets inside it where there is one, collect
-        garbage and give freed memory back. They do so as soon as they are idle; this call does not wait for them. In the middle
-        of an epoch only free memory of the arena is given back, with the next batch. Other loaders of this process that are idle
-        are trimmed by themselves when memory is short.
+        Workers unmap the arena, call ``__stoker_trim__`` of the dataset and of datasets inside it, collect garbage and return
+        freed memory to the system. They do so when they are idle; this call does not wait for them. In the middle of an epoch
+        only free memory of the arena is returned, with the next batch. If memory is short, idle loaders of this process are
+        trimmed automatically.
         """
         for pool in self._pools():
             pool.trim()
@@ -384,11 +385,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             self._departures.let_go()
 
     def refresh(self) -> None:
-        """The next ``iter()`` starts persistent workers anew, with the dataset as it is then.
+        """Let the next ``iter()`` start persistent workers anew, with the dataset as it is then.
 
-        Changed attributes of the dataset reach them at every ``iter()`` by themselves; changes inside a list, a dict or another
-        object do not. An iterator in use goes on with the workers it has. Without persistent worker processes there is nothing to
-        do: every ``iter()`` sees the dataset as it is. Idempotent.
+        Changed attributes of the dataset reach them at every ``iter()`` without this. Changes inside a list, a dict or another
+        object do not. An iterator in use keeps its workers. Without persistent worker processes this does nothing, because
+        every ``iter()`` sees the present dataset. Idempotent.
         """
         self._take_back()
         pool: Any = self._iterator
@@ -397,7 +398,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             pool.close()  # nobody uses it; otherwise it ends with its iterator
 
     def close(self) -> None:
-        """End all workers of this loader, those of iterators still in use too. It can be iterated again. Idempotent."""
+        """End all workers of this loader, including those of iterators in use. It can be iterated again. Idempotent."""
         if self._recorder is not None and self._pools():
             self._recorder.leaving()
         for iterator in self._in_use():

@@ -38,20 +38,20 @@ def share(obj: T, *, report: Literal[False] = False, min_bytes: int = 65536) -> 
 @overload
 def share(obj: object, *, report: Literal[True], min_bytes: int = 65536) -> ShareReport: ...
 def share(obj: Any, *, report: bool = False, min_bytes: int = 65536) -> Any:
-    """Put what is large in ``obj`` into one shared copy that every worker reads.
+    """Put the large parts of ``obj`` into one shared copy that every worker reads.
 
     Call it before the loader starts workers, while nothing else changes ``obj``. Shared containers are read like the originals
-    and refuse to be changed; their ``copy()`` is private.
+    and cannot be changed; their ``copy()`` is private.
 
     Args:
-        obj: A list, tuple, dict, set, array, tensor or table is returned as its shared counterpart and not changed itself. Of
-            anything else (a dataset) large attributes are replaced in place, through nested datasets and objects, and ``obj`` is
-            returned.
+        obj: A list, tuple, dict, set, array, tensor or table: its shared counterpart is returned, and ``obj`` is not changed.
+            Any other object, such as a dataset: its large attributes are replaced in place, also in nested datasets and
+            objects, and ``obj`` is returned.
         report: Change nothing, and return a ``ShareReport``: what would be packed, what stays and why, and what that saves.
         min_bytes: Smaller attributes are left alone.
 
     Raises:
-        UnsendableError: Something cannot be packed; the message has its path. ``obj`` is then as it was.
+        UnsendableError: Something cannot be packed; the message has its path. ``obj`` is then unchanged.
     """
     survey = Survey(obj, min_bytes)
     if report:

@@ -27,22 +27,22 @@ FIRST_BLOCK, LARGEST_BLOCK = 64, 16384
 
 
 class ElasticDistributedSampler(DistributedSampler[int]):
-    """torch's ``DistributedSampler`` by type and arguments, with a state that any number of ranks can go on from.
+    """torch's ``DistributedSampler`` by type and arguments, with a state that any number of ranks can resume from.
 
-    Every ``iter()`` begins the next epoch; ``set_epoch`` is needed only to begin a certain one. The length of the dataset is read
-    at every ``iter()``. Iterators are independent of each other. Used on the thread that iterates.
+    Every ``iter()`` begins the next epoch; call ``set_epoch`` only to choose another one. The length of the dataset is read at
+    every ``iter()``. Iterators are independent of each other. Used on the thread that iterates.
 
     Args:
-        dataset: Whose indices are dealt out; only its length is asked for.
-        num_replicas: How many ranks there are. Default: as the process group says, else torchrun's environment, else one.
-        rank: Which of them this is. Default: likewise.
-        shuffle: As in torch. The order differs from torch's: it is computed as it goes, in constant memory.
+        dataset: The dataset whose indices are divided among the ranks. Only its length is used.
+        num_replicas: The number of ranks. Default: from the process group, else torchrun's environment, else one.
+        rank: The number of this rank. Default: from the same source.
+        shuffle: As in torch. The order differs from torch's: it is computed during iteration, in constant memory.
         seed: The same on all ranks.
-        drop_last: False: the order is padded from its beginning until all ranks get equally many samples. True: what does not go
-            round is left out.
+        drop_last: False: the order is padded from its beginning until all ranks get equally many samples. True: the remainder
+            that cannot be divided evenly is left out.
         weights: Draw with replacement, in proportion to these.
-        subset: Indices to choose from instead of the whole dataset: any sequence, kept as it is.
-        num_samples: How many to draw by weight in an epoch. Default: as many as there are weights.
+        subset: Indices to choose from instead of the whole dataset: any sequence. It is not copied.
+        num_samples: How many to draw by weight in an epoch. Default: the number of weights.
     """
 
     def __init__(

@@ -40,24 +40,24 @@ def doctor(
     memory_limit_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> Diagnosis:
-    """Examine a dataset or a loader, or without one this machine.
+    """Examine a dataset or a loader, or only this machine.
 
-    What hangs, crashes or eats memory does so in child processes. Ctrl-C ends it at once, with what was found until then:
-    ``interrupted`` is true.
+    User code runs in child processes with limits. Ctrl-C ends the examination at once, with the findings so far:
+    ``interrupted`` is then true.
 
     Args:
-        target: The object, or where it is: "package.module:object", "path/to/file.py:object".
+        target: The object, or its location: "package.module:object", "path/to/file.py:object".
         select: Codes, beginnings of codes and names of the checks to make. Default: all.
-        ignore: Likewise, of those not to make.
-        batch_size: In place of the loader's own.
-        num_workers: In place of the loader's own.
-        time_limit_s: Seconds for all of it.
-        memory_limit_bytes: What a child process may take. None: half of what there is.
-        progress: Called with the name of the fact that is gathered next, how many have been, and how many there will be.
+        ignore: The same, for checks to leave out.
+        batch_size: Replaces the loader's own.
+        num_workers: Replaces the loader's own.
+        time_limit_s: Seconds for the whole examination.
+        memory_limit_bytes: Memory that a child process may use. None: half of what is available.
+        progress: Called with the name of the next fact, how many were gathered, and how many there will be.
 
     Raises:
         TargetError: The target cannot be loaded.
-        ValueError: A code that does not exist.
+        ValueError: A code does not exist.
     """
     checks = selected(select, ignore)
     needed = {name for check in checks for name in (*check.needs, *check.welcomes)}

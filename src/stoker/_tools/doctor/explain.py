@@ -126,7 +126,7 @@ class Explanation:
 
 
 def explain(what: str | BaseException) -> Explanation:
-    """What an error is about, and what to do.
+    """Say what an error means, and what to do.
 
     Args:
         what: An exception, with its causes, contexts, groups and notes, or the text of a traceback or log.

@@ -30,27 +30,27 @@ def tune(
     save: bool = True,
     progress: Progress | None = None,
 ) -> Tuning:
-    """The setting to take for a loader or a dataset, with the reason and the expected gain.
+    """Find the best setting for a loader or a dataset, with the reason and the expected gain.
 
-    The demand is the time of a training step without waiting for data. Give one of ``step_s``, ``step`` and ``record``; without any
-    the fastest setting wins. Ctrl-C ends it with the best so far. A target whose samples cannot be made gives an answer with
-    ``failure``.
+    The demand is the time of a training step without waiting for data. Give one of ``step_s``, ``step`` and ``record``; without
+    them, the fastest setting wins. After Ctrl-C you get the best so far. If the target's samples cannot be made, the answer has
+    a ``failure``.
 
     Args:
-        target: The loader or dataset, or where it is, as for ``stoker.doctor``.
-        batch_size: In place of the loader's own. A dataset has none: 32 unless this is given.
-        step: The training step, a function of a batch, or where it is: it is measured.
-        step_s: What a training step takes, in seconds.
-        record: The record of a run, which knows what a step takes.
-        accumulate: How many batches a step pulls back to back.
-        ranks: How many training processes share the machine. Default: as the environment says.
-        budget_s: Seconds for all of it.
-        save: Leave a profile for ``num_workers="auto"``.
-        progress: Called with what is done now, the share of the budget that is spent, and the best so far.
+        target: The loader or dataset, or its location, as for ``stoker.doctor``.
+        batch_size: Replaces the loader's own. For a dataset, the default is 32.
+        step: The training step, a function of a batch, or its location. It is measured.
+        step_s: The time of a training step, in seconds.
+        record: The record of a run, which contains the time of a step.
+        accumulate: How many batches a step takes at once.
+        ranks: How many training processes share the machine. Default: read from the environment.
+        budget_s: Seconds for the whole tuning.
+        save: Save a profile for ``num_workers="auto"``.
+        progress: Called with the present activity, the share of the budget that is spent, and the best so far.
 
     Raises:
         TargetError: The target cannot be loaded.
-        ValueError: Arguments that contradict each other.
+        ValueError: Arguments contradict each other.
     """
     demand, step = demands.resolved(
         target, step=step, step_s=step_s, record=record, accumulate=accumulate, ranks=ranks, budget_s=budget_s,
