@@ -38,8 +38,8 @@ class DryRunWriter(SegmentWriter):
         return Place(start, nbytes)
 
 
-def dry_run(survey: Survey, complaint: Any) -> ShareReport:
-    """Say what would happen. ``complaint`` words what cannot be packed."""
+def dry_run(survey: Survey, refusal_text: Any) -> ShareReport:
+    """Say what would happen. ``refusal_text`` words what cannot be packed."""
     together = {id(node): group for group in views.overlapping(_arrays(survey)) for node in group}
     counted: set[int] = set()
     entries = []
@@ -52,7 +52,7 @@ def dry_run(survey: Survey, complaint: Any) -> ShareReport:
             region = max(each.high for each in low_high) - min(each.low for each in low_high)
             entries.append(_entry(found, "packed", "a view of one buffer", region if first else 0))
         else:
-            entries.append(_tried(found, complaint))
+            entries.append(_tried(found, refusal_text))
     return ShareReport(tuple(entries))
 
 
@@ -60,7 +60,7 @@ def _arrays(survey: Survey) -> list[Any]:
     return [found.node for found in survey.to_pack() if isinstance(found.node.obj, np.ndarray | torch.Tensor)]
 
 
-def _tried(found: Found, complaint: Any) -> ShareEntry:
+def _tried(found: Found, refusal_text: Any) -> ShareEntry:
     obj = found.node.obj
     if found.verdict.fate is not ShareAction.PACK:
         return _entry(found, "kept", "", 0)
@@ -75,7 +75,7 @@ def _tried(found: Found, complaint: Any) -> ShareEntry:
     except NotPacked as error:
         return _entry(found, "kept", "", 0, str(error))
     except CannotShare as error:
-        return _entry(found, "refused", "", 0, complaint(found, error))
+        return _entry(found, "refused", "", 0, refusal_text(found, error))
     about = not tables.is_table(obj) and len(obj) > _SAMPLED
     nbytes = packed.nbytes * len(obj) // _SAMPLE if about else packed.nbytes
     return _entry(found, "packed", packed.layout, nbytes, note, about)

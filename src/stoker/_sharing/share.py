@@ -55,7 +55,7 @@ def share(obj: Any, *, report: bool = False, min_bytes: int = 65536) -> Any:
     """
     survey = Survey(obj, min_bytes)
     if report:
-        return dry_run(survey, _complaint)
+        return dry_run(survey, _refusal_text)
     _log_what_stays(survey)
     packed = _packed(survey)
     if packed:
@@ -117,7 +117,7 @@ def _pack_one(found: Found, writer: SegmentWriter) -> Packed:
     try:
         return tables.pack_table(obj, writer)[0] if tables.is_table(obj) else pack(obj, writer)
     except CannotShare as error:
-        raise CannotShare(_complaint(found, error), error.steps) from error
+        raise CannotShare(_refusal_text(found, error), error.steps) from error
     except (NotPacked, MemoryError, OSError):
         raise
     except StokerError:
@@ -126,7 +126,7 @@ def _pack_one(found: Found, writer: SegmentWriter) -> Packed:
         raise UnsendableError(f"{found.path} ({type(obj).__name__}) cannot be shared: {error}") from error
 
 
-def _complaint(found: Found, error: CannotShare) -> str:
+def _refusal_text(found: Found, error: CannotShare) -> str:
     path, part = found.path, found.node.obj
     for step in error.steps:
         try:

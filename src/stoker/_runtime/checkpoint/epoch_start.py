@@ -25,7 +25,7 @@ from stoker._runtime.worker.rng.seeding import generators_kept
 
 
 class EpochStart:
-    """Owner: the iterator that is being made, then the loader's bookmark: it must not know the loader.
+    """Owner: the iterator that is being made, then the loader's ``LoaderState``: it must not know the loader.
 
     ``then`` is how the generators stand before the samplers are opened, or stood: ``replays`` asks that they be put there for it,
     and global ones back afterwards, but for those in ``unmoved``. ``saved`` is the state that was loaded, if any.

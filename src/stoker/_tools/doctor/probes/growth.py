@@ -99,7 +99,7 @@ def _observed(
     start = pages()
     if start is None:
         return Missing("the kernel does not tell which pages a worker has for itself (/proc/self/pagemap)")
-    ledger = _OwnPages(start)
+    counted = _OwnPages(start)
     fetch = fetcher(subject)
     warm_up, sample_s = _warmed(fetch, indices)
     left = len(indices) - warm_up
@@ -114,19 +114,19 @@ def _observed(
             if subject.is_stream
             else "no sample could be made in a worker"
         )
-    ledger.read()  # the first reading grows by what reading takes
-    at, windows, settled = warm_up, [], ledger.copied()
-    last = ledger.read()
+    counted.read()  # the first reading grows by what reading takes
+    at, windows, settled = warm_up, [], counted.copied()
+    last = counted.read()
     for _ in range(_WINDOWS):
         fetch(indices[at : at + each])
         at += each
-        now = ledger.read()
+        now = counted.read()
         windows.append(GrowthWindow(each, max(0, now[0] - last[0]), max(0, now[1] - last[1])))
         last = now
     return GrowthFacts(
         warm_up=warm_up,
         windows=tuple(windows),
-        containers=_copied(np.setdiff1d(ledger.copied(), settled), kept),
+        containers=_copied(np.setdiff1d(counted.copied(), settled), kept),
         growing=tuple(
             GrowingContainer(place.path, was, length(place.container))
             for place, was in zip(places, before, strict=True)

@@ -44,10 +44,10 @@ def probe(subject: Subject) -> RoundTripFacts:
     """Try the loader's own start method, then judge the others by what they would have to pickle."""
     context = subject.arguments.get("multiprocessing_context")
     own = start_method() if context is None else context.get_start_method()
-    cargo = _SentBatch(subject)
-    trips = [_sent(cargo, own)]
+    sent = _SentBatch(subject)
+    trips = [_trip(sent, own)]
     trips += [_judged(subject, each) for each in _METHODS if each not in (own, "fork")]
-    return RoundTripFacts(own, tuple(trips), cargo.rows)
+    return RoundTripFacts(own, tuple(trips), sent.rows)
 
 
 class _SentBatch:
@@ -109,7 +109,7 @@ class _SentBatch:
         return torch.utils.data.DataLoader(self.subject.dataset, **options)
 
 
-def _sent(cargo: _SentBatch, method: str) -> StartMethodTrip:
+def _trip(sent: _SentBatch, method: str) -> StartMethodTrip:
     """With a worker that is watched: what it prints, and where it stands when nothing comes."""
     page_fd = progress_page.make()
     handler = stacks.StackFile(page_fd, 0)  # a forked worker inherits it
@@ -117,8 +117,8 @@ def _sent(cargo: _SentBatch, method: str) -> StartMethodTrip:
     start = time.perf_counter()
     iterator: Any = None
     try:
-        iterator = iter(cargo.loader(method))
-        deadline = time.monotonic() + cargo.wait_s + _START_S[method]
+        iterator = iter(sent.loader(method))
+        deadline = time.monotonic() + sent.wait_s + _START_S[method]
         for _ in range(_BATCHES):
             arrived = _received(iterator, deadline, printed)
             if isinstance(arrived, _Nothing):
@@ -132,8 +132,8 @@ def _sent(cargo: _SentBatch, method: str) -> StartMethodTrip:
                     "" if lost else frames,
                     time.perf_counter() - start,
                 )
-            differs = None if arrived is _END else structure.difference(cargo.batch, arrived)
-            if differs is not None and not cargo.subject.is_stream:
+            differs = None if arrived is _END else structure.difference(sent.batch, arrived)
+            if differs is not None and not sent.subject.is_stream:
                 what, path, first, second = differs
                 text = f"batch{path}: {what} {first} became {second}"
                 return StartMethodTrip(method, True, "changed", text, seconds=time.perf_counter() - start)
