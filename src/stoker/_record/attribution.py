@@ -75,7 +75,7 @@ class Attribution:
     workers: int = 1
     """How many there are: how busy they were is judged by it."""
     inline: bool = False
-    """Whether the consumer makes the batches itself: then nobody starts and nothing queues."""
+    """Whether the consumer makes the batches itself. Then no worker starts and no task queues."""
     usual_ns: float = 0.0
     """How long a task takes as a rule; 0 before that is known."""
     tail: Tasks | None = None

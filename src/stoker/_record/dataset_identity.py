@@ -230,7 +230,7 @@ def _closed_over(function: types.FunctionType) -> list[tuple[str, Any]]:
 
 
 def _code(code: types.CodeType) -> str:
-    """What a function does, wherever it stands and whoever loaded it."""
+    """Describe what a function does, independent of where it stands and how it was loaded."""
     parts = [code.co_code.hex(), " ".join(code.co_names)]
     parts += [_constant(each) for each in code.co_consts]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:16]

@@ -79,7 +79,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What a change would save, in shares of the time of a step as it is now; None: nobody can know. ``how`` says from what."""
+    """What a change would save, as a share of the present time of a step; None: unknown. ``how`` says how it was computed."""
 
     share: float | None
     how: str

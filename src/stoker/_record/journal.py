@@ -76,7 +76,7 @@ class Journal:
 
 
 def write(record: RunRecord, path: Path) -> None:
-    """A file with this record alone, private to the user; whoever reads meanwhile sees the old one or the new one, whole.
+    """Write a file with this record alone, private to the user. A reader sees the whole old file or the whole new one.
 
     What is no file, a pipe or /dev/null, is written to and not replaced; behind a link it is the file that is replaced.
     """

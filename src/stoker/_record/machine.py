@@ -62,7 +62,7 @@ def facts(*, sys_root: Path = cgroups.SYS, proc: Path = cgroups.PROC, shm: str =
 
 @cache
 def known() -> Machine:
-    """As read when somebody first asked, in this process or the one that forked it."""
+    """The facts as they were first read, in this process or the one that forked it."""
     return facts()
 
 

@@ -72,7 +72,7 @@ def _add_totals(totals: Sequence[Totals]) -> None:
 
 
 def _add_all(parts: Sequence[Any]) -> None:
-    """Add numbers, and histograms by their places, into the first. What nobody has measured stays None."""
+    """Add numbers, and histograms by their places, into the first. A value that was never measured stays None."""
     first = parts[0]
     for each in fields(first):
         values = [value for part in parts if (value := getattr(part, each.name)) is not None]

@@ -117,7 +117,7 @@ class Recorder:
         self.idle = idle or self.idle
 
     def _reset(self) -> None:
-        """Begin with nothing, in this process."""
+        """Start an empty record in this process."""
         self.run = run_here()
         now_ns = self.run.began_ns
         self._running_totals = RunningTotals(now_ns)
@@ -170,7 +170,7 @@ class Recorder:
         self._show(None, time.monotonic_ns())  # who it is: the first batch may be long in coming
 
     def after_fork(self) -> None:
-        """In a forked child: begin with nothing. Locks may be held by threads that are not here."""
+        """Start an empty record in a forked child, with a new lock: a thread of the parent may hold the old one."""
         self._lock = threading.RLock()
         self.shown = PagePublisher()
         self._step_buffers.clear()
@@ -185,7 +185,7 @@ class Recorder:
             self._guarded(partial(self._running_totals.stopped, weighed_ns, ended_ns, "record", "parent"))
 
     def leaving(self) -> None:
-        """Workers are about to go: what they used and occupy is read a last time. On the thread that iterates."""
+        """Read the workers' CPU and memory use a last time before they end. On the thread that iterates."""
         self._guarded(self._leaving)
 
     def _leaving(self) -> None:
@@ -300,7 +300,7 @@ class Recorder:
     # Told to others
 
     def record(self, *, steps: bool = True, weigh: bool = True) -> RunRecord:
-        """The record so far. Any thread. Weighing workers takes some milliseconds for each, and holds nobody up but the caller."""
+        """The record so far. Any thread. Reading the memory of workers takes some milliseconds each, and delays only the caller."""
         found: list[RunRecord] = []
         self._guarded(lambda: found.append(self._record(steps=steps, weigh=weigh)))
         if found:
@@ -348,7 +348,7 @@ class Recorder:
         return running_totals
 
     def release(self) -> None:
-        """The loader is gone. An iterator may be left that somebody loops over: then its end is the recorder's as well."""
+        """The loader is gone. If an iterator is still in use, the recorder ends with it."""
         self._released = True
         if all(step_buffer.closed for step_buffer in self._step_buffers):
             self.close()
@@ -513,7 +513,7 @@ def _workers(options: dict[str, Option]) -> int:
 
 
 def _after_fork() -> None:
-    """In a forked child: what was recorded is the parent's, and so are its page and its file."""
+    """Start empty records in a forked child: the page and the file belong to the parent."""
     for each in _live.all():
         each.after_fork()
 

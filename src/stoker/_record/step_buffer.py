@@ -19,13 +19,13 @@ _GIVEN_AT = 8 * STEP_COLUMNS.index("given_ns")
 _TICKET = slice(8 * STEP_COLUMNS.index("epoch"), 8 * STEP_COLUMNS.index("part"))
 """Where a row says which ticket it is of: epoch and seq, neighbours."""
 ROWS = 1024
-"""Rows between two foldings into sums: one takes half a millisecond, and what it works on fits into the CPU's cache."""
+"""Rows between two folds into sums. One fold takes half a millisecond, and its rows fit into the CPU's cache."""
 
 _FIRST_ROWS = 32
-"""Room for so many to begin with: somebody may have thousands of loaders with a few batches each."""
+"""Rows that a new buffer has room for. It is small, because a script may have thousands of short loaders."""
 
 HELD_BACK = 8
-"""Rows that stay when others are folded: what came after a batch tells whether order held it back."""
+"""Rows that stay when others are folded: the batches after a batch show whether order delayed it."""
 
 
 class StepBufferOwner(Protocol):
@@ -46,7 +46,7 @@ class StepBuffer:
         self.attribution = attribution
         self.pin_ns = 0
         self.record_ns = 0
-        """What the recorder itself took."""
+        """Time that the recorder itself took."""
         self.last = (0, 0)
         """Epoch of the last batch that was folded, and when it was given; zeros: none was."""
         self.due_ns = 0

@@ -63,7 +63,7 @@ class RunningTotals:
     """
 
     def copy(self) -> RunningTotals:
-        """For a look ahead that changes nothing here. Arrays, periods and histograms are shared: nobody changes one."""
+        """A copy to add pending rows to. It shares arrays, periods and histograms, which are never changed in place."""
         return RunningTotals(
             self.began_ns,
             copy.copy(self.totals),
@@ -134,7 +134,7 @@ class RunningTotals:
         return self._close(rows, steps, wait_ns, step_ns, sums, last)
 
     def split_open_stage(self, pin_ns: int, record_ns: int) -> None:
-        """Of the rows' last stage, ``open``, this much was copying into pinned memory, and this much recording."""
+        """Move time from the stage ``open`` to ``pin`` (copying into pinned memory) and to ``record``."""
         self.sums["open", -1, "parent"] -= pin_ns + record_ns
         self.sums["pin", -1, "parent"] += pin_ns
         self.sums["record", -1, "parent"] += record_ns

@@ -53,7 +53,7 @@ class WorkerUsage:
 
     def __init__(self) -> None:
         self.pids: dict[int, int] = {}
-        """By worker, where nobody else knows."""
+        """Pids by worker, for loaders that no executor reports."""
         self.memory = MemoryCurve()
         self._present: dict[int, tuple[int, int | None]] = {}
         """By worker, of those that were there when they were last counted: pid and baseline."""

@@ -89,7 +89,7 @@ def command(
 
 
 def _place(output: Path | None, force: bool) -> Path:
-    """Where the page goes: nothing is written over that nobody asked to."""
+    """Where the page goes. An existing file is kept unless the user asked to replace it."""
     if output is not None:
         require_new(output, force)
         return output

@@ -54,7 +54,7 @@ def command(context: click.Context, what: tuple[str, ...], *, as_json: bool, lis
 
 
 def _is_terminal() -> bool:
-    """Whether nobody has piped a text in: reading would wait for somebody to type one."""
+    """Whether standard input is a terminal: reading would wait for the user to type."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 

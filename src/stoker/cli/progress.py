@@ -58,7 +58,7 @@ def progress(label: str, *, wide: int = 24) -> Iterator[Tell]:
 
 
 class Lines:
-    """What is being done, a line when that changes, but not more often than somebody could read."""
+    """Shows progress: a line when it changes, but not more often than a person can read."""
 
     def __init__(self) -> None:
         self._last = ""

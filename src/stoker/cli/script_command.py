@@ -133,7 +133,7 @@ def _check(order: ScriptOptions, flags: Sequence[str]) -> None:
 
 
 def _hint(order: ScriptOptions) -> str:
-    """What somebody who named a command where a script belongs may have meant."""
+    """A hint for a user who named a command where a script belongs."""
     command = f"stoker {order.mode}"
     name = Path(order.script).name
     if name.startswith("python"):

@@ -144,7 +144,7 @@ def _is_starved(sums: Sums, taker: str | None, evidence: list[Measurement]) -> b
 
 
 def _without_recording(sums: Sums) -> Sums:
-    """What the record itself costs is gone when nobody makes one: no cause to name."""
+    """Remove the cost of recording, which is no cause: without a record it is gone."""
     return {key: ns for key, ns in sums.items() if key[0] != "record"}
 
 

@@ -59,7 +59,7 @@ def moved(sums: Sums, cause: str, to: str, *, stages: Iterable[str] = STAGES) ->
 
 
 def part_moved(sums: Sums, cause: str, to: str, share: float) -> Sums:
-    """A share of that cause's time, in every stage, under another one. What recording took stays what it is: nobody's doing."""
+    """Move a share of that cause's time, in every stage, to another cause. The cost of recording stays where it is."""
     found: Sums = {}
     for (stage, each), ns in sums.items():
         lost_ns = int(ns * share) if each == cause and stage != "record" else 0

@@ -190,7 +190,7 @@ def _summary(text: bytes, words: memoryview) -> Summary | None:
 
 
 def started(folder: str = "/proc/self") -> int | None:
-    """When the process of this folder started, in clock ticks since boot; None when it is gone, or nobody tells."""
+    """When the process of this folder started, in clock ticks since boot; None when it is gone or /proc does not say."""
     with suppress(OSError, ValueError, IndexError), open(f"{folder}/stat", "rb") as stat:
         return int(stat.read().rpartition(b")")[2].split()[19])
     return None

@@ -24,7 +24,7 @@ class PagePublisher:
             self.page = page.RunPage.create()
 
     def rest(self) -> None:
-        """Nobody iterates: where pages are many, this one is taken away until somebody does."""
+        """The loader is not iterated now. When there are many pages, this one is removed until it is."""
         if self.page is not None and page.pages() > page.MOST_IDLE:
             self.page.close()
             self.page = None
@@ -49,7 +49,7 @@ class PagePublisher:
         self.page.write(self.latest)
 
     def event(self, event: Event, run: Run, counts: Mapping[str, int], now_ns: int) -> None:
-        """Something happened: on the page at once when the rest of it is old, as it is while somebody waits."""
+        """Publish an event at once when the page is old, as it is while the consumer waits."""
         latest = self.latest
         if self.page is not None and latest is not None and now_ns - latest["at_ns"] > page.PERIOD_NS:
             self.latest = with_event(latest, event, counts, run.began_ns)

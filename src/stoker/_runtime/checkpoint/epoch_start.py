@@ -179,7 +179,7 @@ class EpochStart:
         return self._texts
 
     def _watch_first_pull(self) -> None:
-        """Without workers the samplers are first pulled by ``next()``: somebody may have drawn since they were opened."""
+        """Without workers, ``next()`` first pulls the samplers; the script may have drawn numbers since they were opened."""
         names = [name for name, _ in self.then.world]
         # A base seed has been drawn from torch's. The others stand where they stood, unless the sampler has drawn already: then
         # they are noted without need.

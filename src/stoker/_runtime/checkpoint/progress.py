@@ -93,7 +93,7 @@ class Progress:
         self._next_resume = resume
 
     def carry(self, before: Progress) -> None:
-        """Streams go on with the datasets that the epoch before left in their workers: nobody has to tell them."""
+        """Let streams continue with the datasets that the last epoch left in their workers."""
         streams = before.streams if before.finished else None
         if streams is not None and self._begun == (StreamState(),) * len(streams):
             self._carried = streams

@@ -81,7 +81,7 @@ class Selection:
 
 
 def _drawn(cumulative: npt.NDArray[np.float64], positions: Words, key: int) -> Words:
-    """The elements that fall to these positions: each position has a number of its own, whoever asks for it."""
+    """The elements that fall to these positions: each position has a number of its own, on every rank."""
     share = (hashed(positions, key) >> np.uint64(11)).astype(np.float64)
     share *= _UNIT
     share *= cumulative[-1]

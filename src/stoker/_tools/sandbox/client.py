@@ -273,7 +273,7 @@ class SandboxClient:
             return None
 
     def _drain(self) -> bool:
-        """Take over what was printed; False when nobody can print any more."""
+        """Read what was printed; False when the other end is closed."""
         for _ in range(_READS):  # who prints without an end must not keep us from looking at the clock
             try:
                 part = os.read(self._out_fd, _OUTPUT_BYTES)

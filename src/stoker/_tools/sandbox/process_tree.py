@@ -17,7 +17,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessTree:
-    """Of one sandbox. Remembers whom it saw: who leaves its group, and its parent, is found all the same."""
+    """The processes of one sandbox. It remembers every process it saw, so it finds those that leave group and parent."""
 
     def __init__(self, sandbox: int) -> None:
         self._sandbox = sandbox

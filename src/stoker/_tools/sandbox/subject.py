@@ -33,7 +33,7 @@ class Subject:
     avoid: frozenset[int] = frozenset()
     """Indices that hung or killed an earlier probe. ``indices`` leaves them out."""
     touch: Callable[[Any], None] = _nothing
-    """Says which index is worked on now, None for one that nobody knows: what hangs or dies after it is told with this index.
+    """Reports the index that is worked on now, None when unknown. A hang or a death is then reported with this index.
     Costs a microsecond."""
     trial: Mapping[str, Any] = field(default_factory=dict)
     """What the probe is asked to try: plain values, from the other side."""
