@@ -59,7 +59,8 @@ def _speed(dataset: Dataset, **arguments) -> SpeedFacts:
 
 
 def test_threads_of_opencv_are_told_from_a_pool_that_computes_nothing(four_threads):
-    image = np.random.default_rng(0).integers(0, 255, (600, 800, 3), dtype=np.uint8)
+    # Large: on a busy machine the other threads have to get a turn before the first one has done it all.
+    image = np.random.default_rng(0).integers(0, 255, (2400, 3200, 3), dtype=np.uint8)
     blurring = _worker(lambda index: cv2.GaussianBlur(image, (31, 31), 5))
     assert blurring.computing == "cv2"
     assert blurring.pools["cv2"] == 4
