@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stoker._runtime.autoscale.policy import GAP_NS, AutoscalePolicy
 from stoker._runtime.autoscale.types import AutoscaleAction, AutoscaleBounds, Observation
 from stoker._runtime.simulation.replay import SimulationResult
-from tests.unit.tuning.plant import Flight, Plant, Times, best, fly
+from tests.unit.tuning.simulated_loader import Flight, Plant, Times, best, fly
 
 COUNTS = (1, 2, 4, 8, 12, 32)
 WITHIN_S = 30.0

@@ -30,8 +30,8 @@ from stoker._tools.tune.model.standings import effort
 from stoker._tools.tune.model.verdict import described
 from stoker._tools.tune.probes.target import probe
 from stoker.arguments import ARGUMENTS
-from tests.unit.tuning.plants import Plant
-from tests.unit.tuning.test_tune_driver import COMPUTE, HOST, Fake, Law, measured, tuned
+from tests.unit.tuning.simulated_blocks import Plant
+from tests.unit.tuning.test_search import COMPUTE, HOST, Fake, Law, measured, tuned
 
 DATA = TensorDataset(torch.zeros(10, 2))
 UNORDERED = (("in_order", False),)

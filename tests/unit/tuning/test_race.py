@@ -11,7 +11,7 @@ from stoker._runtime.simulation.setting import Setting
 from stoker._tools.tune.model.block import Block
 from stoker._tools.tune.model.race import Race, RaceEntry
 from stoker._tools.tune.model.standings import CountedBlock, Standings
-from tests.unit.tuning.plants import Plant, raced, workers
+from tests.unit.tuning.simulated_blocks import Plant, raced, workers
 
 BASE = Setting(0)
 CURVE = {

@@ -1,4 +1,4 @@
-"""What the replay is asked beyond one run."""
+"""Questions to the replay beyond one run."""
 
 from __future__ import annotations
 

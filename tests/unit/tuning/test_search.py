@@ -18,7 +18,7 @@ from stoker._tools.tune.model.race import RaceEntry
 from stoker._tools.tune.search import Search
 from stoker._tools.tune.session import ProbeLost
 from stoker.errors import TargetError
-from tests.unit.tuning.plants import MS, Plant
+from tests.unit.tuning.simulated_blocks import MS, Plant
 
 TORCH = Setting(2, prefetch=2, engine="torch")
 LOADER = Target("data.py:train", True, TORCH, 32, 300, False)

@@ -1,4 +1,4 @@
-"""Rows of the step buffer as the policy's windows."""
+"""Rows of the step buffer, summed into observations."""
 
 from __future__ import annotations
 

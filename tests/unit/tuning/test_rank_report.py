@@ -1,11 +1,11 @@
-"""Several ranks as one window."""
+"""The observations of several ranks, combined into one."""
 
 from dataclasses import replace
 
 from stoker._runtime.autoscale.policy import AutoscalePolicy
 from stoker._runtime.autoscale.rank_report import RankReport, combined
 from stoker._runtime.autoscale.types import AutoscaleBounds, Observation
-from tests.unit.tuning.plant import Plant, Times
+from tests.unit.tuning.simulated_loader import Plant, Times
 
 MINE = Observation(
     steps=100,

@@ -1,4 +1,4 @@
-"""Windows: what they come to, alone and joined."""
+"""Observations: their values, alone and joined."""
 
 from stoker._runtime.autoscale.types import SAMPLED, Observation
 
