@@ -44,7 +44,7 @@ class FetchJob:
     taken: int = 0
     stopped: bool = False
     abandoned: bool = False
-    flying: dict[int, None] = field(default_factory=dict)
+    in_progress: dict[int, None] = field(default_factory=dict)
     """Places that are being fetched, oldest first."""
     slow_row: int = -1
     slow_ns: int = 0
@@ -159,7 +159,7 @@ class FetchThreads:
                 job.stopped = True
             if ns > job.slow_ns:
                 job.slow_row, job.slow_ns = job.first + place, ns
-            del job.flying[place]
+            del job.in_progress[place]
             self._show(job)
         outcome = None  # the error refers to this frame
 
@@ -173,12 +173,12 @@ class FetchThreads:
                 return -1
             place = job.taken
             job.taken += 1
-            job.flying[place] = None
+            job.in_progress[place] = None
             self._show(job)
             return place
 
     def _show(self, job: FetchJob) -> None:
-        here, oldest = self.watch.here, next(iter(job.flying), None)
-        here[AT_ONCE] = len(job.flying)
+        here, oldest = self.watch.here, next(iter(job.in_progress), None)
+        here[AT_ONCE] = len(job.in_progress)
         if oldest is not None:
             here[ROW], here[INDEX] = job.first + oldest, index_word(job.indices[oldest])
