@@ -1,4 +1,4 @@
-"""What this process runs in: system, container, environment, versions. Nothing here raises or imports torch."""
+"""Describes where this process runs: system, container, environment, versions. Never raises; imports no torch."""
 
 from __future__ import annotations
 

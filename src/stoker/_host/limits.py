@@ -1,4 +1,4 @@
-"""What the kernel allows this process, read from files that tests can make. What is not told is None; nothing here raises."""
+"""Reads what the kernel allows this process, from files that tests can make. None: not known. Never raises."""
 
 from __future__ import annotations
 

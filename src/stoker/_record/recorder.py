@@ -127,7 +127,7 @@ class Recorder:
         self._events: deque[Event] = deque(maxlen=_EVENTS)
         self._dropped = 0
         self.slow_floor_ns = 0
-        """How slow a sample has to be to be one of the slowest."""
+        """A sample slower than this is one of the slowest."""
         self._deepest = 0
         self._dials: machine.CounterReader | None = None
         self._began: machine.Counters | None = None
@@ -139,7 +139,7 @@ class Recorder:
         self._written = self._appended_ns = 0
         self._worker_usage = WorkerUsage()
         self._apart_ns = 0
-        """What weighing workers a last time took, which is part of the wait that ends with them."""
+        """Time of the last reading of workers, which is part of the wait that ends with them."""
 
     def _open_journal(self) -> None:
         """A file of its own for every loader and process, where a folder is given."""

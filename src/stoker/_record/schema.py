@@ -225,7 +225,7 @@ class SlowestSample:
     seq: int
     row: int
     blamed_ns: int = 0
-    """How much of the consumer's wait it is to blame for."""
+    """The part of the consumer's wait that it caused."""
 
 
 @dataclass(slots=True)
@@ -348,7 +348,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "str | None": (str, NoneType), "bool": bool, "list[int]": list, "dict[str, int]": dict,
     "list[str]": list, "dict[str, str]": dict,
 }  # fmt: skip
-"""What a field that is declared so may be in a file: a reader is not to fail on it later."""
+"""By declared type of a field: the types that a file may hold, checked here so that no reader fails later."""
 _LARGEST = (1 << 63) - 1
 
 

@@ -103,7 +103,7 @@ class RunningTotals:
         self.sums[stage, -1, cause] += ended_ns - began_ns
 
     def _left(self, given_ns: int, asked_ns: int) -> None:
-        """What the training loop did with the last batch before none came was a step, too."""
+        """Count the training loop's work on the last batch as a step, too."""
         known = (
             bool(self.breaks) and self.breaks[-1] >= given_ns
         )  # told before, or another iteration began meanwhile
@@ -169,7 +169,7 @@ class RunningTotals:
         return int(steps[-1, _AT["epoch"]]), int(steps[-1, _AT["given_ns"]])
 
     def totals_with(self, rows: Array, last: tuple[int, int]) -> Totals:
-        """What the totals will be when these rows, held back for what comes after them, are added: for those who look now."""
+        """The totals including these rows, which are held back until later rows arrive. Changes nothing."""
         ahead = RunningTotals(self.began_ns, copy.copy(self.totals), breaks=self.breaks)
         if len(rows):
             ahead._count(rows, last)

@@ -26,7 +26,7 @@ _LOOK_NS, _LAST_NS = 5_000_000, 100_000_000
 60, for which the training loop waits: so it is one at a time. Those that are about to go are weighed together."""
 
 _REST, _LAST_REST = 100, 25
-"""How many times the CPU time of the last look there is none: 1 %. Workers that are about to go may be weighed sooner."""
+"""After a reading, wait 100× its CPU cost, so that sampling stays under 1 %. Workers that are about to end may be read sooner."""
 
 _WAITED_REST = 20
 """And so many times as long as it took, which is more where this thread had to wait for a CPU."""
@@ -49,7 +49,7 @@ class Size(NamedTuple):
 
 
 class WorkerUsage:
-    """What a recorder remembers of them. Used under its lock, but for ``by_pid``, which any thread may call."""
+    """The workers' use as a recorder remembers it. Used under its lock; any thread may call ``by_pid``."""
 
     def __init__(self) -> None:
         self.pids: dict[int, int] = {}
@@ -106,7 +106,7 @@ class WorkerUsage:
         return ended_ns - began_ns
 
     def note(self, sizes: Iterable[Size], running_totals: RunningTotals) -> None:
-        """What processes occupy now: into the records of the workers, and into the series."""
+        """Add the processes' present memory to the workers' records and to the curve."""
         now_ns = _clock()
         readings = []
         for size in sizes:

@@ -14,7 +14,7 @@ from multiprocessing import forkserver, resource_tracker
 from time import monotonic
 
 GRACE_S = 2.0
-"""How long what was already let go of may take to disappear (a process that is on its way out)."""
+"""How long a released resource may take to disappear, such as a process that is ending."""
 
 _STEP_S = 0.01
 

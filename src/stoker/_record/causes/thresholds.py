@@ -12,7 +12,7 @@ themselves. Neighbours come and go: they are named when they cost more than the 
 CROWDED = 0.20
 """The same share, from which on it is worth a word beside another cause."""
 ONE_START = 0.20
-"""What else there is has to be this much of the waiting to be named before a start that is paid once."""
+"""Another cause is named before a one-time start when it has at least this share of the waiting."""
 LATE_WAKE_US = 2000.0
 """Median lateness of the consumer's wake-ups beyond which somebody holds the interpreter: its switch interval is 5 ms, and
 an idle one is woken within 0.2 ms."""
@@ -21,7 +21,7 @@ OFF_FOR_GIL = 0.30
 BUSY = 0.5
 """Share of their time on a CPU, or waiting for one, that makes workers ones that compute."""
 SLOW = 5
-"""How many times the usual a sample has to take to be called slow."""
+"""A sample is called slow when it takes this many times the usual."""
 SLOW_WORKER = 3.0
 LEAST_BLAMED = 0.3
 LEAST_WORKER_ROWS = 16

@@ -170,7 +170,7 @@ class EpochStart:
         return self._facts
 
     def generators(self) -> dict[str, Any]:
-        """How they stood, as texts."""
+        """The generators' states at the start of the epoch, as texts."""
         if self._texts is None:
             self._texts = rng_snapshot.encode(self.then)
         if self._pulled is not None:
@@ -196,7 +196,7 @@ class EpochStart:
 
 
 def _first_words(dataset: Any) -> Resume | None:
-    """What a dataset says before it is opened here: without workers it may be read elsewhere too, and then not be there again."""
+    """The dataset's state before it is opened here. Without workers, other code may read the dataset and change its state."""
     if not is_stateful(dataset):
         return None
     try:
@@ -306,7 +306,7 @@ def snapshot_every(loader: Any) -> int:
 
 
 def stream_count(loader: Any) -> int:
-    """How many streams an iterable dataset is read by. None but this process is one as well."""
+    """How many streams read an iterable dataset: one per worker, or one in this process without workers."""
     return max(1, int(loader.num_workers))
 
 

@@ -174,7 +174,7 @@ class Progress:
         return ticket.sample + (ticket.rows if self._batched else 1)
 
     def _close_up(self) -> None:
-        """What lies ahead without a gap is no longer ahead."""
+        """Count batches as delivered once no earlier batch is missing."""
         ahead = self._ahead
         while (found := ahead.get(self._batches)) is not None:
             del ahead[self._batches]

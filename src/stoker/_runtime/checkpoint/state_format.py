@@ -155,7 +155,7 @@ def _read(
 
 
 def _contradiction(saved: SavedState) -> str:
-    """What in a state cannot be true together."""
+    """Find entries of a state that contradict each other."""
     if any(number < saved.batches for number in saved.ahead):
         return "'ahead' names batches that 'batches' has counted already"
     if saved.sampler_at > saved.batches:
@@ -175,7 +175,7 @@ def _contradiction(saved: SavedState) -> str:
 
 
 def differences(saved: SavedState, here: LoaderFacts) -> list[str]:
-    """What keeps a state from being loaded: one sentence each, with what can be done."""
+    """The reasons why a state cannot be loaded: one sentence each, with a remedy."""
     was = saved.facts
     if was.kind != here.kind:
         return [

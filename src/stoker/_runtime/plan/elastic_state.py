@@ -57,7 +57,7 @@ class ElasticProgress:
 
 
 def read(state: Any) -> ElasticProgress:
-    """What a dict tells of. ValueError for anything that ``as_dict`` did not write."""
+    """Read a dict that ``as_dict`` wrote. Raises ValueError for anything else."""
     if not isinstance(state, Mapping):
         raise ValueError(f"a state of {KIND} is a dict, but got {type(state).__name__}")
     if state.get("kind") != KIND:

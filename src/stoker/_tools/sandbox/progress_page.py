@@ -38,7 +38,7 @@ class ProgressPage:
         _WORDS.pack_into(self._map, 0, count + 1, index if known else 0, known)
 
     def read(self) -> SampleProgress:
-        """What was said last."""
+        """Read the last progress."""
         count, index, known = _WORDS.unpack_from(self._map)
         return SampleProgress(count, index if known else None)
 

@@ -20,7 +20,7 @@ class BatchTimeout(TargetRefused):
 
 
 class _AlarmHandler:
-    """What handles SIGALRM meanwhile. ``held``: it rings later."""
+    """Handles SIGALRM while a limit is set. ``held``: the alarm is delivered later."""
 
     def __init__(self, seconds: float, what: str, look_s: float | None, look: Callable[[], None]) -> None:
         self._ends = time.monotonic() + seconds
