@@ -10,7 +10,7 @@ import pytest
 
 from stoker._runtime.protocol.status_page import BUSY_NS, CPU_NS, RUNQ_NS, TASKS, WORDS
 from stoker._runtime.worker import cpu_meter as module
-from stoker._runtime.worker.cpu_meter import NO_READING, READING_NS, CpuMeter
+from stoker._runtime.worker.cpu_meter import NO_READING, READING_NS, CpuMeter, SingleTaskMeter
 
 
 class Kernel:
@@ -68,14 +68,31 @@ def test_no_more_than_the_tasks_took_is_theirs(meter: CpuMeter, kernel: Kernel) 
     assert meter.ended(5 * READING_NS, 5 * READING_NS + 400) == (100, 300, 400)
 
 
-def test_every_task_has_its_own_where_that_is_asked_for(kernel: Kernel) -> None:
-    meter = CpuMeter(always=True)
+def test_slow_tasks_have_an_account_of_their_own_where_that_is_asked_for(kernel: Kernel) -> None:
+    meter = SingleTaskMeter()
+    took = READING_NS
     for number in range(1, 4):
-        kernel.tell(1000 * number, 0)
+        kernel.tell(10 * took * number, 0)
         assert meter.slow
-        meter.began(1000 * number)
+        meter.began(10 * took * number)
+        kernel.tell(10 * took * number + 7, 0)
+        assert meter.ended(10 * took * number, 10 * took * number + took) == (7, 0, took)
+    meter.close()
+
+
+def test_of_quick_tasks_one_every_while_has_an_account(kernel: Kernel) -> None:
+    meter = SingleTaskMeter()
+    read = []
+    for number in range(100):
+        began_ns = number * READING_NS // 10
+        kernel.tell(1000 * number, 0)
+        meter.began(began_ns)
         kernel.tell(1000 * number + 7, 0)
-        assert meter.ended(1000 * number, 1000 * number + 10) == (7, 0, 10)
+        reading = meter.ended(began_ns, began_ns + 10)
+        if reading != NO_READING:
+            assert reading == (7, 0, 10), "of this task alone"
+            read.append(number)
+    assert read == list(range(0, 100, 11))
     meter.close()
 
 

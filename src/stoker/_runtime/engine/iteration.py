@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from stoker._record.instruments import is_ours
 from stoker._record.recorder import Recorder
@@ -383,7 +383,7 @@ class Iteration:
             self._stats.warn(f"{text}\n  stoker explain {code_of(text)} has causes and fixes")
         self._carry_out(commands)
 
-    def _finish(self) -> None:
+    def _finish(self) -> NoReturn:
         """There are no more batches: close, and raise the reason."""
         abort, planner = self._abort, self._planner
         error = planner.take_error() if planner is not None else None

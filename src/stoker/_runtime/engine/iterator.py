@@ -22,6 +22,7 @@ from stoker._runtime.device.stager import Stager
 from stoker._runtime.engine import iterator_setup
 from stoker._runtime.engine.departures import Departures
 from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch
+from stoker._runtime.engine.inline_iteration import InlineIteration
 from stoker._runtime.engine.iteration import Iteration
 from stoker._runtime.engine.loader_stats import LoaderStats
 from stoker._runtime.engine.pool import Pool
@@ -129,6 +130,8 @@ class StokerIter(_Base):  # type: ignore[misc]
         kind: Callable[..., Iteration] = Iteration
         if loader.prefetch_epochs and not self._owns_pool and not self._iterable:
             kind = functools.partial(EpochPrefetch, follow=functools.partial(_follow, weakref.ref(loader)))
+        elif autoscaler is None and iterator_setup.is_direct(self, options, pool):
+            kind = InlineIteration
         return kind(
             pool,
             iterator_setup.policy(self, options, pool),

@@ -16,6 +16,7 @@ from torch.utils.data import dataloader as torch_loader
 from stoker._runtime.checkpoint.epoch_start import snapshot_every
 from stoker._runtime.engine.loader_stats import LoaderStats
 from stoker._runtime.engine.pool import Pool, PoolPlan
+from stoker._runtime.executors.inline import InlineExecutor
 from stoker._runtime.executors.process import start_method
 from stoker._runtime.plan import ranks
 from stoker._runtime.plan.cpu_draws import drawn_on_cpu
@@ -105,6 +106,16 @@ def splittable(options: Options, pool: Pool, *, bound: bool) -> bool:
         and not bound
         and batch_getter(spec.dataset) is None
         and not pool.opener.misfit
+    )
+
+
+def is_direct(it: Any, options: Options, pool: Pool) -> bool:
+    """Whether batches can be made one by one, without a scheduler: no workers, no streams, no time limit, no bad samples."""
+    return (
+        type(pool.executor) is InlineExecutor
+        and not it._iterable
+        and not it._timeout
+        and options.on_bad_sample == "raise"
     )
 
 

@@ -8,7 +8,7 @@ import os
 import threading
 import traceback
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from stoker._host.code_location import is_stoker
@@ -20,10 +20,10 @@ from stoker._runtime.protocol.status_page import COLLATING, EPOCH, NO_ROW, PHASE
 from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.ticket_text import place
-from stoker._runtime.scheduler.types import Receipt, Spans, Task
+from stoker._runtime.scheduler.types import Part, Receipt, Spans, Task, Ticket
 from stoker._runtime.worker import trim
 from stoker._runtime.worker.batch_maker import BatchMaker, StatusView
-from stoker._runtime.worker.cpu_meter import CpuMeter
+from stoker._runtime.worker.cpu_meter import SingleTaskMeter
 from stoker.errors import WorkerTimeout
 
 _FRAMES = 16
@@ -45,7 +45,7 @@ class InlineExecutor:
         self._warned = False
         self._tasks: deque[Task] = deque()
         self._metered = spec.metered
-        self._meter: CpuMeter | None = None
+        self._meter: SingleTaskMeter | None = None
         self._meter_of = (0, 0)
         self._start = IterationStart(0, 0)
 
@@ -74,6 +74,20 @@ class InlineExecutor:
             return [self._carry_out(task)]
         return [self._carry_out_within(task, timeout_s)]
 
+    def direct(self) -> Callable[[Ticket], Any]:
+        """Return a function that makes the batch of a ticket at once: its ``BatchReady`` or ``BatchFailed``.
+
+        For a loop without a time limit that hands out one ticket at a time. Nobody asks meanwhile which row is being made.
+        """
+        self._maker.unwatch()
+        return self._make
+
+    def _make(self, ticket: Ticket) -> Any:
+        if self._metered:
+            self._open_meter()
+        task = Task(ticket, Part(0, 1, 0, ticket.rows), 0, None)
+        return self._carry_out(task).event
+
     def _carry_out(self, task: Task) -> Arrival:
         return carry_out(self._maker, task, self._start, 0, meter=self._meter)
 
@@ -84,7 +98,7 @@ class InlineExecutor:
         here = (os.getpid(), threading.get_ident())
         if here != self._meter_of:
             self._close_meter()
-            self._meter, self._meter_of = CpuMeter(always=True), here
+            self._meter, self._meter_of = SingleTaskMeter(), here
 
     def _close_meter(self) -> None:
         if self._meter is not None:

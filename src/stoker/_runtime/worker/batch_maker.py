@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -85,6 +86,7 @@ class BatchMaker:
         self.seeder = Seeder(spec, worker, shared=shared, inline=inline)
         self._by_sample = self.seeder.by_sample
         self._singly = True
+        self._plain = False
         self._fetcher = Fetcher(spec.dataset) if fetcher is None else fetcher
         self._getitems = None if spec.iterable else self._fetcher.bind_batched()
         self._bad: list[BadSample] = []
@@ -126,6 +128,10 @@ class BatchMaker:
         self._sample_rng.here = watch.here
         if self.fetch_threads is not None:
             self.fetch_threads.watch = watch
+
+    def unwatch(self) -> None:
+        """Nobody asks which row is being made. Where no code draws random numbers either, rows are fetched in one go."""
+        self._plain = not self.seeder.seeds and self._stream is None and self._bad_filter is None
 
     def close(self) -> None:
         """End the fetch threads. A worker process need not call it: its threads end with it. Idempotent."""
@@ -220,6 +226,10 @@ class BatchMaker:
                 return outcomes
         samples: list[Any] = []
         began_ns = _clock()
+        if self._plain and not self._singly:
+            samples = self._fetch_plainly(indices)
+            self._singly = _clock() - began_ns > _SLOW_ROW_NS * len(samples)
+            return samples
         try:
             for number, (first, last) in enumerate(row_ranges(rows)):
                 if last > start and first < stop:
@@ -272,6 +282,18 @@ class BatchMaker:
             finally:
                 del error  # the error refers to this frame
         return job.outcomes
+
+    def _fetch_plainly(self, indices: Sequence[Any]) -> list[Any]:
+        """Fetch quick rows that nobody watches and that draw nothing, as torch does."""
+        fetch, left = self._fetcher.bind(), iter(indices)
+        try:
+            return [fetch(index) for index in left]
+        except Exception as error:
+            index = indices[len(indices) - operator.length_hint(left) - 1]
+            if isinstance(error, StopIteration):
+                raise _silent_end(index) from error
+            _note_index(error, index)
+            raise
 
     def _fetch_quickly(self, order: BatchOrder, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
         """Fetch rows that take a few microseconds each: every row is shown, the epoch is checked once."""

@@ -32,16 +32,13 @@ NO_READING = CpuReading()
 class CpuMeter:
     """Measures the thread that makes it; used on that thread only. Sums go to ``row``, the worker's row of the status page.
 
-    With ``always``, every task gets a reading of its own, for a thread that does other work between tasks. ``helpers`` returns
-    the CPU and run-queue time that other threads spent on its tasks so far.
+    ``helpers`` returns the CPU and run-queue time that other threads spent on its tasks so far.
     """
 
-    def __init__(
-        self, row: Any = None, *, always: bool = False, helpers: Callable[[], tuple[int, int]] | None = None
-    ) -> None:
+    def __init__(self, row: Any = None, *, helpers: Callable[[], tuple[int, int]] | None = None) -> None:
         self._row = row
         self._helpers = helpers
-        self._gap_ns = 0 if always else READING_NS
+        self._gap_ns = READING_NS
         self._fd = open_account()
         self._cpu_ns = self._runq_ns = 0
         self._sums = [0, 0, 0]
@@ -101,6 +98,34 @@ class CpuMeter:
             more_cpu_ns, more_runq_ns = self._helpers()
             return cpu_ns + more_cpu_ns, runq_ns + more_runq_ns
         return cpu_ns, runq_ns
+
+
+class SingleTaskMeter(CpuMeter):
+    """Measures tasks of a thread that does other work between them: a reading covers one task.
+
+    Slow tasks get one each, of quick tasks one every two milliseconds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._gap_ns = 0
+        self._measures = False
+
+    def began(self, now_ns: int) -> None:
+        """Start an account of this task, if one is due."""
+        self._measures = now_ns >= self.due_ns
+        if self._measures:
+            super().began(now_ns)
+
+    def ended(self, began_ns: int, now_ns: int) -> CpuReading:
+        """Return a reading if this task has an account."""
+        if not self._measures:
+            return NO_READING
+        reading = super().ended(began_ns, now_ns)
+        if self.due_ns != _NEVER and now_ns - began_ns < READING_NS:
+            self.due_ns = now_ns + READING_NS
+        self.slow = self._fd >= 0
+        return reading
 
 
 def _within(cpu_ns: int, runq_ns: int, busy_ns: int) -> CpuReading:

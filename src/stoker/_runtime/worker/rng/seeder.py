@@ -32,22 +32,23 @@ class Seeder:
     def __init__(self, spec: WorkerSpec, worker: int, *, shared: bool, inline: bool) -> None:
         self._spec = spec
         self._worker = worker
-        self._seeds = spec.rng != "torch" and not (inline and not can_draw(spec))
+        self.seeds = spec.rng != "torch" and not (inline and not can_draw(spec))
+        """Whether anything is seeded at all."""
         self._shared = shared
         self._inline = inline
-        self.by_sample = spec.rng == "sample" and self._seeds
+        self.by_sample = spec.rng == "sample" and self.seeds
         """Whether every row is seeded instead of every range."""
         self.torch_is_ours = True
         self._last = 0
         self._batch: tuple[int, int] | None = None
         self._batch_key = 0
         self._stored: DatasetGenerators | None = None
-        if self._seeds and not shared and spec.stored:
+        if self.seeds and not shared and spec.stored:
             self._stored = DatasetGenerators(spec.dataset, spec.stored)
 
     def revised(self) -> None:
         """Search the dataset again: it has attributes that were not there when the parent searched."""
-        if self._seeds and not self._shared and not self._spec.iterable:
+        if self.seeds and not self._shared and not self._spec.iterable:
             copies = {path for path, number in self._spec.stored if number == AS_GLOBAL}
             found = [
                 GeneratorPath(path, AS_GLOBAL if path in copies else number)
@@ -57,7 +58,7 @@ class Seeder:
 
     def range(self, order: BatchOrder, number: int) -> None:
         """Seed for a range. By sample this does nothing: rows are seeded one by one."""
-        if self._seeds and not self.by_sample:
+        if self.seeds and not self.by_sample:
             if self._batch != (order.epoch, order.seq):
                 self._batch = (order.epoch, order.seq)
                 self._batch_key = batch_key(order.seed, self._spec.rank, order.position)
@@ -83,7 +84,7 @@ class Seeder:
 
     def row_on_thread(self, order: BatchOrder, row: int) -> None:
         """Seed OpenCV's generator for one row, on a fetch thread that shares all other generators."""
-        if not self._seeds:
+        if not self.seeds:
             return
         if self.by_sample:
             seed_opencv(sample_key(order.seed, order.position + row * self._spec.stride))
@@ -92,12 +93,12 @@ class Seeder:
 
     def pull(self, order: BatchOrder, pulled: int) -> None:
         """Seed for a batch of a stream."""
-        if self._seeds:
+        if self.seeds:
             self._seed(range_key(batch_key(order.seed, self._spec.rank, self._worker), pulled))
 
     def kept(self) -> AbstractContextManager[None]:
         """Return a context that restores the generators when inline: the global ones, and those on the dataset."""
-        return _Kept(self) if self._inline and self._seeds else _NOTHING_TO_KEEP
+        return _Kept(self) if self._inline and self.seeds else _NOTHING_TO_KEEP
 
     def keep_stored(self) -> Callable[[], None] | None:
         """Save the generators on the dataset; return a function that restores them, or None without any."""

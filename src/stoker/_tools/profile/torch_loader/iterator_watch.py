@@ -10,16 +10,13 @@ from stoker._record.attribution import PARENT
 from stoker._record.run_page.page import ASKED_NS, GIVEN_NS, STEPS
 from stoker._record.schema import SlowestSample, StepRow
 from stoker._runtime.device.idle_meter import IdleMeter, idle_meter
-from stoker._runtime.worker.cpu_meter import NO_READING, CpuMeter
+from stoker._runtime.worker.cpu_meter import SingleTaskMeter
 from stoker._tools.profile.torch_loader.recorders import RecordedLoader
 from stoker._tools.profile.torch_loader.task_clock import TaskClock
 
 _clock = time.monotonic_ns
 AT_ONCE_NS = 200_000
 """A batch that came within this time had been ready, where the worker does not tell."""
-
-_BETWEEN_READINGS_NS = 500_000
-"""Without workers each reading is of one batch, and takes two looks: some of the quick ones speak for the others."""
 
 
 class IteratorWatch:
@@ -128,20 +125,16 @@ class InlineWatch(IteratorWatch):
         self.clock = TaskClock(
             iterator._dataset, self.collate_fn, batched=getattr(self.fetcher, "auto_collation", True)
         )
-        self._meter = CpuMeter(always=True)
-        self._metered = False
-        self._due_ns = 0
+        self._meter = SingleTaskMeter()
         self._thread = threading.get_ident()
 
     def asked(self) -> None:
         if self._thread != threading.get_ident():  # the account is that of the thread that opened it
             self._meter.close()
-            self._meter, self._thread = CpuMeter(always=True), threading.get_ident()
+            self._meter, self._thread = SingleTaskMeter(), threading.get_ident()
         self._asked_ns = now_ns = _clock()
         self.clock.begin(now_ns)
-        self._metered = now_ns >= self._due_ns
-        if self._metered:
-            self._meter.began(now_ns)
+        self._meter.began(now_ns)
         self._waits(now_ns)
 
     def planned(self, indices: Any) -> Any:
@@ -160,10 +153,7 @@ class InlineWatch(IteratorWatch):
         self._waited(now_ns - self._asked_ns, now_ns)
         got_ns = clock.collated_ns or now_ns
         received_ns = clock.received_ns
-        reading = NO_READING
-        if self._metered:
-            self._metered, self._due_ns = False, got_ns + _BETWEEN_READINGS_NS
-            reading = self._meter.ended(self._asked_ns, got_ns)
+        reading = self._meter.ended(self._asked_ns, got_ns)
         if clock.slow_ns:
             self._slow(clock.slow_index, clock.slow_ns, PARENT, self._seq, clock.slow_row)
         self._step_buffer.write(
