@@ -23,12 +23,13 @@ from stoker._runtime.autoscale.initial_workers import InitialWorkers, choose_ini
 from stoker._runtime.checkpoint.epoch_start import stream_count
 from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.checkpoint.state_format import parse
-from stoker._runtime.engine import memory_stats, recorder_setup
-from stoker._runtime.engine.departures import Departures
+from stoker._runtime.engine import recorder_setup
 from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch, PrefetchedEpoch
 from stoker._runtime.engine.iterator import StokerIter
-from stoker._runtime.engine.loader_stats import LoaderStats
-from stoker._runtime.engine.pool import Pool
+from stoker._runtime.pool import memory_stats
+from stoker._runtime.pool.departures import Departures
+from stoker._runtime.pool.loader_stats import LoaderStats
+from stoker._runtime.pool.pool import Pool
 from stoker.errors import coded
 
 T_co = TypeVar("T_co", covariant=True)

@@ -61,7 +61,7 @@ def backing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         made.append(arena.backing)
         return arena
 
-    monkeypatch.setattr("stoker._runtime.engine.pool.Arena", make)
+    monkeypatch.setattr("stoker._runtime.pool.pool.Arena", make)
     return made
 
 

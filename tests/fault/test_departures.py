@@ -14,8 +14,8 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 import stoker
-from stoker._runtime.engine import departures
-from stoker._runtime.engine.housekeeper import Housekeeper
+from stoker._runtime.pool import departures
+from stoker._runtime.pool.housekeeper import Housekeeper
 from stoker.testing import leak_guard
 
 ROWS = 64

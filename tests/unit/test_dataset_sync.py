@@ -16,7 +16,7 @@ import stoker
 from stoker._runtime.dataset_sync import sender as module
 from stoker._runtime.dataset_sync.receiver import RevisionReceiver
 from stoker._runtime.dataset_sync.sender import RevisionSender
-from stoker._runtime.engine.loader_stats import LoaderStats
+from stoker._runtime.pool.loader_stats import LoaderStats
 from stoker._runtime.protocol import status_page
 from stoker._runtime.scheduler.slots import SlotState, SlotTable
 from stoker._runtime.transport.arena import Arena

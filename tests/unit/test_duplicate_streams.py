@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from stoker._runtime.engine.duplicate_streams import DuplicateStreams
-from stoker._runtime.engine.loader_stats import LoaderStats
+from stoker._runtime.pool.loader_stats import LoaderStats
 
 
 def heard(caplog: pytest.LogCaptureFixture, *batches: tuple[int, Any], workers: int = 2) -> list[str]:

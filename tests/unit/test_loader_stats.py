@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from stoker._runtime.engine import loader_stats as module
-from stoker._runtime.engine.loader_stats import LoaderStats
+from stoker._runtime.pool import loader_stats as module
+from stoker._runtime.pool.loader_stats import LoaderStats
 from stoker._runtime.worker.bad_samples import BadSample
 
 TORN = BadSample(3, 0, "error", "ValueError: torn")

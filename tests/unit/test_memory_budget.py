@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stoker._host.memory_available import Gauge, MemoryAvailable
-from stoker._runtime.engine.memory_budget import MemoryBudget, in_words
+from stoker._runtime.pool.memory_budget import MemoryBudget, in_words
 from stoker._runtime.scheduler.policy import (
     BUDGET_INTERVAL_S,
     allowed_bytes,

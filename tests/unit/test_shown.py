@@ -11,7 +11,7 @@ import pytest
 from stoker._record.recorder import Recorder
 from stoker._record.run_page import page as pages
 from stoker._record.schema import STEP_COLUMNS, StepRow
-from stoker._runtime.engine.loader_stats import LoaderStats
+from stoker._runtime.pool.loader_stats import LoaderStats
 from tests.unit import records
 
 

@@ -70,7 +70,7 @@ class Bench:
     """
 
     def __init__(self, executor: Executor, arena: Arena | None, gate: Gate) -> None:
-        from stoker._runtime.engine.batch_opener import BatchOpener
+        from stoker._runtime.pool.batch_opener import BatchOpener
         from stoker._runtime.scheduler.slots import SlotTable
 
         self.executor = executor

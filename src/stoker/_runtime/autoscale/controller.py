@@ -35,7 +35,7 @@ from stoker.arguments import Auto, LeftOpen
 
 if TYPE_CHECKING:
     from stoker._runtime.engine.iteration import Iteration
-    from stoker._runtime.engine.loader_stats import LoaderStats
+    from stoker._runtime.pool.loader_stats import LoaderStats
 
 PAUSE_NS = 250_000_000
 """The pause between two looks when there are too few steps for an observation."""

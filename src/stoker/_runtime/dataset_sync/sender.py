@@ -17,7 +17,7 @@ from stoker._runtime.scheduler.types import SlotRef
 from stoker._runtime.transport.base import SlotReader
 
 if TYPE_CHECKING:
-    from stoker._runtime.engine.loader_stats import LoaderStats
+    from stoker._runtime.pool.loader_stats import LoaderStats
 
 LIMIT_BYTES = 64 << 20
 """The most that is sent to running workers, because each makes a copy. Larger changes start new workers, which share one."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from stoker._runtime.engine.loader_stats import LoaderStats
+from stoker._runtime.pool.loader_stats import LoaderStats
 
 _BATCHES = 2
 """Batches that are compared, of each worker."""

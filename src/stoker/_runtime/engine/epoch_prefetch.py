@@ -19,9 +19,9 @@ from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.checkpoint.progress import Progress
 from stoker._runtime.dataset_sync.snapshot import Snapshot
 from stoker._runtime.engine.iteration import Iteration
-from stoker._runtime.engine.loader_stats import LoaderStats
-from stoker._runtime.engine.pool import Pool
 from stoker._runtime.plan.planner import Planner
+from stoker._runtime.pool.loader_stats import LoaderStats
+from stoker._runtime.pool.pool import Pool
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.policy import Policy
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from stoker._record.instruments import is_ours
 from stoker._record.recorder import Recorder
 from stoker._runtime.checkpoint.progress import Progress
-from stoker._runtime.engine.batch_opener import NOTHING
 from stoker._runtime.engine.duplicate_streams import DuplicateStreams
-from stoker._runtime.engine.loader_stats import LoaderStats
-from stoker._runtime.engine.pool import Pool
 from stoker._runtime.engine.stall_monitor import StallMonitor
 from stoker._runtime.engine.step_writer import StepWriter
 from stoker._runtime.executors.base import Arrival
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.executors.process.crash_report import code_of
 from stoker._runtime.plan.planner import Planner
+from stoker._runtime.pool.batch_opener import NOTHING
+from stoker._runtime.pool.loader_stats import LoaderStats
+from stoker._runtime.pool.pool import Pool
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.policy import BUDGET_MATTERS_BYTES, EMPTY_LIMIT, Policy
 from stoker._runtime.scheduler.scheduler import Scheduler

@@ -20,14 +20,14 @@ from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.device.pinning import PinningStager
 from stoker._runtime.device.stager import Stager
 from stoker._runtime.engine import iterator_setup
-from stoker._runtime.engine.departures import Departures
 from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch
 from stoker._runtime.engine.inline_iteration import InlineIteration
 from stoker._runtime.engine.iteration import Iteration
-from stoker._runtime.engine.loader_stats import LoaderStats
-from stoker._runtime.engine.pool import Pool
 from stoker._runtime.engine.recorder_setup import note_start_method
 from stoker._runtime.plan.cpu_draws import on_cpu
+from stoker._runtime.pool.departures import Departures
+from stoker._runtime.pool.loader_stats import LoaderStats
+from stoker._runtime.pool.pool import Pool
 from stoker.arguments import Options
 
 _clock = time.monotonic_ns

@@ -14,13 +14,13 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data import dataloader as torch_loader
 
 from stoker._runtime.checkpoint.epoch_start import snapshot_every
-from stoker._runtime.engine.loader_stats import LoaderStats
-from stoker._runtime.engine.pool import Pool, PoolPlan
 from stoker._runtime.executors.inline import InlineExecutor
 from stoker._runtime.executors.process import start_method
 from stoker._runtime.plan import ranks
 from stoker._runtime.plan.cpu_draws import drawn_on_cpu
 from stoker._runtime.plan.planner import Planner
+from stoker._runtime.pool.loader_stats import LoaderStats
+from stoker._runtime.pool.pool import Pool, PoolPlan
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker._runtime.scheduler.policy import DEEPEN_LIMIT, Policy
 from stoker._runtime.worker import collation

@@ -17,7 +17,7 @@ from stoker._record.journal import sink_from_environment
 from stoker._record.recorder import Recorder
 from stoker._record.schema import Option
 from stoker._record.worker_usage import Size
-from stoker._runtime.engine.loader_stats import LoaderStats
+from stoker._runtime.pool.loader_stats import LoaderStats
 
 _MAX_TEXT = 200
 """Characters that are kept of a value's text."""

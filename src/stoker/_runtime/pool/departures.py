@@ -11,8 +11,8 @@ import os
 import threading
 import weakref
 
-from stoker._runtime.engine.housekeeper import Job, housekeeper
-from stoker._runtime.engine.pool import Pool
+from stoker._runtime.pool.housekeeper import Job, housekeeper
+from stoker._runtime.pool.pool import Pool
 
 KEEP_S = 5.0
 """How long a loader without workers keeps the memory of its last epoch."""

@@ -14,13 +14,13 @@ from stoker._runtime.checkpoint.progress import Progress
 from stoker._runtime.dataset_sync.sender import RevisionSender
 from stoker._runtime.dataset_sync.snapshot import Snapshot
 from stoker._runtime.device.stager import FencedSources
-from stoker._runtime.engine import lifecycle
-from stoker._runtime.engine.batch_opener import BatchOpener
-from stoker._runtime.engine.forked_children import ForkedChildren
-from stoker._runtime.engine.loader_stats import LoaderStats
-from stoker._runtime.engine.memory_budget import MemoryBudget
 from stoker._runtime.executors import registry
 from stoker._runtime.executors.base import Arrival, IterationStart, LeavesBehind
+from stoker._runtime.pool import lifecycle
+from stoker._runtime.pool.batch_opener import BatchOpener
+from stoker._runtime.pool.forked_children import ForkedChildren
+from stoker._runtime.pool.loader_stats import LoaderStats
+from stoker._runtime.pool.memory_budget import MemoryBudget
 from stoker._runtime.protocol import parent_descriptors
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker._runtime.scheduler import messages as m

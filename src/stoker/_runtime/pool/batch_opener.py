@@ -9,9 +9,9 @@ import torch
 from torch.utils.data import default_collate
 
 from stoker._runtime.checkpoint.progress import Progress
-from stoker._runtime.engine.loader_stats import LoaderStats
 from stoker._runtime.executors.base import HEAP
 from stoker._runtime.executors.process.crash_report import code_of
+from stoker._runtime.pool.loader_stats import LoaderStats
 from stoker._runtime.protocol.failures import PackedError, unpack
 from stoker._runtime.protocol.worker_spec import BadSampleMode, Resume
 from stoker._runtime.scheduler import messages as m

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from stoker._runtime.engine.pool import Pool
 from stoker._runtime.executors.base import WorkerMemory
+from stoker._runtime.pool.pool import Pool
 
 
 def memory(pools: Sequence[Pool], kept: Sequence[Pool] = ()) -> dict[str, Any]:
