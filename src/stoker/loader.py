@@ -27,7 +27,7 @@ from stoker._runtime.engine import recorder_setup
 from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch, PrefetchedEpoch
 from stoker._runtime.engine.iterator import StokerIter
 from stoker._runtime.pool import memory_stats
-from stoker._runtime.pool.departures import Departures
+from stoker._runtime.pool.finished_pools import FinishedPools
 from stoker._runtime.pool.loader_stats import LoaderStats
 from stoker._runtime.pool.pool import Pool
 from stoker.errors import coded
@@ -96,7 +96,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     """
 
     _live: LiveObjects[StokerIter] | None = None
-    _departures: Departures | None = None
+    _finished_pools: FinishedPools | None = None
     _loader_stats: LoaderStats | None = None
     _bookmark: LoaderState | None = None
     _prefetched: PrefetchedEpoch | None = None
@@ -210,8 +210,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """A new iterator, independent of all others. Subclasses of torch's loader override this, and may override it here."""
         if self._live is None:
             self._live = LiveObjects()
-        if self._departures is None or not self._departures.ours:  # a forked child's are its own
-            self._departures = Departures()
+        if self._finished_pools is None or not self._finished_pools.ours:  # a forked child's are its own
+            self._finished_pools = FinishedPools()
         began_ns = time.monotonic_ns()
         recorder = self._observer()
         iterator = self._new_iterator()
@@ -329,7 +329,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """
         recorder = self._observer()
         record = None if recorder is None else recorder.record().as_dict()
-        kept = [] if self._departures is None else self._departures.kept()
+        kept = [] if self._finished_pools is None else self._finished_pools.kept()
         memory = memory_stats.memory(self._pools(), kept)
         return {**self._own_stats().as_dict(), "memory": memory, "record": record, "tuning": self._tuning()}
 
@@ -382,8 +382,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """
         for pool in self._pools():
             pool.trim()
-        if self._departures is not None:
-            self._departures.let_go()
+        if self._finished_pools is not None:
+            self._finished_pools.let_go()
 
     def refresh(self) -> None:
         """Let the next ``iter()`` start persistent workers anew, with the dataset as it is then.
@@ -409,8 +409,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._iterator = None
         if isinstance(pool, Pool):
             pool.close()
-        if self._departures is not None:
-            self._departures.settle()
+        if self._finished_pools is not None:
+            self._finished_pools.settle()
 
     def check_worker_number_rationality(self) -> None:
         """Warn, in torch's words, about more workers than this process has CPUs for: quota and other local ranks count here."""
@@ -442,7 +442,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             **kept,
             "_iterator": None,
             "_live": None,
-            "_departures": None,
+            "_finished_pools": None,
             "_prefetched": None,
             "_bookmark": place,
         }

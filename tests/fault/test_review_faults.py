@@ -151,6 +151,7 @@ def test_a_fork_server_whose_socket_vanished_is_started_anew() -> None:
         kill(iterator._workers[0])
         assert values(iterator) == list(range(1, 12))
     finally:
+        loader.close()  # its worker may still be leaving, and the server tells how it ended
         stop_fork_server()
         os.makedirs(
             place, 0o700, exist_ok=True

@@ -105,8 +105,12 @@ def test_a_worker_measures_itself_when_there_is_no_work(
         ours.send(b"%d" % number)
     assert [probe.recv(9) for _ in range(9)] == [b"%d" % number for number in range(9)]
     assert not probe.settled, "there was work"
-    monkeypatch.setattr(probe, "_awaited", lambda patience_ms: False)
-    ours.send(b"later")
+
+    def too_late(patience_ms: int) -> bool:
+        ours.send(b"later")
+        return False
+
+    monkeypatch.setattr(probe, "_awaited", too_late)
     assert probe.recv(9) == b"later"
     assert probe.settled
     row[PRIVATE_BYTES] = 1

@@ -170,7 +170,8 @@ class Iteration:
         with self._guard:
             deliver = self._take()
             batch = self._open(deliver)
-        self._compare(deliver, batch)
+        if self._opener.misfit or self._duplicates is not None:
+            self._compare(deliver, batch)
         return batch
 
     def _next_observed(self, observer: StepWriter) -> Any:
@@ -194,7 +195,8 @@ class Iteration:
                 observer.failed(deliver)
                 raise
         observer.opened(deliver)
-        self._compare(deliver, batch)
+        if self._opener.misfit or self._duplicates is not None:
+            self._compare(deliver, batch)
         return batch
 
     def _take(self) -> m.Deliver:

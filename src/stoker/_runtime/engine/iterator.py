@@ -25,7 +25,7 @@ from stoker._runtime.engine.inline_iteration import InlineIteration
 from stoker._runtime.engine.iteration import Iteration
 from stoker._runtime.engine.recorder_setup import note_start_method
 from stoker._runtime.plan.cpu_draws import on_cpu
-from stoker._runtime.pool.departures import Departures
+from stoker._runtime.pool.finished_pools import FinishedPools
 from stoker._runtime.pool.loader_stats import LoaderStats
 from stoker._runtime.pool.pool import Pool
 from stoker.arguments import Options
@@ -56,7 +56,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         autoscaler: AutoscaleController | None = None,
     ) -> None:
         self._recorder = recorder
-        self._departures: Departures = loader._departures
+        self._finished_pools: FinishedPools = loader._finished_pools
         self._grows = autoscaler is not None
         """Whether the number of workers may change during this iteration."""
         self._iteration: Iteration | None = None
@@ -118,7 +118,7 @@ class StokerIter(_Base):  # type: ignore[misc]
             plan, reason = iterator_setup.pool_plan(self, loader, options, stats)
             if self._recorder is not None:
                 note_start_method(self._recorder, plan.context, loader.multiprocessing_context, reason)
-            pool = Pool(plan, persistent=keep is not None, predecessor=self._departures.take_memory())
+            pool = Pool(plan, persistent=keep is not None, predecessor=self._finished_pools.take_memory())
             pool.reserve()
             if keep is not None:
                 keep(pool)
@@ -243,7 +243,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         elif iteration is not None and not (isinstance(iteration, EpochPrefetch) and iteration.parked):
             iteration.close()
         if self._owns_pool and exhausted:
-            self._departures.see_off(pool)
+            self._finished_pools.see_off(pool)
         elif self._owns_pool or shutdown:
             pool.close()
 

@@ -26,6 +26,8 @@ class Fetcher:
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
+        self._found: Any = _NOT_YET
+        self._fetch: Callable[[Any], Any] = _getter(dataset)
 
     def bind(self) -> Callable[[Any], Any]:
         """Return the function that does ``dataset[index]``. Call this once per range of rows, not once per sample.
@@ -33,18 +35,27 @@ class Fetcher:
         The method is looked up on the type, as ``dataset[index]`` does. It is looked up anew for each range, because user code
         may replace it. A bound method costs no more than ``dataset[index]``; ``operator.getitem`` covers all other types.
         """
-        dataset = self._dataset
-        for kind in type(dataset).__mro__:
-            found = kind.__dict__.get("__getitem__")
-            if found is not None:
-                if type(found) is FunctionType:
-                    return MethodType(found, dataset)
-                break
-        return partial(operator.getitem, dataset)
+        found = getattr(type(self._dataset), "__getitem__", None)
+        if found is not self._found:
+            self._found, self._fetch = found, _getter(self._dataset)
+        return self._fetch
 
     def bind_batched(self) -> Callable[[Any], Any] | None:
         """Return the dataset's ``__getitems__``; None when samples are fetched one by one. Called once, by the constructor."""
         return batch_getter(self._dataset)
+
+
+_NOT_YET = object()
+
+
+def _getter(dataset: Any) -> Callable[[Any], Any]:
+    for kind in type(dataset).__mro__:
+        found = kind.__dict__.get("__getitem__")
+        if found is not None:
+            if type(found) is FunctionType:
+                return MethodType(found, dataset)
+            break
+    return partial(operator.getitem, dataset)
 
 
 def batch_getter(dataset: Any) -> Callable[[Any], Any] | None:

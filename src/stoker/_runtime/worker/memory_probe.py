@@ -53,9 +53,12 @@ class MemoryProbe:
         when there has been no work for a while, or late.
         """
         if self._tasks and not self.settled:
-            now_ns = time.monotonic_ns()
-            if now_ns < self._due_ns and self._awaited(_IDLE_MS):
-                return self._channel.recv(nbytes)
+            if time.monotonic_ns() < self._due_ns:
+                try:
+                    return self._channel.recv(nbytes, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    if self._awaited(_IDLE_MS):
+                        return self._channel.recv(nbytes)
             size = footprint()
             self._row[PRIVATE_BYTES] = -1 if size is None else max(1, size.private_bytes)
         self._tasks += 1

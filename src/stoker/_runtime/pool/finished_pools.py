@@ -18,7 +18,7 @@ KEEP_S = 5.0
 """How long a loader without workers keeps the memory of its last epoch."""
 
 
-class Departures:
+class FinishedPools:
     """Of one loader, which owns it. Iterators see their pools off here. Nothing remains when it dies, or after ``settle``."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Departures:
         self.settle()
 
 
-def _let_go(departures: weakref.ref[Departures], pool: Pool) -> None:
-    found = departures()
+def _let_go(finished_pools: weakref.ref[FinishedPools], pool: Pool) -> None:
+    found = finished_pools()
     if found is not None:
         found.let_go(pool)

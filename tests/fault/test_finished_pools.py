@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 import stoker
-from stoker._runtime.pool import departures
+from stoker._runtime.pool import finished_pools
 from stoker._runtime.pool.housekeeper import Housekeeper
 from stoker.testing import leak_guard
 
@@ -92,7 +92,7 @@ def test_a_worker_that_does_not_leave_is_ended_in_the_end(tmp_path: Path) -> Non
 def test_the_next_epoch_gets_the_pages_of_the_last_one() -> None:
     with loader() as loading:
         expected = total(loading)
-        found: Any = loading._departures
+        found: Any = loading._finished_pools
         [kept] = found.kept()
         before = os.fstat(kept.arena.fd).st_ino
         iterator: Any = iter(loading)
@@ -111,10 +111,10 @@ def test_batches_that_were_kept_stay_what_they_are() -> None:
 
 
 def test_idle_memory_goes_back_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(departures, "KEEP_S", 0.05)
+    monkeypatch.setattr(finished_pools, "KEEP_S", 0.05)
     with loader() as loading:
         expected = total(loading)
-        found: Any = loading._departures
+        found: Any = loading._finished_pools
         until = time.monotonic() + 30
         while found.kept() and time.monotonic() < until:
             time.sleep(0.01)
@@ -189,7 +189,7 @@ def test_a_forked_child_leaves_the_parents_memory_alone() -> None:
         if pid == 0:
             code = 1
             try:
-                found: Any = loading._departures
+                found: Any = loading._finished_pools
                 before = os.fstat(found.kept()[0].arena.fd).st_ino
                 iterator: Any = iter(loading)
                 other = os.fstat(iterator._pool.arena.fd).st_ino != before
