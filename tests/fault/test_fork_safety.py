@@ -25,7 +25,7 @@ from torch.utils.data import Dataset
 
 import stoker
 from stoker._runtime.scheduler import policy
-from stoker.errors import UnsendableError, WorkerStalled
+from stoker.errors import UnsendableError, WorkerDied, WorkerStalled
 from tests import warm
 
 ROOT = Path(__file__).parents[2]
@@ -395,7 +395,12 @@ def opencv_with_a_smaller_pool_in_workers() -> None:
     import cv2
 
     cv2.setNumThreads(4)
-    _print_stalled(Images(), worker_init_fn=_one_opencv_thread)
+    try:
+        _print_stalled(Images(), worker_init_fn=_one_opencv_thread)
+    except (
+        WorkerDied
+    ) as error:  # to join a thread that is gone may also crash: pthread_join says nothing about it
+        print(json.dumps(str(error)))
 
 
 @pytest.mark.parametrize("scene", ["polars_forked", "openmp_with_threads_in_workers"])
@@ -405,7 +410,7 @@ def test_a_pool_that_died_in_a_fork_the_user_asked_for_is_reported(scene: str) -
 
 
 def test_opencv_made_to_join_threads_that_are_gone_is_reported() -> None:
-    """Row 6: a smaller pool than the parent used means threads to join; the worker hangs before its first sample."""
+    """Row 6: a smaller pool than the parent used means threads to join; the worker hangs or crashes before its first sample."""
     message = played("opencv_with_a_smaller_pool_in_workers")
-    assert "has not started yet" in message
+    assert "has not started yet" in message or "had not started yet" in message
     assert "_one_opencv_thread" in message
