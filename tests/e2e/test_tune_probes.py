@@ -107,7 +107,15 @@ def test_a_target_is_looked_at_and_run_with_settings_whose_workers_stay():
         host = here.ask("host", ranks=2).fact
         assert (host.ranks, host.start_method) == (2, "fork")
         assert 0 < host.shipment_bytes < 1000
-        work = here.ask("work", seconds=0.3).fact
+        for seconds in (
+            0.3,
+            1,
+            3,
+            10,
+        ):  # the second look at the samples has a share of it, and a busy machine may take that
+            work = here.ask("work", seconds=seconds).fact
+            if work.cold_ns is not None:
+                break
         assert (work.rows, work.batch_bytes, work.bad) == (8, 8 * 16 * 8, ())
         assert len(work.batch_ns) == len(work.cpu_ns) > 0
         assert all(0 <= cpu <= whole for cpu, whole in zip(work.cpu_ns, work.batch_ns, strict=True))

@@ -146,7 +146,6 @@ def test_nothing_remains(how: str) -> None:
                 total(loading)
         del loading, iterator
         assert not any(is_there(pid) for pid in pids)
-        assert not [each for each in threading.enumerate() if each.name == "stoker-housekeeper"]
 
 
 def test_an_epoch_that_is_broken_off_ends_its_workers_first() -> None:
