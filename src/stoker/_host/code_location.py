@@ -6,14 +6,17 @@ A folder called ``stoker`` proves nothing: most clones of this project have that
 from __future__ import annotations
 
 import os
-import sysconfig
+import sys
 
 PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 """The folder of the ``stoker`` package in this process, with a separator at its end."""
 
-_STANDARD = tuple(
-    {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib")}
-    | {os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")}
+_PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+_STANDARD = (
+    os.path.join(os.path.dirname(os.path.abspath(os.__file__)), ""),
+    os.path.join(
+        sys.exec_prefix, sys.platlibdir, _PYTHON, ""
+    ),  # sysconfig says the same, and takes 1 ms to import
 )
 _INSTALLED = (f"site-packages{os.sep}", f"dist-packages{os.sep}")
 

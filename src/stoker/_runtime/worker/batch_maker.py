@@ -6,7 +6,7 @@ import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -37,9 +37,11 @@ from stoker._runtime.worker.fetch_threads import FetchThreads
 from stoker._runtime.worker.rng.per_sample import SampleRng
 from stoker._runtime.worker.rng.rng_use import RngUse
 from stoker._runtime.worker.rng.seeder import Seeder
-from stoker._runtime.worker.split_batches import PartRows, collate_part
 from stoker._runtime.worker.stream import Abandoned, SampleStream
 from stoker.errors import SampleStopIteration
+
+if TYPE_CHECKING:
+    from stoker._runtime.worker.split_batches import PartRows
 
 
 @dataclass(slots=True)
@@ -83,7 +85,7 @@ class BatchMaker:
         self.worker = worker
         self._watch = StatusView([0] * WORDS)
         self._sample_rng = SampleRng(spec, worker, self._watch.here)
-        self.seeder = Seeder(spec, worker, shared=shared, inline=inline)
+        self.seeder = _inline_seeder(spec) if inline else Seeder(spec, worker, shared=shared)
         self._by_sample = self.seeder.by_sample
         self._singly = True
         self._plain = False
@@ -187,6 +189,11 @@ class BatchMaker:
 
     def make_part(self, order: BatchOrder, slot: Any, agreed: int) -> PartRows:
         """Make the rows ``start`` to ``stop`` of a ticket, in the shared slot if their layout is the agreed one."""
+        from stoker._runtime.worker.split_batches import (  # many workers never split: 2 ms to import
+            PartRows,
+            collate_part,
+        )
+
         indices = _listed(order.indices)
         self._bad.clear()
         outer, current.sample_rng = current.sample_rng, self._sample_rng
@@ -414,6 +421,12 @@ class BatchMaker:
     def _collate(self, samples: Any, indices: Sequence[Any] | None) -> Any:
         self._collating()
         return collate_samples(self.spec.collate_fn, samples, indices, own=self.spec.own_collate)
+
+
+def _inline_seeder(spec: WorkerSpec) -> Seeder:
+    from stoker._runtime.worker.rng.inline_seeder import InlineSeeder  # worker processes need none of it
+
+    return InlineSeeder(spec)
 
 
 def _can_share(order: BatchOrder, indices: Sequence[Any]) -> bool:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from stoker._runtime.protocol.worker_spec import BatchOrder, GeneratorPath, WorkerSpec
-from stoker._runtime.worker.rng.can_draw import can_draw
 from stoker._runtime.worker.rng.dataset_generators import AS_GLOBAL, DatasetGenerators, find
 from stoker._runtime.worker.rng.seeding import (
     batch_key,
-    leave_opencv,
     range_key,
     sample_key,
     seed_all,
     seed_opencv,
 )
-from stoker._runtime.worker.rng.trainer_generators import TrainerGenerators
 
 _ROWS = 1 << 16
 """Added to row numbers, so that they differ from range numbers."""
@@ -26,16 +22,15 @@ class Seeder:
     """Seeds the global generators and those stored on the dataset. Owner: a batch maker; called on its thread.
 
     ``shared`` says that other threads draw from the generators; only OpenCV's belongs to each thread. ``rng="torch"`` seeds
-    none. ``inline`` asks to restore them. ``torch_is_ours`` becomes false when ``worker_init_fn`` seeded torch.
+    none. ``torch_is_ours`` becomes false when ``worker_init_fn`` seeded torch. ``draws`` is false where no code can draw.
     """
 
-    def __init__(self, spec: WorkerSpec, worker: int, *, shared: bool, inline: bool) -> None:
+    def __init__(self, spec: WorkerSpec, worker: int, *, shared: bool = False, draws: bool = True) -> None:
         self._spec = spec
         self._worker = worker
-        self.seeds = spec.rng != "torch" and not (inline and not can_draw(spec))
+        self.seeds = spec.rng != "torch" and draws
         """Whether anything is seeded at all."""
         self._shared = shared
-        self._inline = inline
         self.by_sample = spec.rng == "sample" and self.seeds
         """Whether every row is seeded instead of every range."""
         self.torch_is_ours = True
@@ -97,16 +92,8 @@ class Seeder:
             self._seed(range_key(batch_key(order.seed, self._spec.rank, self._worker), pulled))
 
     def kept(self) -> AbstractContextManager[None]:
-        """Return a context that restores the generators when inline: the global ones, and those on the dataset."""
-        return _Kept(self) if self._inline and self.seeds else _NOTHING_TO_KEEP
-
-    def keep_stored(self) -> Callable[[], None] | None:
-        """Save the generators on the dataset; return a function that restores them, or None without any."""
-        return self._stored.keep() if self._stored is not None else None
-
-    def leave(self) -> None:
-        """The batch is made. OpenCV's generator, which cannot be read, gets numbers that depend on the batch alone."""
-        leave_opencv(self._last)
+        """Return a context for making one batch. A worker has its generators for itself: nothing is restored."""
+        return _NOTHING_TO_KEEP
 
     def _seed(self, key: int) -> None:
         if self._shared:
@@ -119,24 +106,3 @@ class Seeder:
 
 
 _NOTHING_TO_KEEP = nullcontext()
-
-
-class _Kept(TrainerGenerators):
-    """The global generators and those stored on the dataset, put back when it is left."""
-
-    __slots__ = ("_put_back", "_seeder")
-
-    def __init__(self, seeder: Seeder) -> None:
-        self._seeder = seeder
-
-    def __enter__(self) -> None:
-        super().__enter__()
-        self._put_back = self._seeder.keep_stored()
-
-    def __exit__(self, *error: object) -> None:
-        try:
-            if self._put_back is not None:
-                self._put_back()
-        finally:
-            super().__exit__(*error)
-            self._seeder.leave()
