@@ -24,7 +24,10 @@ import stoker
 ROOT = Path(__file__).resolve().parents[1]
 MOST_REPORT_BYTES = 3_000_000
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-BUNDLED = ("py.typed", "report/page/page.js", "report/page/style.css", "report/page/vega.js")
+BUNDLED = (
+    "py.typed",
+    *(f"_tools/render/{name}" for name in ("page.js", "charts.js", "style.css", "vega.js")),
+)
 
 TRAINING = """
 import sys, torch, stoker
