@@ -348,8 +348,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
         Batches that the loop has taken count; batches made ahead are made again. The state can be loaded with another
         ``num_workers``, ``executor``, start method and ``in_order``. Before the first ``iter()``, and after the end of an
-        epoch, taking the state fixes the seed and the order of the next epoch. Apart from the states of your own samplers and
-        datasets, it can be written as JSON.
+        epoch, it gives the epoch that would begin now. Taking it draws no random number. Apart from the states of your own
+        samplers and datasets, it can be written as JSON.
         """
         return self._place().state(self)
 

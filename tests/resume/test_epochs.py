@@ -75,15 +75,15 @@ def test_a_sampler_that_counts_its_epochs_goes_on_counting() -> None:
     "order", ["sequential", "shuffle", "random, generator", "shuffle, generator", "buckets"]
 )
 @pytest.mark.parametrize("rng", ["batch", "sample"])
-def test_a_state_from_between_epochs_settles_the_next_one(order: str, rng: str) -> None:
-    """Also when the trainer draws, or another loader takes it up in a process whose generators are elsewhere."""
+def test_a_state_from_between_epochs_gives_the_next_one(order: str, rng: str) -> None:
+    """Also when another loader takes it up, in a process whose generators are elsewhere."""
     recipe = Recipe(order=order, rng=rng)
     seed_everything(recipe.seed)
     first = loader(recipe)
     states = [through_json(first.state_dict())]
     epochs = [[copied(batch) for batch in first]]
-    states.append(through_json(first.state_dict()))
     torch.rand(3)
+    states.append(through_json(first.state_dict()))
     epochs.append([copied(batch) for batch in first])
     for number, (state, epoch) in enumerate(zip(states, epochs, strict=True)):
         seed_everything(99 + number)
@@ -108,10 +108,10 @@ def test_asking_for_a_state_changes_nothing(order: str) -> None:
             got.append(copied(batch))
             asked.state_dict()
         asked.state_dict()
-    # The last one settled a third epoch: its seed has been drawn.
     assert_batches(expected, got)
-    torch.set_rng_state(ends)
+    assert torch.equal(torch.get_rng_state(), ends)
     third = torch.empty((), dtype=torch.int64).random_().item()
+    torch.set_rng_state(ends)
     assert asked.state_dict()["base_seed"] == third
 
 
@@ -137,3 +137,21 @@ def test_a_restored_world_goes_on_as_if_nothing_had_happened(order: str) -> None
         left = 3 - epochs
         got += [copied(batch) for _ in range(left) for batch in second]
         assert_batches(whole, got)
+
+
+def test_a_state_of_an_earlier_version_that_drew_its_seed_still_loads() -> None:
+    """Before 2026-11-18, taking a state from between two epochs drew the base seed of the next one."""
+    recipe = Recipe(order="shuffle")
+    whole = reference(recipe, epochs=3)
+    seed_everything(recipe.seed)
+    first = loader(recipe)
+    got = [copied(batch) for batch in first]
+    state = through_json(first.state_dict())
+    assert torch.empty((), dtype=torch.int64).random_().item() == state["base_seed"]
+    world = torch.get_rng_state()
+    seed_everything(55)
+    second = loader(recipe, salt=1)
+    second.load_state_dict(state)
+    torch.set_rng_state(world)
+    got += [copied(batch) for _ in range(2) for batch in second]
+    assert_batches(whole, got)

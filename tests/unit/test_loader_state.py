@@ -1,4 +1,4 @@
-"""The loader's place: nothing yet, pinned, loaded, under way. Without workers: they have no part in it."""
+"""The loader's place: nothing yet, loaded, under way. Without workers: they have no part in it."""
 
 from __future__ import annotations
 
@@ -40,30 +40,52 @@ def epoch(loader: Any) -> list[Any]:
     return [batch.tolist() for batch in loader]
 
 
-def test_a_pinned_epoch_is_the_one_that_follows_whatever_is_drawn_meanwhile() -> None:
+def test_a_state_gives_the_epoch_that_would_begin_now() -> None:
     torch.manual_seed(3)
     loader, other = shuffled(), shuffled()
     state = loader.state_dict()
     assert (state["batches"], state["finished"]) == (0, True)
     assert loader.state_dict() == state
-    torch.rand(5)
     expected = epoch(loader)
     torch.manual_seed(8)
     other.load_state_dict(state)
     assert epoch(other) == expected
 
 
-def test_pinning_alone_changes_nothing() -> None:
-    torch.manual_seed(3)
-    loader = shuffled()
-    expected = [epoch(loader) for _ in range(2)], torch.get_rng_state().tolist()
-    torch.manual_seed(3)
-    asked = shuffled()
-    got = []
-    for _ in range(2):
-        asked.state_dict()
-        got.append(epoch(asked))
-    assert (got, torch.get_rng_state().tolist()) == expected
+def test_taking_a_state_draws_nothing_and_settles_nothing() -> None:
+    """Frameworks take states when they wrap a loader: the weights that are drawn next, and the order, stay torch's."""
+
+    def run(loader: Any, *, asks: bool) -> list[Any]:
+        torch.manual_seed(3)
+        seen: list[Any] = []
+        for _ in range(3):
+            if asks:
+                loader.state_dict()
+            seen += [torch.rand(2).tolist(), epoch(loader)]
+            if asks:
+                loader.state_dict()
+        return [*seen, torch.get_rng_state().tolist()]
+
+    expected = run(torch.utils.data.DataLoader(range(9), batch_size=2, shuffle=True), asks=False)  # type: ignore[arg-type]
+    assert run(shuffled(), asks=False) == expected
+    assert run(shuffled(), asks=True) == expected
+
+
+def test_a_state_is_taken_before_the_sampler_has_its_generator() -> None:
+    """Accelerate wraps a loader, which takes a state, and then gives its sampler a generator."""
+
+    def run(loader: Any) -> list[Any]:
+        torch.manual_seed(3)
+        if isinstance(loader, stoker.DataLoader):
+            loader.state_dict()
+        loader.sampler.generator = torch.Generator().manual_seed(4)
+        return [epoch(loader), epoch(loader)]
+
+    expected = run(torch.utils.data.DataLoader(range(9), batch_size=2, shuffle=True))  # type: ignore[arg-type]
+    assert run(shuffled()) == expected
+    loaded = shuffled()
+    loaded.load_state_dict(shuffled().state_dict())
+    assert run(loaded) == expected
 
 
 @pytest.mark.parametrize("taken", range(1, 6))

@@ -1,9 +1,9 @@
 """Tracks where a loader is in its data: what ``state_dict`` returns, and where the next ``iter()`` starts.
 
-    nothing yet ──state_dict()──► settled: the next epoch's seed and order are settled
     load_state_dict() ──► loaded ──iter()──► under way ──the end──► nothing yet, with another epoch behind it
 
-Of several iterators of one loader the one that began last counts.
+Taking a state draws no random number and settles nothing: frameworks take one when they wrap a loader, before its sampler has its
+generator and before the model is initialised. Of several iterators of one loader the one that began last counts.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ from stoker._runtime.checkpoint.state_format import SavedState, StreamState
 
 @dataclass(frozen=True, slots=True)
 class _SettledEpoch:
-    """The next epoch, settled before it began: generators as they stood, and as they stood after its seed was drawn from them."""
+    """The next epoch, which was drawn before it began: generators as they stood, and its seed."""
 
     snapshot: RngSnapshot
-    after: RngSnapshot
     seed: int
 
 
@@ -96,14 +95,10 @@ class LoaderState:
         if self._loaded is not None:
             return self._open_loaded(loader, given, self._loaded)
         settled = self._settled
-        if settled is None:
+        if settled is None or len(settled.snapshot.given) != len(given):  # or drawn from other generators
             return EpochStart(
                 given, rng_snapshot.capture(given, rng_snapshot.draws_from(loader._index_sampler))
             )
-        if rng_snapshot.capture(given, [name for name, _ in settled.after.world]) == settled.after:
-            # Nobody drew since: it begins as if nobody had asked for a state.
-            rng_snapshot.restore(settled.snapshot, given)
-            return EpochStart(given, settled.snapshot)
         return EpochStart(given, settled.snapshot, replays=True)
 
     def begun(self, epoch_start: EpochStart, progress: Progress, *, same_workers: bool = False) -> None:
@@ -129,7 +124,7 @@ class LoaderState:
         """The epoch that was opened ahead was not wanted as it was: the next one draws the same again."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and self._loaded is None:
-            self._settled = _SettledEpoch(ahead.then, RngSnapshot(), ahead.base_seed)
+            self._settled = _SettledEpoch(ahead.then, ahead.base_seed)
 
     @staticmethod
     def _open_loaded(loader: Any, given: list[torch.Generator], saved: SavedState) -> EpochStart:
@@ -147,15 +142,13 @@ class LoaderState:
         return EpochStart(given, then, saved, replays=True, unmoved=unmoved)
 
     def _between_epochs(self, loader: Any) -> SavedState:
-        """The next epoch is settled now."""
+        """The next epoch, as it would begin now."""
         ahead = self._ahead
-        if ahead is None and self._settled is None:
-            self._settled = _draw(loader)
         if ahead is not None:
             seed, generators = ahead.base_seed, ahead.generators()
         else:
-            assert self._settled is not None
-            seed, generators = self._settled.seed, rng_snapshot.encode(self._settled.snapshot)
+            following = self._settled or _following(loader)
+            seed, generators = following.seed, rng_snapshot.encode(following.snapshot)
         epoch_start = self._epoch_start
         epoch = sampler_position.epoch_of(loader._index_sampler)
         if sampler_position.elastic_part(loader._index_sampler) is not None:
@@ -218,13 +211,13 @@ def _draws(loader: Any) -> list[str]:
     return world
 
 
-def _draw(loader: Any) -> _SettledEpoch:
-    """Settle the next epoch's seed: drawn where ``iter()`` would draw it."""
-    given = rng_snapshot.generators_of(loader)
-    world = _draws(loader)
-    before = rng_snapshot.capture(given, world)
-    seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=loader.generator).item())
-    return _SettledEpoch(before, rng_snapshot.capture(given, world), seed)
+def _following(loader: Any) -> _SettledEpoch:
+    """The epoch that ``iter()`` would begin now. Its seed is drawn from a copy of the generator."""
+    source = torch.default_generator if loader.generator is None else loader.generator
+    copied = torch.Generator(source.device)
+    copied.set_state(source.get_state())
+    seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=copied).item())
+    return _SettledEpoch(rng_snapshot.capture(rng_snapshot.generators_of(loader), _draws(loader)), seed)
 
 
 def _dataset_state(loader: Any) -> Any:
