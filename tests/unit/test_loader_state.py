@@ -183,3 +183,9 @@ def test_a_datasets_state_is_copied_both_ways() -> None:
         next(iter(resumed))
         other.live["seen"].append(2)
         assert state == kept
+
+
+def test_a_dataset_that_is_a_class_has_no_state() -> None:
+    """Accelerate's tests give a loader a class as its dataset. The class has the methods, for its instances."""
+    loader: Any = stoker.DataLoader(Stateful)  # type: ignore[arg-type]
+    assert list(loader.state_dict()["dataset_state"]) == [None]

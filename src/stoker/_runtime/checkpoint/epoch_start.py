@@ -16,10 +16,10 @@ from torch.utils.data import dataloader as torch_loader
 from stoker._runtime.checkpoint import rng_snapshot, sampler_position
 from stoker._runtime.checkpoint.progress import Progress
 from stoker._runtime.checkpoint.rng_snapshot import TORCH, RngSnapshot
-from stoker._runtime.checkpoint.sampler_position import IndexSource, is_stateful
+from stoker._runtime.checkpoint.sampler_position import IndexSource
 from stoker._runtime.checkpoint.state_format import LoaderFacts, SavedState, StreamState
 from stoker._runtime.plan.planner import SPARES, PlanStart
-from stoker._runtime.protocol.worker_spec import Resume
+from stoker._runtime.protocol.worker_spec import Resume, is_stateful
 from stoker._runtime.scheduler.row_ranges import mix
 from stoker._runtime.worker.rng.seeding import generators_kept
 

@@ -25,8 +25,8 @@ from stoker._runtime.checkpoint.epoch_start import (
 )
 from stoker._runtime.checkpoint.progress import Progress
 from stoker._runtime.checkpoint.rng_snapshot import TORCH, RngSnapshot
-from stoker._runtime.checkpoint.sampler_position import is_stateful
 from stoker._runtime.checkpoint.state_format import SavedState, StreamState
+from stoker._runtime.protocol.worker_spec import is_stateful
 
 
 @dataclass(frozen=True, slots=True)

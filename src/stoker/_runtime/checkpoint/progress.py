@@ -167,7 +167,9 @@ class Progress:
         for worker, each in enumerate(self._begun or ()):
             if each.dataset is not None or each.iterator is not None:
                 states = (_dump(each.dataset), _dump(each.iterator))
-                yield worker, Resume(epoch, each.at, *states, self._fresh, each.ended and not self._fresh)
+                ended = each.ended and not self._fresh
+                at_start = self._fresh or not each.begun
+                yield worker, Resume(epoch, each.at, *states, self._fresh, ended, at_start)
 
     def _end(self, ticket: Ticket) -> int:
         """How many samples lie before and in it. Without automatic batching a ticket is a sample and has no rows."""

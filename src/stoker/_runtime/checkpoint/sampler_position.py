@@ -23,6 +23,7 @@ from torch.utils.data import BatchSampler
 
 from stoker._runtime.checkpoint.state_format import SavedState
 from stoker._runtime.plan.nested_samplers import layers
+from stoker._runtime.protocol.worker_spec import is_stateful
 
 _SEEKABLE: tuple[type, ...] = (type(iter(range(0))), type(iter([])), type(iter(())))
 
@@ -311,11 +312,6 @@ def epoch_of(sampler: Any) -> int | None:
     """The epoch that a sampler counts."""
     part = counting_part(sampler)
     return None if part is None else part.epoch
-
-
-def is_stateful(part: Any) -> bool:
-    """Whether something has torchdata's two methods."""
-    return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
 
 
 def advance(iterator: Iterator[Any], count: int) -> None:

@@ -85,13 +85,13 @@ class TrackedDataset:
         """Whether every attribute is the recorded object. Fast; this is the common case."""
         attributes = own_dict(self.obj)
         if attributes is None or self._slots:
-            names, values = self._present()
+            names, values = self.present()
             return names == self._names and all(map(is_, values, self._values))
         return list(attributes) == self._names and all(map(is_, attributes.values(), self._values))
 
     def changes(self) -> list[AttributeChange]:
         """Return what differs from the record. Without differences, record the present objects, for ``unchanged``."""
-        old, new = self.recorded(), dict(zip(*self._present(), strict=True))
+        old, new = self.recorded(), dict(zip(*self.present(), strict=True))
         found = []
         for name, value in new.items():
             if name not in self._ignored and not _same(old.pop(name, MISSING), value):
@@ -125,9 +125,10 @@ class TrackedDataset:
                 write(self.obj, name, self.recorded().get(name, MISSING))
 
     def _record(self) -> None:
-        self._names, self._values = self._present()
+        self._names, self._values = self.present()
 
-    def _present(self) -> tuple[list[str], list[Any]]:
+    def present(self) -> tuple[list[str], list[Any]]:
+        """Return the names and values of its attributes as they are now."""
         attributes = (own_dict(self.obj) or {}).copy()  # in one step: another thread may add attributes
         names, values = list(attributes), list(attributes.values())
         for name, slot in self._slots.items():

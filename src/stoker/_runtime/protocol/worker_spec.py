@@ -56,8 +56,8 @@ class WorkerSpec:
 class Resume(NamedTuple):
     """The state of a stream after ``pulled`` batches: pickled states of the dataset and of its iterator; None without one.
 
-    ``fresh`` asks for a new iterator over the dataset in this state. ``ended`` says that the stream has no more batches. A
-    dataset that is its own iterator has one state, the iterator's.
+    ``fresh`` asks for a new iterator over the dataset in this state. ``ended`` says that the stream has no more batches.
+    ``at_start``: the state is from the beginning of an epoch. A dataset that is its own iterator has one state, the iterator's.
     """
 
     epoch: int
@@ -66,6 +66,14 @@ class Resume(NamedTuple):
     iterator: bytes | None
     fresh: bool = False
     ended: bool = False
+    at_start: bool = False
+
+
+def is_stateful(part: Any) -> bool:
+    """Whether something has torchdata's two methods. A class has them for its instances only."""
+    if isinstance(part, type):
+        return False
+    return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
 
 
 class BatchOrder(NamedTuple):

@@ -103,7 +103,7 @@ class BatchMaker:
         if spec.iterable:
             bad = None if self._bad_filter is None else self._bad
             self._stream = SampleStream(
-                spec, worker, self._before_pull, bad, keeps_state=keeps_state, resume=resume
+                spec, worker, self._before_pull, bad, keeps_state=keeps_state, resume=resume, shared=shared
             )
         self._tells = self._stream is not None or self._bad_filter is not None
         self._metered = spec.metered

@@ -7,6 +7,7 @@ arrives once, in order, if the dataset gives the same samples again. A dataset o
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 import pickle
@@ -17,7 +18,8 @@ import torch
 from torch.utils.data import IterDataPipe
 from torch.utils.data.graph_settings import apply_random_seed
 
-from stoker._runtime.protocol.worker_spec import BatchOrder, Resume, WorkerSpec
+from stoker._runtime.protocol.worker_spec import BatchOrder, Resume, WorkerSpec, is_stateful
+from stoker._runtime.worker import loaded_state
 from stoker._runtime.worker.bad_samples import BadSample, StreamPlace, good_samples
 
 
@@ -35,7 +37,7 @@ class SampleStream:
     """Reads the stream of one worker. Owner: a batch maker; called on its thread.
 
     ``before(order, pulled)`` seeds, and raises Abandoned when the epoch is over. ``bad`` collects bad samples; None raises
-    their errors. ``keeps_state`` asks for ``state`` after every batch.
+    their errors. ``keeps_state`` asks for ``state`` after every batch. ``shared``: other streams read the same dataset object.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class SampleStream:
         *,
         keeps_state: bool,
         resume: Resume | None,
+        shared: bool = False,
     ) -> None:
         self._spec = spec
         self._worker = worker
@@ -54,11 +57,14 @@ class SampleStream:
         self._before = before
         self._bad = bad
         self._keeps_state = keeps_state
+        self._shared = shared
         self._resume = resume
         self._stateful: tuple[Any, Any] = (None, None)
         self._iterator: Iterator[Any] | None = None
         self._epoch = -1
         self._ended = False
+        self._watches = False
+        """Whether a state was loaded into the dataset, and it is not known yet whether it begins there again in later epochs."""
         self._pulled = 0
         self._sampled = 0
 
@@ -111,28 +117,37 @@ class SampleStream:
         self._resume = None
         dataset = self._dataset
         if resume is not None and resume.dataset is not None:
-            dataset.load_state_dict(pickle.loads(resume.dataset))
+            if self._shared:
+                dataset.load_state_dict(pickle.loads(resume.dataset))
+            else:
+                loaded_state.load(dataset, resume.dataset, at_start=resume.at_start or resume.ended)
         if resume is not None and resume.ended:  # its state may already belong to the next epoch
             self._iterator, self._ended = iter(()), True
             return
-        iterator: Any = iter(dataset)
-        self._iterator = iterator
-        self._stateful = (None, None)
-        if self._keeps_state:
-            apart = iterator is not dataset
-            self._stateful = (
-                dataset if apart and _is_stateful(dataset) else None,
-                iterator if _is_stateful(iterator) else None,
-            )
+        iterator = self._open_iterator()
+        self._watches = not self._shared and loaded_state.is_watched(dataset)
         if resume is not None and not resume.fresh:
             if resume.iterator is not None:
-                if not _is_stateful(iterator):
+                if not is_stateful(iterator):
                     raise ValueError(
                         f"the state that was loaded has one of the dataset's iterator, and {type(iterator).__name__} has no "
                         "load_state_dict: give the loader the dataset it had, or begin the epoch anew"
                     )
                 iterator.load_state_dict(pickle.loads(resume.iterator))
             self._pulled = resume.pulled
+
+    def _open_iterator(self) -> Any:
+        dataset = self._dataset
+        iterator: Any = iter(dataset)
+        self._iterator = iterator
+        self._stateful = (None, None)
+        if self._keeps_state:
+            apart = iterator is not dataset
+            self._stateful = (
+                dataset if apart and is_stateful(dataset) else None,
+                iterator if is_stateful(iterator) else None,
+            )
+        return iterator
 
     def _seed_pipe(self, order: BatchOrder) -> None:
         """Seed the generators of DataPipes, equally in all workers, so that shards of one shuffle fit together."""
@@ -159,19 +174,58 @@ class SampleStream:
         self._before(order, self._pulled)
         batched = self._spec.auto_collation
         wanted = len(order.indices) if batched else 1
-        if self._bad is not None:
-            try:
-                samples = good_samples(self._iterator, wanted, self._bad, self._count)
-            finally:
+        try:
+            if self._watches:
+                self._watches = False
+                samples = self._take_first(order)
+                if samples and wanted > 1:
+                    samples += self._take(wanted - 1, row=1)
+            else:
+                samples = self._take(wanted)
+        finally:
+            if self._bad:
                 self._bad[:] = [each._replace(index=self._place(each.index)) for each in self._bad]
-        else:
-            # Only next(), as torch does: the __iter__ of an iterator may start it anew.
-            samples = list(map(next, itertools.repeat(self._iterator, wanted)))
         if len(samples) < wanted:
             self._ended = True
             if not samples or self._spec.drop_last:
                 raise self._end()
         return samples if batched else samples[0]
+
+    def _take(self, wanted: int, row: int = 0) -> list[Any]:
+        """Return up to so many samples, of which the first is row ``row`` of its batch."""
+        assert self._iterator is not None
+        if self._bad is None:
+            # Only next(), as torch does: the __iter__ of an iterator may start it anew.
+            return list(map(next, itertools.repeat(self._iterator, wanted)))
+        known = len(self._bad)
+        try:
+            return good_samples(self._iterator, wanted, self._bad, self._count)
+        finally:
+            if row:
+                self._bad[known:] = [each._replace(row=each.row + row) for each in self._bad[known:]]
+
+    def _take_first(self, order: BatchOrder) -> list[Any]:
+        """Return the first sample of an epoch that follows a loaded state, or none. Its dataset may have to be opened again."""
+        samples = self._take(1)
+        for _ in range(2):
+            states = self._states() if samples else loaded_state.ENDED
+            if not loaded_state.begins_again(self._dataset, states):
+                break
+            if self._bad:
+                self._bad.clear()
+            self._sampled = 0
+            self._before(order, 0)
+            self._open_iterator()
+            self._before(order, self._pulled)
+            samples = self._take(1)
+            if not loaded_state.is_watched(self._dataset):
+                break
+        return samples
+
+    def _states(self) -> Any:
+        """Of the dataset and its iterator. They may change what they return."""
+        parts: tuple[Any, Any] = (self._dataset, self._iterator)
+        return copy.deepcopy([part.state_dict() if is_stateful(part) else None for part in parts])
 
     def _place(self, number: int) -> StreamPlace:
         return StreamPlace(f"sample {number} of worker {self._worker}'s stream")
@@ -183,7 +237,3 @@ class SampleStream:
 
 def _kept(part: Any) -> bytes | None:
     return None if part is None else pickle.dumps(part.state_dict())
-
-
-def _is_stateful(part: Any) -> bool:
-    return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
