@@ -497,6 +497,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
                 recorder_setup.connect(made, self, self._own_stats())
         return self._recorder
 
+    def _keeps_seed(self) -> bool:
+        """Whether ``iter()`` draws no base seed: as in torch, while persistent workers go on with the streams that they began."""
+        pool: Any = self._iterator
+        lasting = self.rng == "torch" and self.persistent_workers and self.num_workers > 0
+        return lasting and isinstance(pool, Pool) and not pool.closed
+
     def _place(self) -> LoaderState:
         if self._bookmark is None:
             self._bookmark = LoaderState()

@@ -98,6 +98,17 @@ def test_persistent_workers_reshuffle_the_pipe(num_workers: int) -> None:
     assert_same(*first)
 
 
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_persistent_workers_reshuffle_the_pipe_as_torchs_do_on_request(num_workers: int) -> None:
+    runs = []
+    for loader_class, extra in zip(BOTH, ({}, {"rng": "torch"}), strict=True):
+        torch.manual_seed(3)
+        loader = loader_class(iter_pipe(), num_workers=num_workers, persistent_workers=True, **extra)
+        runs.append([[int(batch) for batch in loader] for _ in range(3)])
+        runs[-1].append(torch.get_rng_state().tolist())
+    assert_same(*runs)
+
+
 def test_the_pipe_is_reachable_on_the_loader() -> None:
     theirs, ours = (loader_class(iter_pipe()) for loader_class in BOTH)
     assert type(ours.dataset) is type(theirs.dataset)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.compat.compare import BOTH, Arguments, StokerLoader, TorchLoader, assert_same, assert_same_run
-from tests.compat.samples import Counting, Squares
+from tests.compat.samples import Augmented, Counting, Squares
 
 WORKERS = (0, 1, 2)
 
@@ -101,6 +101,29 @@ def test_persistent_workers_begin_with_torchs_order(num_workers: int, own_genera
         )
         first.append(list(loader))
     assert_same(*first)
+
+
+@pytest.mark.parametrize("own_generator", [False, True])
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_torchs_order_with_persistent_workers_on_request(num_workers: int, own_generator: bool) -> None:
+    """torch draws a base seed at the first iter() only, so its sampler draws other numbers than ours from then on."""
+
+    def build() -> Arguments:
+        generator = torch.Generator().manual_seed(2) if own_generator else None
+        arguments = {"num_workers": num_workers, "persistent_workers": True, "generator": generator}
+        return {"dataset": Augmented(), "batch_size": 4, "shuffle": True, **arguments}
+
+    assert_same_run(build, epochs=4, rng="torch")
+    runs = []
+    for loader, ends in (
+        (TorchLoader(**build()), lambda loader: setattr(loader, "_iterator", None)),
+        (StokerLoader(**build(), rng="torch"), StokerLoader.refresh),
+    ):
+        torch.manual_seed(4)
+        runs.append([list(loader) for _ in range(2)])
+        ends(loader)
+        runs[-1] += [list(loader) for _ in range(2)]
+    assert_same(*runs)
 
 
 @pytest.mark.parametrize("own_generator", [False, True])

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DistributedSampler
+from torch.utils.data import Dataset, DistributedSampler
 
+import stoker
 from tests.compat.compare import Arguments, StokerLoader, TorchLoader, assert_same, observe, seed_everything
 from tests.compat.samples import Augmented, RandomStream
 
@@ -151,11 +152,26 @@ def test_a_random_stream_can_be_repeated(num_workers: int, rng: str) -> None:
     assert_same(run(), run())
 
 
+class Keyed(Dataset[float]):
+    """Samples that draw from the generator that belongs to them."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> float:
+        return float(stoker.generator().random())
+
+
 def test_torchs_streams_continue_in_persistent_workers() -> None:
-    """Epoch 1 only: from the second on torch reuses its first base seed, and we draw one at every iter()."""
-    first = []
+    runs = []
     for loader_class, extra in ((TorchLoader, {}), (StokerLoader, {"rng": "torch"})):
         seed_everything(6)
         loader: Any = loader_class(Augmented(), batch_size=4, num_workers=2, persistent_workers=True, **extra)
-        first.append(list(loader))
-    assert_same(*first)
+        runs.append([list(loader) for _ in range(3)])
+    assert_same(*runs)
+
+
+def test_keyed_generators_differ_in_epochs_that_draw_no_base_seed() -> None:
+    loader: Any = StokerLoader(Keyed(), num_workers=1, persistent_workers=True, rng="torch")
+    epochs = [[batch.item() for batch in loader] for _ in range(3)]
+    assert len({number for epoch in epochs for number in epoch}) == 3 * len(loader.dataset)

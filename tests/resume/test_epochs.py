@@ -155,3 +155,34 @@ def test_a_state_of_an_earlier_version_that_drew_its_seed_still_loads() -> None:
     torch.set_rng_state(world)
     got += [copied(batch) for _ in range(2) for batch in second]
     assert_batches(whole, got)
+
+
+@pytest.mark.parametrize("cut", [(0, 3), (1, 0), (1, 3), (1, 6), (2, None)])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_the_order_of_persistent_workers_with_torchs_streams_goes_on(
+    cut: tuple[int, int | None], ahead: bool
+) -> None:
+    """Their later epochs draw no base seed: a state says so, although whoever loads it has to draw one."""
+
+    def running(seed: int) -> Any:
+        generator = torch.Generator().manual_seed(seed)
+        lasting: dict[str, Any] = {"num_workers": 2, "persistent_workers": True, "prefetch_epochs": ahead}
+        dataset: Any = range(22)
+        return stoker.DataLoader(
+            dataset, batch_size=4, shuffle=True, rng="torch", generator=generator, **lasting
+        )
+
+    with running(5) as loader:
+        whole = [batch.tolist() for _ in range(4) for batch in loader]
+    epochs, batches = cut
+    with running(5) as loader:
+        got = [batch.tolist() for _ in range(epochs) for batch in loader]
+        if batches is not None:
+            iterator = iter(loader)
+            got += [next(iterator).tolist() for _ in range(batches)]
+        state = through_json(loader.state_dict())
+    with running(99) as loader:
+        loader.load_state_dict(state)
+        while len(got) < len(whole):
+            got += [batch.tolist() for batch in loader]
+    assert got == whole

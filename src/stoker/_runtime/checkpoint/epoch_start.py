@@ -28,7 +28,8 @@ class EpochStart:
     """Owner: the iterator that is being made, then the loader's ``LoaderState``: it must not know the loader.
 
     ``then`` is how the generators stand before the samplers are opened, or stood: ``replays`` asks that they be put there for it,
-    and global ones back afterwards, but for those in ``unmoved``. ``saved`` is the state that was loaded, if any.
+    and global ones back afterwards, but for those in ``unmoved``. ``saved`` is the state that was loaded, if any. ``follows`` is
+    the base seed of the epoch before, if this one draws none of its own: as in torch, with persistent workers and ``rng="torch"``.
     """
 
     def __init__(
@@ -39,8 +40,10 @@ class EpochStart:
         *,
         replays: bool = False,
         unmoved: frozenset[str] = frozenset(),
+        follows: int | None = None,
     ) -> None:
         self.saved = saved
+        self.follows = follows
         self.rest_of: SavedState | None = saved if saved is not None and not saved.finished else None
         """The state of which this epoch is the rest."""
         self.source: IndexSource
@@ -85,6 +88,11 @@ class EpochStart:
     def take_over(self, iterator: Any, loader: Any) -> None:
         """torch has opened the samplers and drawn the seeds for ``iterator``: bring them to their place."""
         rest, sampler = self.rest_of, loader._index_sampler
+        noted = self.saved is not None and self._replays and "pulled" in self.saved.generators
+        if self.follows is not None:
+            iterator._base_seed = seed_after(self.follows)
+        elif self.saved is not None and noted:
+            iterator._base_seed = self.saved.base_seed
         if rest is not None:
             iterator._base_seed = rest.base_seed
             iterator._shared_seed = rest.pipe_seed
@@ -101,12 +109,15 @@ class EpochStart:
         )
         if is_iterable(loader):
             return
+        if self.saved is not None and noted:
+            rng_snapshot.put_pulled(self.saved.generators["pulled"], self._given)
         if rest is not None:
-            if "pulled" in rest.generators:
-                rng_snapshot.put_pulled(rest.generators["pulled"], self._given)
             self.source.seek(rest, SPARES if loader.on_bad_sample == "replace" else 0)
         if not self.then.world and not self._given:
             return
+        if self.follows is not None:
+            # Whoever takes this epoch up draws a base seed, and this one did not.
+            self._pulled = rng_snapshot.capture(self._given, [name for name, _ in self.then.world])
         if self._replays:
             self.source.begin()
         elif iterator._num_workers == 0:
@@ -222,6 +233,11 @@ class _NotingIterator:
             self._note()
             self._note = None  # it knows the opening, which knows us
         return self._next()
+
+
+def seed_after(base_seed: int) -> int:
+    """The base seed of an epoch that draws none, from that of the epoch before."""
+    return mix(base_seed, 0) >> 1
 
 
 def facts_of(loader: Any) -> LoaderFacts:

@@ -20,6 +20,7 @@ from stoker._runtime.checkpoint.epoch_start import (
     EpochStart,
     facts_of,
     is_iterable,
+    seed_after,
     stream_count,
     stream_differences,
 )
@@ -74,13 +75,14 @@ class LoaderState:
         found = state_format.differences(saved, facts_of(loader)) + stream_differences(saved, loader)
         if found:
             raise ValueError("this state does not fit this loader: " + "; and ".join(found))
+        given = rng_snapshot.generators_of(loader)
         try:
-            rng_snapshot.decode(saved.generators, rng_snapshot.generators_of(loader))
+            rng_snapshot.decode(saved.generators, given)
+            if "pulled" in saved.generators:
+                rng_snapshot.read_pulled(saved.generators["pulled"], given)
         except rng_snapshot.OtherGenerators:
             if not saved.finished:
                 raise
-        if "pulled" in saved.generators:
-            rng_snapshot.read_pulled(saved.generators["pulled"], rng_snapshot.generators_of(loader))
         if not saved.finished:
             sampler_position.check(loader._index_sampler, saved)
         sampler_position.announce(loader._index_sampler, saved)
@@ -89,17 +91,23 @@ class LoaderState:
     def open(self, loader: Any, *, ahead: bool = False) -> EpochStart:
         """How the epoch that begins now is to be opened. ``ahead``: it is opened before anybody asked for it."""
         given = rng_snapshot.generators_of(loader)
+        follows = self._follows(loader)
         if ahead:
-            self._ahead = EpochStart(given, rng_snapshot.capture(given, _draws(loader)))
+            self._ahead = EpochStart(given, rng_snapshot.capture(given, _draws(loader)), follows=follows)
             return self._ahead
         if self._loaded is not None:
             return self._open_loaded(loader, given, self._loaded)
         settled = self._settled
         if settled is None or len(settled.snapshot.given) != len(given):  # or drawn from other generators
-            return EpochStart(
-                given, rng_snapshot.capture(given, rng_snapshot.draws_from(loader._index_sampler))
-            )
-        return EpochStart(given, settled.snapshot, replays=True)
+            then = rng_snapshot.capture(given, rng_snapshot.draws_from(loader._index_sampler))
+            return EpochStart(given, then, follows=follows)
+        return EpochStart(given, settled.snapshot, replays=True, follows=follows)
+
+    def _follows(self, loader: Any) -> int | None:
+        """The base seed of the epoch before, if the next one draws none of its own."""
+        if self._epoch_start is None or not loader._keeps_seed():
+            return None
+        return self._epoch_start.base_seed
 
     def begun(self, epoch_start: EpochStart, progress: Progress, *, same_workers: bool = False) -> None:
         """An iteration is under way: from here on its progress counts. ``same_workers``: it runs on those of the one before."""
@@ -149,6 +157,9 @@ class LoaderState:
         else:
             following = self._settled or _following(loader)
             seed, generators = following.seed, rng_snapshot.encode(following.snapshot)
+            follows = self._follows(loader)
+            if follows is not None:
+                seed, generators["pulled"] = seed_after(follows), generators.copy()
         epoch_start = self._epoch_start
         epoch = sampler_position.epoch_of(loader._index_sampler)
         if sampler_position.elastic_part(loader._index_sampler) is not None:

@@ -100,8 +100,9 @@ class StokerIter(_Base):  # type: ignore[misc]
         self._epoch_start = start = state.open(loader, ahead=self._waits)
         with on_cpu(loader.generator), start.generators_in_place():
             start.prepare(loader)
-            super().__init__(loader)
-            if self._num_workers > 0 and isinstance(self._dataset, IterDataPipe):
+            kept = start.follows is not None
+            super().__init__(_WithoutSeed(loader) if kept else loader)
+            if self._num_workers > 0 and isinstance(self._dataset, IterDataPipe) and not kept:
                 torch_loader._share_dist_seed(loader.generator, self._pg)  # type: ignore[no-untyped-call]  # as torch does
             start.take_over(self, loader)
 
@@ -250,6 +251,25 @@ class StokerIter(_Base):  # type: ignore[misc]
     def __del__(self, _getpid: Callable[[], int] = os.getpid) -> None:
         if getattr(self, "_owner_pid", None) == _getpid():
             self._finish()
+
+
+class _WithoutSeed:
+    """A loader whose base seed is drawn from a generator that nobody uses. The seed of a DataPipe is drawn as always."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._piped = isinstance(loader.dataset, IterDataPipe)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    @property
+    def generator(self) -> torch.Generator | None:
+        """torch's iterator reads it first for a DataPipe, and then for the base seed."""
+        if self._piped:
+            self._piped = False
+            return self._loader.generator  # type: ignore[no-any-return]
+        return torch.Generator()
 
 
 def stager_for(iterator: Any) -> Stager | None:
