@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.stoker-installed
 CODE   := $(wildcard src benchmarks tests examples docs/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs browser test package soak demo pictures bench clean
+.PHONY: help setup check format docs browser compiler test package soak demo pictures bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' Makefile
@@ -41,9 +41,12 @@ docs: setup  ## the documentation as a site (site/), warnings are errors; checks
 browser:  ## install Chromium for the tests of the report, where it is missing
 	@.ci/browser
 
+compiler:  ## install g++ for the fake accelerator of the tests, where it is missing
+	@.ci/compiler
+
 # Without bytecode of their own every process compiles stoker again, and every run the tests: no shell's setting may ask for that here.
 test: export PYTHONDONTWRITEBYTECODE :=
-test: setup browser  ## all tests: those marked serial alone, then all others two at a time
+test: setup browser compiler  ## all tests: those marked serial alone, then all others two at a time
 	grep -rlF mark.serial --include='test_*.py' tests | xargs -r $(BIN)/python -m pytest -q -m serial
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial'
 
