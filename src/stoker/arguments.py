@@ -195,6 +195,18 @@ def _text_or_none(name: str, value: Any, context: Context) -> None:
         raise TypeError(f"{name} should be a string or None, but got {type(value).__name__}")
 
 
+def _device(name: str, value: Any, context: Context) -> None:
+    # A torch.device, which this module does not import, has these two attributes.
+    if (
+        value is not None
+        and not isinstance(value, str)
+        and not (hasattr(value, "type") and hasattr(value, "index"))
+    ):
+        raise TypeError(f"{name} should be a string, a torch.device or None, but got {type(value).__name__}")
+    if value == "":
+        raise ValueError(f'{name} should name a device, such as "cuda" or "auto", but got {name}={value!r}')
+
+
 def _path_or_bool(name: str, value: Any, context: Context) -> None:
     if value is not None and not isinstance(value, bool | str | os.PathLike):
         raise TypeError(f"{name} should be a bool, a path or None, but got {type(value).__name__}")
@@ -327,6 +339,16 @@ ARGUMENTS: tuple[Argument, ...] = (
         "executor", "Executor | None", None,
         "How batches are made: in processes, in threads, or without workers.",
         owner="stoker", check=_executor, recorded=True, tunable=True, bisected=True,
+    ),
+    Argument(
+        "device", "str | torch.device | None", None,
+        'Where batches arrive, "cuda" for instance. "auto": the accelerator that there is. None: the CPU.',
+        owner="stoker", check=_device, recorded=True,
+    ),
+    Argument(
+        "device_prefetch", "int", 1,
+        "Batches that are ahead on the device.",
+        owner="stoker", check=_count, recorded=True,
     ),
     Argument(
         "rng", "RngMode", "batch",

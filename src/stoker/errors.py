@@ -14,6 +14,7 @@
     │   └── LoaderClosed               next() on an iterator whose loader was closed
     ├── RuntimeError
     │   ├── WorkerDied                 a worker was killed or exited, with torch's words
+    │   ├── DeviceError                ``device=`` cannot be had, or a batch cannot go there
     │   ├── WorkerTimeout              no batch within ``timeout``, with torch's words
     │   ├── WorkerFailure              a worker's exception whose own type cannot be pickled
     │   ├── SampleStopIteration        ``StopIteration`` came out of a dataset's ``__getitem__``
@@ -149,6 +150,12 @@ class WorkerDied(Coded, RuntimeError):
     """A worker process ended without finishing its work and ``restarts`` did not allow another try."""
 
     code = "STK801"
+
+
+class DeviceError(Coded, RuntimeError):
+    """The device of ``device=`` cannot be had, or a batch cannot go there. The message says why and what to do."""
+
+    code = "STK311"
 
 
 class WorkerTimeout(Coded, RuntimeError):

@@ -23,6 +23,8 @@ from stoker._runtime.autoscale.initial_workers import InitialWorkers, choose_ini
 from stoker._runtime.checkpoint.epoch_start import stream_count
 from stoker._runtime.checkpoint.loader_state import LoaderState
 from stoker._runtime.checkpoint.state_format import parse
+from stoker._runtime.device.device_link import DeviceLink
+from stoker._runtime.device.target_device import link_for
 from stoker._runtime.engine import recorder_setup
 from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch, PrefetchedEpoch
 from stoker._runtime.engine.iterator import StokerIter
@@ -70,6 +72,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         pin_memory_device: The device to pin for; deprecated by torch.
         in_order: Deliver batches in the sampler's order. False: as they become ready.
         executor: "process" (default), "thread", or "inline" (the meaning of ``num_workers=0``).
+        device: Batches arrive on this device: "cuda", "xpu:1", a ``torch.device``, or "auto" for the accelerator that there is.
+            One asynchronous copy brings each batch from its worker's memory, while the device works on the batches before.
+            Tensors anywhere in the batch move; objects with their own ``to`` are asked; other values stay. None: the CPU.
+        device_prefetch: How many batches are ahead on the device: copied, or being copied, and not yet taken.
         rng: "batch" (default): the same random numbers in ``__getitem__`` for every ``num_workers``, 0 included. "sample":
             random numbers depend on each sample's place in the epoch. "torch": torch's streams per worker and static
             assignment.
@@ -104,6 +110,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     _site: str | None = None
     _autoscaler: AutoscaleController | None = None
     _initial_workers: InitialWorkers | None = None
+    _device_links: dict[torch.device, DeviceLink] | None = None
     _known: bool = False
     """Whether it is constructed: from here on attributes are set by others."""
 
@@ -128,6 +135,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         pin_memory_device: str = "",
         in_order: bool = True,
         executor: arguments.Executor | None = None,
+        device: str | torch.device | None = None,
+        device_prefetch: int = 1,
         rng: arguments.RngMode = "batch",
         restarts: int = 2,
         on_bad_sample: arguments.BadSampleMode = "raise",
@@ -173,6 +182,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             num_workers = self.num_workers = arguments.Auto(chosen.workers)
         arguments.check(
             executor=executor,
+            device=device,
+            device_prefetch=device_prefetch,
             rng=rng,
             restarts=restarts,
             on_bad_sample=on_bad_sample,
@@ -188,6 +199,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             num_workers=num_workers,
             record=record,
         )
+        self.device = device
+        self.device_prefetch = device_prefetch
         self.rng = rng
         self.restarts = restarts
         self.on_bad_sample = on_bad_sample
@@ -324,14 +337,32 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         ``bad_samples`` has a count and, by dataset index, how often a sample was bad and why (``on_bad_sample``). ``memory``
         has the budget and its reason, the arena, and for each worker process its proportional share, its private memory, and
         the growth of that since its first batches. Reading a worker takes about 10 ms; its figures may be a second old.
-        ``record`` is the live run record, None with ``record=False``. ``tuning`` says how ``num_workers="auto"`` began, what it
-        changed and why; None without it.
+        ``device`` says how batches reach their device (``memory``), why better ways are not used (``fallbacks``), how many copies
+        were made, and how many bytes are ahead on it; None without ``device``. ``record`` is the live run record, None with
+        ``record=False``. ``tuning`` says how ``num_workers="auto"`` began, what it changed and why; None without it.
         """
         recorder = self._observer()
         record = None if recorder is None else recorder.record().as_dict()
         kept = [] if self._finished_pools is None else self._finished_pools.kept()
         memory = memory_stats.memory(self._pools(), kept)
-        return {**self._own_stats().as_dict(), "memory": memory, "record": record, "tuning": self._tuning()}
+        return {
+            **self._own_stats().as_dict(), "memory": memory, "device": self._device_stats(kept), "record": record,
+            "tuning": self._tuning(),
+        }  # fmt: skip
+
+    def _device_stats(self, kept: list[Pool]) -> dict[str, Any] | None:
+        """Of the device that was used last; None if none was."""
+        if not self._device_links:
+            return None
+        arenas = [pool.arena for pool in (*self._pools(), *kept)]
+        registered_bytes = sum(arena.locked_bytes() for arena in arenas if arena is not None)
+        return list(self._device_links.values())[-1].as_dict(registered_bytes)
+
+    def _link(self) -> DeviceLink | None:
+        """How batches get to the device; None for the CPU. It is kept for the life of the loader."""
+        if self._device_links is None:
+            self._device_links = {}
+        return link_for(self._device_links, self.device, self.name or "loader")
 
     def _tuning(self) -> dict[str, Any] | None:
         if not isinstance(self.num_workers, arguments.Auto):
@@ -444,6 +475,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             "_live": None,
             "_finished_pools": None,
             "_prefetched": None,
+            "_device_links": None,
             "_bookmark": place,
         }
 

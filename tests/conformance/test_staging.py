@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 import stoker
-from stoker._runtime.device.stager import Staged
+from stoker._runtime.device.stager import FencedSources, Source
 from stoker._runtime.engine import iterator
 
 WIDTH = 5000  # 20 kB in float32: above what is copied out
@@ -55,11 +55,28 @@ def _unowned(source: torch.Tensor) -> Any:
     return np.ctypeslib.as_array(ctypes.cast(source.data_ptr(), floats), shape=tuple(source.shape))
 
 
+class Staged:
+    def __init__(self, batch: torch.Tensor, fence: LateCopy | None = None) -> None:
+        self.batch = batch
+        self.fence = fence
+
+    def ready(self) -> None:
+        return None
+
+    def take(self, sources: FencedSources) -> torch.Tensor:
+        return self.batch
+
+
 class LateStager:
-    def __init__(self) -> None:
+    def __init__(self, ahead: int) -> None:
+        self.ahead = ahead
         self.under_way: deque[LateCopy] = deque()
 
-    def stage(self, batch: torch.Tensor) -> Staged:
+    def close(self) -> None:
+        return None
+
+    def stage(self, source: Source) -> Staged:
+        batch: torch.Tensor = source.batch
         into = torch.full_like(batch, -1.0)
         copy = LateCopy(batch, into)
         self.under_way.append(copy)
@@ -68,12 +85,13 @@ class LateStager:
         return Staged(into, copy)
 
 
-@pytest.fixture
-def stagers(monkeypatch: pytest.MonkeyPatch) -> list[LateStager]:
+@pytest.fixture(params=[0, 1, 3])
+def stagers(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> list[LateStager]:
+    """The stagers that loaders get, which stage none, one or three batches ahead."""
     made: list[LateStager] = []
 
-    def stager_for(_: Any) -> LateStager:
-        made.append(LateStager())
+    def stager_for(*_: Any) -> LateStager:
+        made.append(LateStager(request.param))
         return made[-1]
 
     monkeypatch.setattr(iterator, "stager_for", stager_for)
@@ -104,14 +122,15 @@ def test_an_iterator_that_is_left_keeps_its_copies_sources(stagers: list[LateSta
     assert [batch.unique().tolist() for batch in whole] == [[float(i)] for i in range(BATCHES)]
 
 
-def test_an_error_of_the_stager_costs_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Picky:
-        def stage(self, batch: torch.Tensor) -> Staged:
-            if batch[0, 0] == 1:
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_an_error_of_the_stager_costs_one_batch(monkeypatch: pytest.MonkeyPatch, ahead: int) -> None:
+    class Picky(LateStager):
+        def stage(self, source: Source) -> Staged:
+            if source.batch[0, 0] == 1:
                 raise ValueError("not this one")
-            return Staged(batch)
+            return Staged(source.batch)
 
-    monkeypatch.setattr(iterator, "stager_for", lambda _: Picky())
+    monkeypatch.setattr(iterator, "stager_for", lambda *_: Picky(ahead))
     with stoker.DataLoader(Wide(), batch_size=1, num_workers=2, executor="process") as loader:
         batches = iter(loader)
         assert next(batches)[0, 0] == 0

@@ -20,6 +20,8 @@ from stoker.arguments import LeftOpen
 
 OURS = [
     "executor",
+    "device",
+    "device_prefetch",
     "rng",
     "restarts",
     "on_bad_sample",
@@ -210,7 +212,7 @@ def test_a_record_knows_the_defaults() -> None:
     assert set(options) == {
         "num_workers", "batch_size", "pin_memory", "drop_last", "timeout", "persistent_workers", "in_order", "prefetch_epochs",
         "rng", "restarts", "on_bad_sample", "split_batches", "memory_budget", "threads_per_worker", "prefetch_factor", "executor",
-        "sampler", "collate_fn",
+        "sampler", "collate_fn", "device", "device_prefetch",
     }  # fmt: skip
     defaults = {name: option["value"] for name, option in options.items() if option["why"] == "default"}
     parameters = inspect.signature(stoker.DataLoader).parameters

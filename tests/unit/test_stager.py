@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from stoker._runtime.device.pinning import PinningStager
-from stoker._runtime.device.stager import FencedSources, Staged
+from stoker._runtime.device.stager import FencedSources, Source
 from stoker._runtime.scheduler.slots import SlotState, SlotTable
 from stoker._runtime.transport.arena import Arena
 
@@ -29,18 +29,37 @@ class Copy:
         self.finished = True
 
 
+class Staged:
+    """A staged batch, with its fence."""
+
+    def __init__(self, batch: Any, fence: Copy | None = None) -> None:
+        self.batch = batch
+        self.fence = fence
+
+    def ready(self) -> None:
+        return None
+
+    def take(self, sources: FencedSources) -> Any:
+        return self.batch
+
+
 class Late:
     """A stager whose copies go on after it returned."""
+
+    ahead = 0
 
     def __init__(self) -> None:
         self.copies: list[Copy] = []
 
-    def stage(self, batch: Any) -> Staged:
+    def stage(self, source: Source) -> Staged:
         self.copies.append(Copy())
-        return Staged(("staged", id(batch)), self.copies[-1])
+        return Staged(("staged", id(source.batch)), self.copies[-1])
+
+    def close(self) -> None:
+        return None
 
 
-class Source:
+class Batch:
     """A host batch that can be watched."""
 
 
@@ -49,11 +68,11 @@ def sources() -> FencedSources:
     return FencedSources()
 
 
-def staged(sources: FencedSources, stager: Any) -> weakref.ref[Source]:
-    """Stage a batch that nobody else holds."""
-    source = Source()
-    assert sources.stage(stager, source) == ("staged", id(source))
-    return weakref.ref(source)
+def staged(sources: FencedSources, stager: Any) -> weakref.ref[Batch]:
+    """Stage a batch that nobody else holds, and take it. The next ``drop_done`` comes with the next ``next()``."""
+    batch = Batch()
+    assert sources.stage(stager, Source(batch)).take(sources) == ("staged", id(batch))
+    return weakref.ref(batch)
 
 
 def test_a_source_lives_until_its_fence_is_done(sources: FencedSources) -> None:
@@ -67,11 +86,12 @@ def test_a_source_lives_until_its_fence_is_done(sources: FencedSources) -> None:
     assert stager.copies[0].waits == 0, "the host never waits for a copy"
 
 
-def test_staging_drops_earlier_sources_that_are_done(sources: FencedSources) -> None:
+def test_sources_that_are_done_are_dropped_and_others_kept(sources: FencedSources) -> None:
     stager = Late()
     first = staged(sources, stager)
     stager.copies[0].finished = True
     second = staged(sources, stager)
+    sources.drop_done()
     assert (first(), len(sources)) == (None, 1)
     assert second() is not None
 
@@ -89,8 +109,8 @@ def test_a_source_stays_behind_one_that_is_still_read(sources: FencedSources) ->
 
 def test_without_a_fence_nothing_is_kept(sources: FencedSources) -> None:
     class Done:
-        def stage(self, batch: Any) -> Staged:
-            return Staged(("staged", id(batch)))
+        def stage(self, source: Source) -> Staged:
+            return Staged(("staged", id(source.batch)))
 
     assert staged(sources, Done())() is None
     assert len(sources) == 0
@@ -111,13 +131,14 @@ def test_an_error_drops_the_source_and_an_interrupt_keeps_it(
 ) -> None:
     """An interrupt may have come after the copy began."""
 
-    class Broken:
-        def stage(self, batch: Any) -> Staged:
+    class Broken(Late):
+        def stage(self, source: Source) -> Staged:
             raise error
 
     with pytest.raises(error):
-        sources.stage(Broken(), Source())
+        sources.stage(Broken(), Source(Batch()))
     assert len(sources) == kept
+    assert sources.lost is bool(kept)
     sources.close()
     assert len(sources) == 0
 
@@ -134,16 +155,40 @@ def test_a_slot_is_not_free_before_the_fence_is_done(sources: FencedSources) -> 
     ref = slots.acquire()
     arena.put(ref.index, bytes(64))
     slots.lease(ref)
-    sources.stage(stager, {"x": arena.lease(ref, 64).tensor(0, (16,), torch.float32)})
+    sources.stage(stager, Source({"x": arena.lease(ref, 64).tensor(0, (16,), torch.float32)}))
     assert reclaim() is SlotState.LEASED
     stager.copies[0].finished = True
     assert reclaim() is SlotState.FREE
     arena.close()
 
 
-def test_pinning_has_no_fence_and_calls_custom_methods() -> None:
+@pytest.mark.parametrize("worker_thread", [False, True])
+def test_pinning_calls_custom_methods(sources: FencedSources, worker_thread: bool) -> None:
     class Custom:
         def pin_memory(self) -> str:
             return "pinned by itself"
 
-    assert PinningStager(None).stage(Custom()) == ("pinned by itself", None)
+    stager = PinningStager(None, worker_thread=worker_thread)
+    assert sources.stage(stager, Source(Custom())).take(sources) == "pinned by itself"
+    sources.drop_done()
+    assert len(sources) == 0
+    stager.close()
+
+
+@pytest.mark.parametrize("worker_thread", [False, True])
+def test_an_error_of_pinning_comes_when_the_batch_is_taken(
+    sources: FencedSources, worker_thread: bool
+) -> None:
+    class Broken:
+        def pin_memory(self) -> str:
+            raise OSError("cannot pin")
+
+    stager = PinningStager(None, worker_thread=worker_thread)
+    first, second = [sources.stage(stager, Source(each)) for each in (Broken(), {"a": 1})]
+    first.ready()
+    with pytest.raises(OSError, match="cannot pin"):
+        first.take(sources)
+    assert second.take(sources) == {"a": 1}
+    stager.close()
+    stager.close()
+    assert sources.stage(stager, Source(["after its end"])).take(sources) == ["after its end"]

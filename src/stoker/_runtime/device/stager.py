@@ -1,15 +1,17 @@
 """The stage between opening a batch and handing it over.
 
-    worker's slot ─► BatchOpener.open ─► host batch ─► Stager.stage ─► Staged(batch, fence) ─► user
-                                             │                              │
-                                             └─────── FencedSources ◄───────┘
-                                                            │ fence done
-                                                            └──► the host batch dies ─► its slot is released
+    worker's slot ─► BatchOpener ─► Source ─► Stager.stage ─► StagedBatch ─► take() ─► user
+                                      │                            │
+                                      └────── FencedSources ◄──────┘ fence
+                                                    │ fence done
+                                                    └──► the source dies ─► its lease ends ─► its slot is free
 
 A stager may start a copy that goes on after it returned. The host batch has to live until that copy is done: its slot is leased
 for as long as the batch lives, and would otherwise be written again. A fence says when the copy is done.
 
-Loaders without ``pin_memory`` have no stager, and do none of this.
+A batch may be staged before it is asked for. ``take`` is called when it is handed over, on the thread that iterates.
+
+Loaders without ``device`` and ``pin_memory`` have no stager, and do none of this.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
+
+from stoker._runtime.transport.base import HostMemory
 
 
 class Fence(Protocol):
@@ -34,30 +38,52 @@ class Fence(Protocol):
         ...
 
 
-class Staged(NamedTuple):
-    """What a stager returns: the batch for the user, and the fence of the host batch.
-
-    ``fence`` is None when nothing reads the host batch any more.
-    """
+class Source(NamedTuple):
+    """A host batch. ``memory`` is the slot that its tensors lie in; None if they lie anywhere."""
 
     batch: Any
-    fence: Fence | None = None
+    memory: HostMemory | None = None
+
+
+class StagedBatch(Protocol):
+    """A batch whose copy has begun, or will begin by itself. On the thread that iterates."""
+
+    @property
+    def fence(self) -> Fence | None:
+        """Says when nothing reads the source any more; None if nothing does."""
+        ...
+
+    def ready(self) -> None:
+        """Wait until ``take`` need not wait for another thread. It never waits for a device. An interrupt here loses nothing."""
+        ...
+
+    def take(self, sources: FencedSources) -> Any:
+        """The batch for the user. Called once. Raises the error of the copy, which costs this batch only.
+
+        If something begins to read the source only now, it is kept in ``sources``.
+        """
+        ...
 
 
 class Stager(Protocol):
-    """Turns host batches into the batches that users get. One per iterator, on the thread that iterates.
+    """Turns host batches into the batches that users get. One per iteration, on the thread that iterates."""
 
-    If ``stage`` raises an exception, nothing reads the host batch. The exception is raised from ``next()`` and costs this batch
-    only.
-    """
+    @property
+    def ahead(self) -> int:
+        """How many batches to stage before they are asked for."""
+        ...
 
-    def stage(self, batch: Any) -> Staged:
-        """Copy the batch, or begin to."""
+    def stage(self, source: Source) -> StagedBatch:
+        """Copy the batch, or begin to. If it raises an Exception, nothing reads the source."""
+        ...
+
+    def close(self) -> None:
+        """The iteration is over. Copies that have begun go on. Idempotent; any thread."""
         ...
 
 
 class FencedSources:
-    """Keeps host batches until their fences are done. One per pool, because copies may outlive the iterator.
+    """Keeps sources until their fences are done. It belongs to an arena, because copies may outlive the iterator and its pool.
 
     Used on the thread that iterates; ``close`` on any.
     """
@@ -69,22 +95,30 @@ class FencedSources:
     def __len__(self) -> int:
         return len(self._fenced) + len(self._unfenced)
 
-    def stage(self, stager: Stager, source: Any) -> Any:
-        """The staged batch. The source is kept until its fence is done; others are dropped whose fences are.
+    @property
+    def lost(self) -> bool:
+        """Whether an interrupt left a source without a fence. It is kept until ``close``."""
+        return bool(self._unfenced)
+
+    def stage(self, stager: Stager, source: Source) -> StagedBatch:
+        """The staged batch. The source is kept until its fence is done.
 
         An interrupt may come after a copy began and before its fence is known. Then the source is kept until ``close``.
         """
         self._unfenced.append(source)
         try:
-            batch, fence = stager.stage(source)
+            staged = stager.stage(source)
+            self.keep(staged.fence, source)
         except Exception:
             self._unfenced.pop()
             raise
+        self._unfenced.pop()
+        return staged
+
+    def keep(self, fence: Fence | None, source: Any) -> None:
+        """Keep the source until this fence is done, too."""
         if fence is not None:
             self._fenced.append((fence, source))
-        self._unfenced.pop()
-        self.drop_done()
-        return batch
 
     def drop_done(self) -> None:
         """Drop sources, oldest first, up to one that is still read. Copies of one stream are done in their order."""
@@ -94,7 +128,7 @@ class FencedSources:
                 fenced.popleft()
 
     def close(self) -> None:
-        """Wait for all fences, then drop everything: the pool unmaps its memory next. Idempotent."""
+        """Wait for all fences, then drop everything: the arena's memory goes away next. Idempotent."""
         for fence, _ in list(self._fenced):
             fence.wait()
         self._fenced.clear()

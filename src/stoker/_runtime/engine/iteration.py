@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from stoker._record.instruments import is_ours
 from stoker._record.recorder import Recorder
 from stoker._runtime.checkpoint.progress import Progress
+from stoker._runtime.device.stager import Stager
 from stoker._runtime.engine.duplicate_streams import DuplicateStreams
 from stoker._runtime.engine.stall_monitor import StallMonitor
 from stoker._runtime.engine.step_writer import StepWriter
@@ -25,6 +27,7 @@ from stoker._runtime.plan.planner import Planner
 from stoker._runtime.pool.batch_opener import NOTHING
 from stoker._runtime.pool.loader_stats import LoaderStats
 from stoker._runtime.pool.pool import Pool
+from stoker._runtime.pool.staged_opener import StagedOpener
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.policy import BUDGET_MATTERS_BYTES, EMPTY_LIMIT, Policy
 from stoker._runtime.scheduler.scheduler import Scheduler
@@ -54,10 +57,13 @@ class Iteration:
         recorder: Recorder | None = None,
         rows: int = 0,
         autoscaler: AutoscaleController | None = None,
+        stager: Stager | None = None,
     ) -> None:
         self._pool = pool
         self._executor = pool.executor
-        self._opener = pool.opener
+        self._staged = None if stager is None else StagedOpener(pool.opener, stager, pool.fenced)
+        """Opens batches if they go to a device or to pinned memory."""
+        self._opener = pool.opener if self._staged is None else self._staged
         self._stats = stats
         self._progress = progress
         self._scheduler = Scheduler(
@@ -163,6 +169,8 @@ class Iteration:
         """The next batch, or NOTHING for one without any good sample."""
         if self._pool.closed or self._guard.held or self._executor.guard.held:
             self._refuse()
+        if self._staged is not None:
+            return self._next_staged(self._staged)
         if self.observer is not None:
             return self._next_observed(self.observer)
         if not self._ready:
@@ -186,6 +194,10 @@ class Iteration:
                 observer.gave_up(ended=ended)
                 raise
             observer.ready()
+        if self._staged is not None:
+            began_ns = _clock()
+            self._make_ready(self._staged)
+            observer.staging(_clock() - began_ns)
         with self._guard:
             deliver = self._take()
             observer.planned()
@@ -198,6 +210,51 @@ class Iteration:
         if self._opener.misfit or self._duplicates is not None:
             self._compare(deliver, batch)
         return batch
+
+    def _next_staged(self, staged: StagedOpener) -> Any:
+        """The same steps for a batch that is copied on its way: begin its copy, hand it over, begin the copies of the next ones."""
+        staged.drop_done()
+        observer = self.observer
+        if observer is None:
+            if not self._ready:
+                self._advance()
+            self._make_ready(staged)
+            with self._guard:
+                deliver = self._take()
+                batch = self._open(deliver)
+            if self._opener.misfit or self._duplicates is not None:
+                self._compare(deliver, batch)
+        else:
+            batch = self._next_observed(observer)
+        with self._guard:  # an interrupt here would lose the batch
+            began_ns = _clock()
+            self._stage_ahead(staged)
+            if observer is not None:
+                observer.staged(began_ns, _clock())
+        return batch
+
+    def _make_ready(self, staged: StagedOpener) -> None:
+        """Begin the copy of the next batch, if that was not done, and wait for a thread's part in it."""
+        staged.stage(islice(self._ready, 1))
+        staged.ready(self._ready[0])
+
+    def _stage_ahead(self, staged: StagedOpener) -> None:
+        """Begin the copies of batches that are there, up to the number that may be ahead."""
+        ahead = staged.ahead
+        if not ahead or self._pool.closed:
+            return
+        if len(self._ready) < ahead:
+            try:
+                self.listen()
+            except (OSError, ValueError):
+                if not self._pool.closed:  # by another thread
+                    raise
+        staged.stage(islice(self._ready, ahead))
+
+    def leave_staging(self) -> None:
+        """The loader was closed on some thread: end the thread that copies, if there is one."""
+        if self._staged is not None:
+            self._staged.leave()
 
     def _take(self) -> m.Deliver:
         """Take the batch that is ready and hand out new work. Under the guard: an interrupt here would lose the batch."""
@@ -261,6 +318,8 @@ class Iteration:
             if self._autoscaler is not None:
                 self._autoscaler.detach(self)
             self._ready.clear()
+            if self._staged is not None:
+                self._staged.close()
             if self.observer is not None:
                 self.observer.close()
             self._pool.end(self.epoch)

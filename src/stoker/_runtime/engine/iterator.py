@@ -17,6 +17,7 @@ from stoker._record.recorder import Recorder
 from stoker._runtime.autoscale.controller import AutoscaleController
 from stoker._runtime.checkpoint.epoch_start import EpochStart
 from stoker._runtime.checkpoint.loader_state import LoaderState
+from stoker._runtime.device.device_stager import DeviceStager
 from stoker._runtime.device.pinning import PinningStager
 from stoker._runtime.device.stager import Stager
 from stoker._runtime.engine import iterator_setup
@@ -74,7 +75,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         self._bound = self._iterable or (options.rng == "torch" and self._num_workers > 0)
         """Whether each ticket belongs to one worker."""
         self._counts = self._iterable and self._IterableDataset_len_called is not None
-        self._stager = stager_for(self)
+        self._device_link = None if loader.device is None else loader._link()
         # Before any worker is started, because this may call the dataset, which may raise.
         carries = not options.kind.copies_dataset or keep is not None
         self._progress = self._epoch_start.progress(loader, carries=carries)
@@ -144,6 +145,7 @@ class StokerIter(_Base):  # type: ignore[misc]
             recorder=self._recorder,
             rows=(loader.batch_size or 1) if self._iterable else 1,
             autoscaler=autoscaler,
+            stager=stager_for(self, loader, pool),
         )
 
     def _start(self, state: LoaderState) -> None:
@@ -198,7 +200,7 @@ class StokerIter(_Base):  # type: ignore[misc]
         if iteration is None:
             raise StopIteration
         try:
-            data = iteration.next()
+            return iteration.next()
         except StopIteration:
             self._progress.finish()
             began_ns = _clock()
@@ -206,15 +208,6 @@ class StokerIter(_Base):  # type: ignore[misc]
             if self._recorder is not None:
                 self._recorder.stopped(began_ns, _clock())
             raise
-        return data if self._stager is None else self._staged(self._stager, data, iteration)
-
-    def _staged(self, stager: Stager, source: Any, iteration: Iteration) -> Any:
-        """The batch as the stager makes it. The pool keeps the source for as long as a device reads it."""
-        began_ns = _clock()
-        batch = iteration.pool.fenced.stage(stager, source)
-        if iteration.observer is not None:
-            iteration.observer.staged(began_ns, _clock())
-        return batch
 
     @property
     def _workers(self) -> Sequence[Any]:
@@ -224,8 +217,11 @@ class StokerIter(_Base):  # type: ignore[misc]
 
     def abandon(self) -> None:
         """The loader was closed: end the workers. The next ``next()`` raises LoaderClosed."""
+        iteration = self._iteration
         if self._pool is not None:
             self._pool.close()
+        if iteration is not None:
+            iteration.leave_staging()
 
     def _shutdown_workers(self) -> None:
         """End the iteration and its workers. Idempotent; does nothing in a forked child."""
@@ -272,9 +268,17 @@ class _WithoutSeed:
         return torch.Generator()
 
 
-def stager_for(iterator: Any) -> Stager | None:
-    """The stage between opening a batch and handing it over; None for none."""
-    return PinningStager(iterator._pin_memory_device) if iterator._pin_memory else None
+def stager_for(iterator: Any, loader: Any, pool: Pool) -> Stager | None:
+    """The stage between opening a batch and handing it over; None for none.
+
+    Without workers nothing is made ahead, and a thread of its own would only be waited for.
+    """
+    ahead = pool.plan.kind.workers
+    if iterator._device_link is not None:
+        return DeviceStager(iterator._device_link, loader.device_prefetch, worker_thread=ahead)
+    if iterator._pin_memory:
+        return PinningStager(iterator._pin_memory_device, worker_thread=ahead)
+    return None
 
 
 def _follow(loader: weakref.ref[Any], prefetch: EpochPrefetch) -> OpenedEpoch | None:

@@ -42,6 +42,7 @@ class StepWriter:
         self._epochs_before = 0
         """Epochs that this iteration has finished (``prefetch_epochs``)."""
         self._asked_ns = self._got_ns = self._planned_ns = self._depth = self._ready_bytes = 0
+        self._staging_ns = 0
         self._parent = parent
         self._batched = batched
         self._rows = rows
@@ -80,8 +81,8 @@ class StepWriter:
         self._stopped(ended=ended)
 
     def planned(self) -> None:
-        """The batch is taken and new tasks are handed out."""
-        self._planned_ns = _clock()
+        """The batch is taken and new tasks are handed out. Time for its copy counts as if it came after that."""
+        self._planned_ns = _clock() - self._staging_ns
 
     def opened(self, deliver: m.Deliver) -> None:
         """The batch, or its error, is handed over now: write its rows. No part of it is ``Lost``."""
@@ -106,6 +107,9 @@ class StepWriter:
                 self._note_slow(ticket, spans.slow_row, spans.slow_ns, worker)
         if late:
             step_buffer.recorded(given_ns, _clock())
+        if self._staging_ns:
+            step_buffer.pin_ns += self._staging_ns
+            self._staging_ns = 0
 
     def failed(self, deliver: m.Deliver) -> None:
         """An error is handed over. A ticket whose worker died too often has no measurements."""
@@ -128,8 +132,12 @@ class StepWriter:
             SlowestSample(_told(index), ns, worker, ticket.epoch + self._epochs_before, ticket.seq, row)
         )
 
+    def staging(self, staging_ns: int) -> None:
+        """So long the consumer waited for the copy of the batch that is handed over next, or for its beginning."""
+        self._staging_ns = staging_ns
+
     def staged(self, began_ns: int, ended_ns: int) -> None:
-        """A stager copied the batch that was written last, into pinned memory for instance."""
+        """After the batch that was written last, the copies of later ones were begun. Then it was given."""
         self._step_buffer.pinned(began_ns, ended_ns)
 
     def close(self) -> None:

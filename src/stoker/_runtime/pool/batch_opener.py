@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import default_collate
 
 from stoker._runtime.checkpoint.progress import Progress
+from stoker._runtime.device.stager import Source
 from stoker._runtime.executors.base import HEAP
 from stoker._runtime.executors.process.crash_report import code_of
 from stoker._runtime.pool.loader_stats import LoaderStats
 from stoker._runtime.protocol.failures import PackedError, unpack
 from stoker._runtime.protocol.worker_spec import BadSampleMode, Resume
 from stoker._runtime.scheduler import messages as m
-from stoker._runtime.scheduler.policy import lease_pays
+from stoker._runtime.scheduler.policy import LEASE_CAP, lease_pays
 from stoker._runtime.scheduler.slots import SlotTable
 from stoker._runtime.scheduler.ticket_text import place
 from stoker._runtime.scheduler.types import Receipt, SlotRef, Ticket
@@ -27,6 +28,20 @@ from stoker.errors import WorkerDied, coded
 
 NOTHING = object()
 """Returned for a batch without any good sample."""
+
+
+class OpenedAhead(NamedTuple):
+    """A batch that was opened before it is asked for. Nothing was counted yet; its slot is leased."""
+
+    source: Source
+    envelope: Envelope | None
+    worker: int
+
+
+class _OpenedParts(NamedTuple):
+    parts: list[PartRows]
+    failure: BaseException | None
+    main: SlotRef | None
 
 
 class BatchOpener:
@@ -48,6 +63,8 @@ class BatchOpener:
         self._arena = arena
         self._agree = agree
         self._layout = 0
+        self._parts: dict[int, _OpenedParts] = {}
+        """Parts of split tickets that were opened ahead and could not be joined."""
         self.misfit = False
         """Whether the parts of a split ticket did not fit together. The loop then stops splitting."""
 
@@ -71,6 +88,57 @@ class BatchOpener:
                     batch = region.load(receipt.root_offset, receipt.root_bytes)
                 return batch if type(batch) is not Envelope else self._unwrap(batch, result.worker)
         return self._open_rare(deliver)
+
+    def open_ahead(self, deliver: m.Deliver) -> OpenedAhead | None:
+        """Open a batch that may never be asked for. None if it has to wait: it failed, or the parent has to collate it.
+
+        It lies in its slot whatever its size: a device reads it there.
+        """
+        results = deliver.results
+        first = results[0]
+        if len(results) == 1 and type(first) is m.BatchReady:
+            receipt = first.receipt
+            if receipt.flags & HEAP:
+                batch, memory = receipt.heap, None
+            else:
+                assert first.slot is not None
+                region = self._lease(first.slot, receipt.nbytes)
+                if region is None:
+                    return None
+                batch, memory = region.load(receipt.root_offset, receipt.root_bytes), region.memory
+            if type(batch) is Envelope:
+                return OpenedAhead(Source(batch.contents, memory), batch, first.worker)
+            return OpenedAhead(Source(batch, memory), None, first.worker)
+        if len(results) == 1 or any(type(result) is not m.BatchReady for result in results):
+            return None
+        parts, _, main = opened = self._open_parts(deliver)
+        if all(part.raw is None and not part.bad for part in parts) and main is not None:
+            region = self._lease(main, max(part.nbytes for part in parts))
+            if region is not None:
+                return OpenedAhead(
+                    Source(join_placed(parts, region.tensor), region.memory), None, first.worker
+                )
+        self._parts[deliver.ticket.seq] = opened
+        return None
+
+    def settle(self, ahead: OpenedAhead) -> bool:
+        """A batch that was opened ahead is asked for: count what it reports. False if it has no good sample."""
+        return ahead.envelope is None or self._unwrap(ahead.envelope, ahead.worker) is not NOTHING
+
+    def forget_ahead(self) -> None:
+        """The iteration is over: nobody will ask for what was opened ahead."""
+        self._parts.clear()
+
+    def _lease(self, ref: SlotRef, nbytes: int) -> BatchRegion | None:
+        """The slot's bytes; None if the user holds so many slots that batches are to be copied to the heap."""
+        assert self._arena is not None
+        if self._slots.leased >= LEASE_CAP or not nbytes:
+            return None
+        region = self._arena.lease(
+            ref, nbytes
+        )  # before the state changes: it may fail for lack of address space
+        self._slots.lease(ref)
+        return region
 
     def _unwrap(self, envelope: Envelope, worker: int) -> Any:
         if envelope.resume is not None:
@@ -101,20 +169,8 @@ class BatchOpener:
 
     def _open_rare(self, deliver: m.Deliver) -> Any:
         """Open a split ticket, or raise its failure: the one in the earliest row, as without splitting."""
-        failure: BaseException | None = None
-        parts: list[PartRows] = []
-        main: SlotRef | None = None
-        for result in deliver.results:
-            if type(result) is m.Lost:
-                failure = failure or _died(result, deliver.ticket)
-                continue
-            assert not isinstance(result, m.Lost)
-            main = result.slot
-            opened = self._open_part(result)
-            if type(result) is m.BatchFailed:
-                failure = failure or _to_raise(opened)
-            else:
-                parts.append(opened)
+        known = self._parts.pop(deliver.ticket.seq, None)
+        parts, failure, main = self._open_parts(deliver) if known is None else known
         if failure is not None:
             if main is not None:
                 self._slots.release(main)
@@ -139,6 +195,24 @@ class BatchOpener:
             indices = [index for row, index in enumerate(indices) if row not in missing]
         with torch.no_grad():  # as in a worker: batches have no graph
             return collate_samples(default_collate, samples, indices, own=True)
+
+    def _open_parts(self, deliver: m.Deliver) -> _OpenedParts:
+        """What the parts of a ticket hold, the failure of the first that failed, and the slot of their rows."""
+        failure: BaseException | None = None
+        parts: list[PartRows] = []
+        main: SlotRef | None = None
+        for result in deliver.results:
+            if type(result) is m.Lost:
+                failure = failure or _died(result, deliver.ticket)
+                continue
+            assert not isinstance(result, m.Lost)
+            main = result.slot
+            opened = self._open_part(result)
+            if type(result) is m.BatchFailed:
+                failure = failure or _to_raise(opened)
+            else:
+                parts.append(opened)
+        return _OpenedParts(parts, failure, main)
 
     def _note_killers(self, ticket: Ticket) -> None:
         """Count the samples that killed workers, although their batch failed."""

@@ -70,6 +70,8 @@ class Pool:
         """The dataset's attributes when the epoch began, for workers that are forked in the middle of it."""
         self.slots = SlotTable()
         self._children = ForkedChildren(self.slots)
+        self.fenced = FencedSources()
+        """Host batches that a device may still read."""
         self.budget = MemoryBudget(plan.budget_bytes) if plan.kind.workers else None
         """None if no batch is made ahead."""
         self.arena: Arena | None = None
@@ -78,7 +80,7 @@ class Pool:
                 parent_descriptors.occupy_standard()
                 inheritance = None if predecessor is None else predecessor.bequeath()
                 if inheritance is not None:
-                    self.slots, self.arena, self._children = inheritance
+                    self.slots, self.arena, self._children, self.fenced = inheritance
                 else:
                     with parent_descriptors.may_run_out("the arena"):
                         self.arena = Arena()
@@ -98,8 +100,6 @@ class Pool:
         self.opener = BatchOpener(
             self.slots, self.arena, self.executor.agree, self.executor.remember, plan.spec.on_bad_sample
         )
-        self.fenced = FencedSources()
-        """Host batches that a device may still read."""
         self.epoch = 0
         self.attribution = Attribution(workers=plan.workers, inline=not plan.kind.workers)
         """Remembers the last tasks of the workers, to attribute waits to them."""
@@ -379,7 +379,7 @@ class Pool:
         if os.getpid() != self.owner_pid or not isinstance(self.executor, LeavesBehind):
             return False
         with self._claiming:
-            if self.closed or self._schedulers or self.slots.held_by_workers or len(self.fenced):
+            if self.closed or self._schedulers or self.slots.held_by_workers or self.fenced.lost:
                 return False
             self.closed = self._left = True
         self.executor.hang_up()
@@ -394,15 +394,16 @@ class Pool:
                 self.ended = True
                 self.executor.close()
 
-    def bequeath(self) -> tuple[SlotTable, Arena, ForkedChildren] | None:
+    def bequeath(self) -> tuple[SlotTable, Arena, ForkedChildren, FencedSources] | None:
         """Hand slots, arena and what is known of their readers to the pool that comes next; None when they were given back."""
         with self._claiming:
             if self.arena is None or not self._left:
                 return None
-            found = self.slots, self.arena, self._children
+            found = self.slots, self.arena, self._children, self.fenced
             self.arena = None
             self.slots = SlotTable()
             self._children = ForkedChildren(self.slots)
+            self.fenced = FencedSources()
         return found
 
     def close(self) -> None:

@@ -15,6 +15,11 @@ The rest of the engine relies on these clauses:
   worker. Its slot is retired, because its possible writer is unknown. The same holds for the slot that the parts of a split
   ticket share, unless the writer is known to be the dead worker. All parts are then made again, in another slot.
 - After Finish nothing is delivered. A batch that was delivered before may still be taken, until CloseAsked.
+- A batch may be opened before it is taken (``device_prefetch``): its slot is then leased, and its ticket still READY and counted.
+  CloseAsked forgets the ticket and leaves the slot to its lease. A leased slot is freed by the end of its lease alone, whatever
+  becomes of its ticket, its iteration or its workers.
+- The lease of a batch that goes to a device ends only when its copy's event is done and nobody else reads the slot. Until then
+  the slot is not reused, trimmed or unmapped.
 - Each event takes amortised constant time, except WorkerLost, which looks at all open tickets once.
 """
 
@@ -327,10 +332,10 @@ class Scheduler:
         return story
 
     def _drop(self, story: Story) -> list[m.Command]:
-        """Forget a ticket that will not be delivered. Its slots are free again."""
+        """Forget a ticket that will not be delivered. Its slots are free again, except one that a device may read."""
         for task in story.tasks:
             for ref in (task.slot, task.scratch):
-                if ref is not None:
+                if ref is not None and not self._slots.is_leased(ref):
                     self._slots.release(ref)
         del self._stories[story.ticket.seq]
         self._deaths.forget(story.ticket.seq)

@@ -77,6 +77,10 @@ class SlotTable:
         self._move(ref, SlotState.LEASED)
         self.leased += 1
 
+    def is_leased(self, ref: SlotRef) -> bool:
+        """Whether this batch lies in a leased slot. Only the end of the lease frees it."""
+        return self._generations[ref.index] == ref.generation and self._states[ref.index] is SlotState.LEASED
+
     def release(self, ref: SlotRef) -> bool:
         """Give a slot back. False if the reference is stale or the slot is retired; then nothing happens."""
         index = ref.index

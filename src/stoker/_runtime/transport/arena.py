@@ -43,10 +43,16 @@ class Region:
     Any thread; the only state is the buffer.
     """
 
-    __slots__ = ("_buffer",)
+    __slots__ = ("_buffer", "_nbytes")
 
-    def __init__(self, buffer: Any) -> None:
+    def __init__(self, buffer: Any, nbytes: int = 0) -> None:
         self._buffer = buffer
+        self._nbytes = nbytes
+
+    @property
+    def memory(self) -> LeasedSlot | None:
+        """The slot, for a device; None for a copy of it."""
+        return LeasedSlot(self._buffer, self._nbytes) if self._nbytes else None
 
     def tensor(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return a contiguous, writable tensor over the region. An empty one holds no lease."""
@@ -55,6 +61,37 @@ class Region:
     def load(self, root_offset: int, root_bytes: int) -> Any:
         """Return the object that ``SlotWriter.write`` encoded, from the root named in its receipt."""
         return decode(self._buffer, self._buffer[root_offset : root_offset + root_bytes])
+
+
+class LeasedSlot:
+    """A leased slot, as a device sees it. Keeps the lease."""
+
+    __slots__ = ("_anchor", "nbytes")
+
+    def __init__(self, anchor: Any, nbytes: int) -> None:
+        self._anchor = anchor
+        self.nbytes = nbytes
+
+    @property
+    def address(self) -> int:
+        """Where it begins."""
+        address: int = self._anchor.mapping.address
+        return address
+
+    @property
+    def locked_bytes(self) -> int:
+        """How many of its bytes, from the beginning, are registered with a driver."""
+        page_lock = self._anchor.mapping.page_lock
+        return 0 if page_lock is None else page_lock.nbytes
+
+    def lock(self, register: Callable[[int, int], int], unregister: Callable[[int], int]) -> int:
+        """Register it with a driver, for as long as the slot keeps its pages. Returns the driver's answer: 0, or an error."""
+        code: int = self._anchor.mapping.lock(self.nbytes, register, unregister)
+        return code
+
+    def bytes_at(self, start: int, stop: int) -> torch.Tensor:
+        """These bytes of it, as a tensor that keeps the lease."""
+        return rebuild.tensor(self._anchor, start, (stop - start,), torch.uint8)
 
 
 class Arena:
@@ -117,7 +154,7 @@ class Arena:
         end.ref = ref
         end.nbytes = nbytes
         self._leases[id(end)] = end
-        return Region(anchor)
+        return Region(anchor, nbytes)
 
     def copy_out(self, ref: SlotRef, nbytes: int) -> Region:
         """Return a region over a private copy of the slot's first ``nbytes``; the slot is free again at once."""
@@ -129,6 +166,9 @@ class Arena:
         with self._open:  # a descriptor that is closed meanwhile could become another file
             if index < self._slots and self.fd >= 0 and index not in self._bare:
                 self._bare.add(index)
+                mapping = self._mappings.get(index)
+                if mapping is not None:
+                    mapping.unlock()
                 shared_pages.punch(self.fd, index * self.stride, self.stride)
 
     def shrink(self, free: Sequence[int], keep_bytes: int) -> None:
@@ -151,6 +191,11 @@ class Arena:
     def leased_bytes(self) -> int:
         """Return the bytes of batches that the user keeps. Any thread."""
         return sum([end.nbytes for end in list(self._leases.values())])
+
+    def locked_bytes(self) -> int:
+        """Return the bytes that are registered with a driver. Any thread."""
+        locks = [mapping.page_lock for mapping in list(self._mappings.values())]
+        return sum([each.nbytes for each in locks if each is not None])
 
     def close(self) -> None:
         """Close the descriptor. Idempotent. Live leases stay valid and unmap with their last tensor."""

@@ -15,7 +15,7 @@ An executor on another host has neither: it sends :func:`stoker.testing.heap_cod
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,8 +36,40 @@ class WrittenBatch:
     nbytes: int
 
 
+class HostMemory(Protocol):
+    """The slot of one batch, as a device sees it. Keeps the lease. On the thread that iterates."""
+
+    @property
+    def address(self) -> int:
+        """Where it begins."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the batch takes."""
+        ...
+
+    @property
+    def locked_bytes(self) -> int:
+        """How many of its bytes, from the beginning, are registered with a driver."""
+        ...
+
+    def lock(self, register: Callable[[int, int], int], unregister: Callable[[int], int]) -> int:
+        """Register it with a driver, for as long as the slot keeps its pages. Returns the driver's answer: 0, or an error."""
+        ...
+
+    def bytes_at(self, start: int, stop: int) -> torch.Tensor:
+        """These bytes of it, as a tensor that keeps the lease."""
+        ...
+
+
 class BatchRegion(Protocol):
     """The bytes of one batch in the parent. Any thread; keeps the lease, as everything built from it does."""
+
+    @property
+    def memory(self) -> HostMemory | None:
+        """The slot, for a device; None for a copy of it."""
+        ...
 
     def tensor(self, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """A contiguous, writable tensor over the region; for batches whose layout the parent knows."""

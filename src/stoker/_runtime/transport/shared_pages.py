@@ -19,6 +19,9 @@ Backing = Literal["memfd", "file"]
 MIN_MAPPING_BYTES = 1 << 16
 """The smallest mapping of a slot. Larger ones are powers of two, so a growing slot is rarely mapped again."""
 
+_GROWTH_SHARE = 4
+"""A registration that a larger batch replaces gets a quarter more than that batch, so that few more follow."""
+
 _PROT_READ_WRITE = 0x1 | 0x2
 _MAP_SHARED = 0x1
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -43,16 +46,38 @@ def _anchor_type(length: int) -> Any:
     return type("Anchor", (ctypes.c_char * length,), {"__slots__": ("mapping",)})
 
 
+class PageLock:
+    """The first bytes of a mapping, registered with a driver. A forked child has not registered them, and leaves them alone."""
+
+    __slots__ = ("_address", "_getpid", "_owner_pid", "_unregister", "nbytes")
+
+    def __init__(self, address: int, nbytes: int, unregister: Callable[[int], int]) -> None:
+        self.nbytes = nbytes
+        self._address = address
+        self._unregister = unregister
+        self._getpid = os.getpid
+        self._owner_pid = os.getpid()
+
+    def end(self) -> None:
+        """Unregister them. The driver of a lost device, or of a process that ends, may refuse: nobody can do more then."""
+        if self._getpid() == self._owner_pid:
+            try:  # noqa: SIM105  # at the interpreter's end this module may have lost its imports
+                self._unregister(self._address)
+            except Exception:
+                pass
+
+
 class SharedMapping:
     """A shared mapping of ``length`` bytes of a file; unmapped when its last anchor dies.
 
-    Any thread. ``__del__`` may run inside garbage collection and only unmaps.
+    Any thread. ``__del__`` may run inside garbage collection; it only unregisters and unmaps.
     """
 
-    __slots__ = ("_from_address", "_unmap", "address", "length", "limit", "view")
+    __slots__ = ("_from_address", "_unmap", "address", "length", "limit", "page_lock", "view")
 
     def __init__(self, fd: int, offset: int, length: int) -> None:
         self.length = 0
+        self.page_lock: PageLock | None = None
         self._unmap: Callable[[int, int], int] = _munmap
         address = _mmap(None, length, _PROT_READ_WRITE, _MAP_SHARED, fd, offset)
         if address == _MAP_FAILED or address is None:
@@ -72,8 +97,30 @@ class SharedMapping:
         anchor.mapping = self
         return anchor
 
+    def lock(self, nbytes: int, register: Callable[[int, int], int], unregister: Callable[[int], int]) -> int:
+        """Register the first ``nbytes`` with a driver; returns its answer, 0 if it did. Nothing may be reading them.
+
+        Only pages in use are registered: a registered page exists. A batch that outgrows its registration gets a larger one.
+        """
+        grown = self.page_lock is not None
+        self.unlock()
+        wanted = nbytes + nbytes // _GROWTH_SHARE if grown else nbytes
+        length = min(self.length, -(-wanted // MIN_MAPPING_BYTES) * MIN_MAPPING_BYTES)
+        code = register(self.address, length)
+        if not code:
+            self.page_lock = PageLock(self.address, length, unregister)
+        return code
+
+    def unlock(self) -> None:
+        """Undo ``lock``: before pages are given back to the system, because a device would go on reading the old ones."""
+        page_lock, self.page_lock = self.page_lock, None
+        if page_lock is not None:
+            page_lock.end()
+
     def __del__(self) -> None:
         if self.length:
+            if self.page_lock is not None:
+                self.page_lock.end()
             self._unmap(self.address, self.length)
 
 

@@ -29,7 +29,7 @@ CHECK = Check(
     __name__,
     __doc__,
     severity="high",
-    prevented="It has no such thread: it pins a batch where it delivers it, and raises errors there.",
+    prevented="Its staging thread hands every error to the `next()` of the batch that it belongs to.",
     marks=(
         Mark(r"Pin memory thread exited unexpectedly", weight=12),
         Mark(r"not enough values to unpack \(expected 2, got 0\)", also=(r"in _pin_memory_loop",), weight=11),
