@@ -170,3 +170,12 @@ class LeavesBehind(Protocol):
     def hang_up(self) -> None:
         """Tell all workers to leave, without waiting. Only when none has a task. Idempotent; ``close`` waits for their end."""
         ...
+
+
+@runtime_checkable
+class StartsMany(Protocol):
+    """An executor that starts the workers of a pool together, faster than one by one."""
+
+    def spawn_all(self, count: int) -> None:
+        """Start the workers 0 to ``count - 1``, as ``spawn`` does. Some may come up after this has returned."""
+        ...

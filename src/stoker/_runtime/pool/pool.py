@@ -15,7 +15,7 @@ from stoker._runtime.dataset_sync.sender import RevisionSender
 from stoker._runtime.dataset_sync.snapshot import Snapshot
 from stoker._runtime.device.stager import FencedSources
 from stoker._runtime.executors import registry
-from stoker._runtime.executors.base import Arrival, IterationStart, LeavesBehind
+from stoker._runtime.executors.base import Arrival, IterationStart, LeavesBehind, StartsMany
 from stoker._runtime.pool import lifecycle
 from stoker._runtime.pool.batch_opener import BatchOpener
 from stoker._runtime.pool.forked_children import ForkedChildren
@@ -181,8 +181,11 @@ class Pool:
             self._started = True
             try:
                 with lifecycle.launching():
-                    for worker in range(self.plan.workers):
-                        self.executor.spawn(worker)
+                    if isinstance(self.executor, StartsMany):
+                        self.executor.spawn_all(self.plan.workers)
+                    else:
+                        for worker in range(self.plan.workers):
+                            self.executor.spawn(worker)
             except BaseException:
                 self.close()  # otherwise the loader would wait for workers that do not exist
                 raise
@@ -359,7 +362,7 @@ class Pool:
 
     def leases(self) -> int:
         """How many slots the user holds. Called around forks, on the forking thread."""
-        return self.slots.leased
+        return self.slots.leased if os.getpid() == self.owner_pid else 0
 
     def forked(self, child_fd: int) -> None:
         """The user's code forked. The child may read the leased slots until ``child_fd`` reports its end."""

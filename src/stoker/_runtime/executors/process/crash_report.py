@@ -138,6 +138,8 @@ def reap(process: Any) -> int:
     multiprocessing would collect the status without that figure.
     """
     popen = process._popen
+    if popen is not None and popen.poll() is not None and hasattr(popen, "peak_bytes"):
+        return int(popen.peak_bytes)
     peak_bytes = 0
     if popen is not None and popen.method in ("fork", "spawn") and popen.returncode is None:
         with contextlib.suppress(ChildProcessError):

@@ -23,7 +23,7 @@ from typing import Any
 from stoker._pickling.spec_pickle import SpecPickle
 from stoker._runtime.executors.base import HEAP, Arrival, IterationStart, WorkerActivity, WorkerMemory
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
-from stoker._runtime.executors.process import crash_report, launcher, worker_memory
+from stoker._runtime.executors.process import crash_report, forker, launcher, worker_memory
 from stoker._runtime.executors.process.channels import ResultPipe, TaskChannel, lifeline, note_sockets
 from stoker._runtime.executors.process.spawner import Spawner
 from stoker._runtime.executors.process.worker_handle import WorkerHandle
@@ -39,6 +39,10 @@ GRACE_S = 1.0
 """How long busy workers may take to finish their current sample when the pool closes."""
 
 _JOIN_S = 1.0
+
+_NEWS_S = 0.05
+"""How long to sleep at most while the forker makes workers: another thread may have read its news."""
+
 _clock = time.monotonic_ns
 _READY = int(wire.ResultKind.READY)
 _RESULTS = (_READY, int(wire.ResultKind.FAILED))
@@ -96,6 +100,7 @@ class ProcessExecutor:
         self._lost_at_start: list[int] = []
         self._refused: list[Arrival] = []
         self._spawner = Spawner(context, spec, packed_spec)
+        self._forker: forker.Forker | None = None
         self._start = IterationStart(0, 0)
         self._resumes: dict[int, Resume] = {}
         self._trims = 0
@@ -120,36 +125,25 @@ class ProcessExecutor:
     def agree(self, layout: int) -> None:
         self._control[status_page.LAYOUT] = layout
 
+    def spawn_all(self, count: int) -> None:
+        if count < forker.WORTHWHILE or not self._forks() or not forker.is_supported():
+            for worker in range(count):
+                self.spawn(worker)
+            return
+        self.spawn(0)  # it makes the first batch while the others come up
+        made = forker.Forker(self._context, [self._boot(worker, -1) for worker in range(1, count)])
+        for worker, process in made.processes.items():
+            self._all[worker] = process
+            self._known.add(worker)
+            self._handles[worker] = WorkerHandle(process, -1, -1)
+        self._poll.register(made.control_fd, select.EPOLLIN)
+        self._poll.register(made.pidfd, select.EPOLLIN)
+        self._forker = made
+
     def spawn(self, worker: int) -> None:
-        if worker > status_page.MAX_WORKERS - 1:
-            raise ValueError(f"num_workers may be at most {status_page.MAX_WORKERS}")
-        fork = self._context.get_start_method() == "fork"
-        late = worker in self._known or worker >= self._spec.num_workers
-        if fork:
-            process_setup.native_pools(len(sys.modules))
-        self._status.clear(worker)
-        stacks.forget(self._status.fd, worker)
-        channel = self._channel(worker)
         ours, theirs = lifeline()
-        boot = main.WorkerBoot(
-            worker=worker,
-            task_fd=channel.worker_fd,
-            result_fd=self._results.write_fd,
-            lifeline_fd=theirs,
-            note_fd=self._note_fd,
-            arena_fd=self._arena.fd,
-            status_fd=self._status.fd,
-            stride=self._arena.stride,
-            reserve=self._arena.reserve,
-            base_seed=self._start.seed,
-            levels=log_forwarding.logger_levels(),
-            spec=self._spec if fork else None,
-            resume=self._resumes.get(worker),
-            revision=self._control[status_page.REVISION] if fork else 0,
-            restore=self._start.restore if fork and late else None,
-        )
         try:
-            process = self._spawner.start(boot)
+            process = self._spawner.start(self._boot(worker, theirs))
         except BaseException:
             parent_descriptors.close_private(ours)
             raise
@@ -168,8 +162,42 @@ class ProcessExecutor:
             self._lost_at_start.append(worker)
         else:
             parent_descriptors.keep_private(handle.pidfd)
-            self._by_pidfd[handle.pidfd] = worker
-            self._poll.register(handle.pidfd, select.EPOLLIN)
+            self._watch(worker, handle)
+
+    def _forks(self) -> bool:
+        return bool(self._context.get_start_method() == "fork")
+
+    def _watch(self, worker: int, handle: WorkerHandle) -> None:
+        self._by_pidfd[handle.pidfd] = worker
+        self._poll.register(handle.pidfd, select.EPOLLIN)
+
+    def _boot(self, worker: int, lifeline_fd: int) -> main.WorkerBoot:
+        if worker > status_page.MAX_WORKERS - 1:
+            raise ValueError(f"num_workers may be at most {status_page.MAX_WORKERS}")
+        fork = self._forks()
+        late = worker in self._known or worker >= self._spec.num_workers
+        if fork:
+            process_setup.native_pools(len(sys.modules))
+        self._status.clear(worker)
+        stacks.forget(self._status.fd, worker)
+        channel = self._channel(worker)
+        return main.WorkerBoot(
+            worker=worker,
+            task_fd=channel.worker_fd,
+            result_fd=self._results.write_fd,
+            lifeline_fd=lifeline_fd,
+            note_fd=self._note_fd,
+            arena_fd=self._arena.fd,
+            status_fd=self._status.fd,
+            stride=self._arena.stride,
+            reserve=self._arena.reserve,
+            base_seed=self._start.seed,
+            levels=log_forwarding.logger_levels(),
+            spec=self._spec if fork else None,
+            resume=self._resumes.get(worker),
+            revision=self._control[status_page.REVISION] if fork else 0,
+            restore=self._start.restore if fork and late else None,
+        )
 
     def submit(self, task: Task) -> None:
         ticket, part, slot, scratch = task.ticket, task.part, task.slot, task.scratch
@@ -219,6 +247,8 @@ class ProcessExecutor:
     def wait(self, timeout_s: float | None) -> list[Arrival]:
         guard = self.guard
         guard.hold()
+        if self._forker is not None:
+            self._meet_workers()
         data = self._results.read()
         if data:
             return self._arrivals(data)
@@ -232,11 +262,14 @@ class ProcessExecutor:
             for channel in self._channels():
                 channel.flush()
             left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
+            more = self._forker is not None and not 0 <= left <= _NEWS_S
             guard.release()
-            found = self._poll.poll(left)
-            if not found:
+            found = self._poll.poll(_NEWS_S if more else left)
+            if not found and not more:
                 return []
             guard.hold()
+            if self._forker is not None:
+                self._meet_workers()
             arrivals = self._collect(found)
             if arrivals:
                 return arrivals
@@ -267,7 +300,7 @@ class ProcessExecutor:
     def stack(self, worker: int) -> list[str]:
         handle = self._handles.get(worker)
         if handle is None or handle.pidfd < 0:
-            return []
+            return [] if self._forker is None or handle is None else ["(it is still starting)"]
         pid = handle.process.pid
         row = self._status.row(worker)
         if row[status_page.PID] != pid:
@@ -290,7 +323,9 @@ class ProcessExecutor:
 
     def starting(self) -> list[tuple[int, int]]:
         return [
-            (worker, handle.process.pid) for worker, handle in self._handles.items() if not handle.started
+            (worker, handle.process.pid if handle.pidfd >= 0 else 0)
+            for worker, handle in self._handles.items()
+            if not handle.started
         ]
 
     def remember(self, worker: int, resume: Resume) -> None:
@@ -308,7 +343,8 @@ class ProcessExecutor:
         return self._arrivals(self._results.read())
 
     def memory(self, *, sizes: bool = True) -> list[WorkerMemory]:
-        return self._memory_reader.read(self._status, dict(self._handles), sizes=sizes)
+        handles = {worker: handle for worker, handle in list(self._handles.items()) if handle.pidfd >= 0}
+        return self._memory_reader.read(self._status, handles, sizes=sizes)
 
     def retire(self, worker: int | None) -> None:
         leave = wire.pack_task(wire.VERSION, wire.TaskKind.LEAVE, *(0,) * (len(wire.TaskHeader._fields) - 2))
@@ -325,6 +361,8 @@ class ProcessExecutor:
         self._said_goodbye = True
         # Who is in the middle of a batch stops after its current sample.
         self._control[status_page.EPOCH] = -1
+        if self._forker is not None:
+            self._forker.stop()
         self.withdraw()
         for channel in self._channels():
             channel.hang_up()
@@ -369,6 +407,34 @@ class ProcessExecutor:
     def _channels(self) -> Sequence[TaskChannel]:
         return [self._shared] if self._shared is not None else list(self._own.values())
 
+    def _meet_workers(self) -> None:
+        """Take over the workers that the forker has made. Start those myself that it could not make."""
+        made = self._forker
+        assert made is not None
+        failed: list[int] = []
+        for birth in made.births():
+            if birth.pid < 0:
+                failed.append(birth.worker)
+                continue
+            handle = self._handles[birth.worker]
+            handle.lifeline_fd, handle.pidfd = birth.lifeline_fd, birth.pidfd
+            self._watch(birth.worker, handle)
+        if made.over:
+            self._poll.unregister(made.control_fd)
+            self._poll.unregister(made.pidfd)
+            failed += made.unborn
+            made.close()
+            self._forker = None
+        for worker in failed:
+            del self._handles[worker]
+            if self._closed or self._said_goodbye:
+                continue
+            try:
+                self.spawn(worker)
+            except OSError as error:
+                loss = m.WorkerLost(worker, reason=str(error), started=False, refused=True)
+                self._refused.append(Arrival(-1, loss))
+
     def _collect(self, found: list[tuple[int, int]]) -> list[Arrival]:
         arrivals: list[Arrival] = []
         dead: list[int] = []
@@ -377,7 +443,7 @@ class ProcessExecutor:
                 arrivals += self._arrivals(self._results.read())
             elif fd in self._by_pidfd:
                 dead.append(self._by_pidfd[fd])
-            else:
+            elif fd == self._note_socket.fileno():
                 self._notes.drain()
         for worker in dead:
             arrivals += self._lost(worker)
@@ -482,6 +548,7 @@ class ProcessExecutor:
 
     def _end_processes(self) -> None:
         """Let workers finish a sample, then end them, within one deadline. They hold nothing that could break."""
+        self._await_forker()
         self._await_ends(GRACE_S)
         for how, patience_s in ((signal.SIGTERM, 0.3), (signal.SIGKILL, 1.0)):
             for handle in self._handles.values():
@@ -489,7 +556,13 @@ class ProcessExecutor:
             self._await_ends(patience_s)
         self._collect_statuses()
 
+    def _await_forker(self) -> None:
+        if self._forker is not None:
+            self._forker.await_end()
+            self._meet_workers()
+
     def _kill_all(self) -> None:
+        self._await_forker()
         for handle in self._handles.values():
             handle.send_signal(signal.SIGKILL)
         self._collect_statuses()

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver, popen_fork, process, resource_tracker, spawn
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 
@@ -63,7 +63,7 @@ def start(
                     _ready_server()
                 child.start()
             else:
-                with _interrupts_held_back():
+                with interrupts_held_back():
                     child.start()
     _started.add(child)
     return child
@@ -90,21 +90,16 @@ class _ForkPopen(popen_fork.Popen):
 
     def __init__(self, child: Any, lifeline_fd: int) -> None:
         self._lifeline_fd = lifeline_fd
-        self._watched = False
+        self._reaping = threading.RLock()
+        self.peak_bytes = 0
+        """Its largest resident memory, once its exit status was collected."""
         super().__init__(child)
 
     def _launch(self, child: Any) -> None:
         parent_descriptors.ensure_spare(1)  # for the pidfd, which reports the death of the worker
-        code = 1
         self.pid = os.fork()
         if self.pid == 0:
-            gc.freeze()  # first: a collection would touch, and so copy, the parent's objects
-            try:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-                code = child._bootstrap(parent_sentinel=self._lifeline_fd)
-            finally:
-                os._exit(code)
+            run_as_worker(child, self._lifeline_fd)
         try:
             self.sentinel = os.pidfd_open(self.pid)
         except OSError:
@@ -120,21 +115,91 @@ class _ForkPopen(popen_fork.Popen):
             self.finalizer = None
         return self.sentinel
 
+    def poll(self, flag: int = os.WNOHANG) -> int | None:
+        """Collect the exit status if it has ended. Any thread: the housekeeper may collect it while the user joins it."""
+        with self._reaping:
+            if self.returncode is None:
+                try:
+                    pid, status, usage = os.wait4(self.pid, flag)
+                except OSError:  # other code in this program has collected it
+                    return None
+                if pid == self.pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
+                    self.peak_bytes = usage.ru_maxrss * 1024
+            return self.returncode
+
     def wait(self, timeout: float | None = None) -> int | None:
         """Wait as multiprocessing does, with a descriptor of its own, because the watcher closes the other one."""
-        if timeout is None or timeout <= 0 or self.poll() is not None:
-            return super().wait(timeout)
+        if self.poll() is not None or (timeout is not None and timeout <= 0):
+            return self.returncode
         try:
             fd = os.pidfd_open(self.pid)
         except OSError:  # already waited for, or no descriptor is free
-            return self.poll()
+            return self.poll() if timeout is not None else self.poll(0)
         try:
             ended = select.poll()
             ended.register(fd, select.POLLIN)
-            ended.poll(timeout * 1000)
+            ended.poll(None if timeout is None else timeout * 1000)
         finally:
             os.close(fd)
         return self.poll()
+
+
+def run_as_worker(child: Any, lifeline_fd: int) -> NoReturn:
+    """Run a process object in the process that was just forked for it."""
+    code = 1
+    gc.freeze()  # first: a collection would touch, and so copy, the parent's objects
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        code = child._bootstrap(parent_sentinel=lifeline_fd)
+    finally:
+        os._exit(code)
+
+
+def adopt(child: Any, await_pid: Callable[[], int | None]) -> None:
+    """Make a process object of ours stand for a worker that another process forks. ``await_pid`` waits for its pid."""
+    child._Popen = functools.partial(_AdoptedPopen, await_pid=await_pid)
+    with _daemons_may_have_children():
+        child.start()
+    _started.add(child)
+
+
+class _AdoptedPopen(_ForkPopen):
+    """multiprocessing's handle of a child of ours that another process forked. Asking for its pid waits for it."""
+
+    def __init__(self, child: Any, await_pid: Callable[[], int | None]) -> None:
+        self.known_pid: int | None = None
+        self._await_pid: Callable[[], int | None] | None = await_pid
+        super().__init__(child, -1)
+
+    def _launch(self, child: Any) -> None:
+        self.sentinel = -1
+
+    @property
+    def pid(self) -> int | None:  # type: ignore[override]
+        """Its pid; None if it was never forked."""
+        if self._await_pid is None:
+            return self.known_pid
+        return self._await_pid()
+
+    def born(self, pid: int) -> None:
+        """It was forked."""
+        self.known_pid = pid
+        self._await_pid = None
+
+    def never(self) -> None:
+        """It was not forked, and will not be: it counts as ended."""
+        self._await_pid = None
+        self.returncode = 0
+
+    def poll(self, flag: int = os.WNOHANG) -> int | None:
+        """Collect the exit status if it was forked and has ended."""
+        return super().poll(flag) if self.known_pid is not None else self.returncode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Wait for its end, after it was forked."""
+        return self.returncode if self.pid is None else super().wait(timeout)
 
 
 def _close(fd: int) -> None:
@@ -152,7 +217,7 @@ def _ready_server() -> None:
         _find_place()
         ours = server._preload_modules == _PRELOAD
     if ours:  # other preloads do not unblock the signal
-        with _interrupts_held_back():
+        with interrupts_held_back():
             server.ensure_running()
 
 
@@ -300,7 +365,7 @@ def _daemons_may_have_children() -> Iterator[None]:
 
 
 @contextmanager
-def _interrupts_held_back() -> Iterator[None]:
+def interrupts_held_back() -> Iterator[None]:
     """Start a worker with Ctrl-C blocked: before it can ignore the signal, it would print a traceback.
 
     The block survives exec. The parent receives a blocked signal when the worker has started.
