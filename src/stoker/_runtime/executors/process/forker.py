@@ -73,6 +73,8 @@ class Forker:
     """The parent's side. Owner: the executor, on the thread that iterates; ``await_birth`` may be called on any thread."""
 
     def __init__(self, context: Any, boots: Sequence[main.WorkerBoot]) -> None:
+        with launcher.refusals("fork"):
+            parent_descriptors.ensure_spare(2 * len(boots) + 3)  # they arrive later, when nobody could say so
         self.processes = {
             boot.worker: context.Process(target=entry.run, args=(boot,), daemon=True) for boot in boots
         }
@@ -157,24 +159,30 @@ class Forker:
                     break
                 if not message:
                     break
-                self._take(Birth(*_NEWS.unpack(message), *fds))
+                worker, pid = _NEWS.unpack(message)
+                self._take(worker, pid, fds)
         finally:
             control.detach()
         self.over = ended
 
-    def _take(self, birth: Birth) -> None:
-        self.unborn.discard(birth.worker)
-        self._births.append(birth)
-        popen = self.processes[birth.worker]._popen
-        if birth.pid > 0:
-            parent_descriptors.keep_private(birth.pidfd)
-            parent_descriptors.keep_private(birth.lifeline_fd)
-            popen.born(birth.pid)
+    def _take(self, worker: int, pid: int, fds: Sequence[int]) -> None:
+        self.unborn.discard(worker)
+        popen = self.processes[worker]._popen
+        if pid > 0:
+            popen.born(pid)
         else:
             popen.never()
-            if -birth.pid in _UNSUPPORTED:
-                global _supported
-                _supported = False
+        if len(fds) == 2:
+            for fd in fds:
+                parent_descriptors.keep_private(fd)
+            self._births.append(Birth(worker, pid, *fds))
+            return
+        for fd in fds:  # there was no room for the other one, so the worker's lifeline has ended it
+            os.close(fd)
+        self._births.append(Birth(worker, pid if pid < 0 else -errno.EMFILE))
+        if -pid in _UNSUPPORTED:
+            global _supported
+            _supported = False
 
 
 def _readable(fd: int, patience_s: float, *more: int) -> bool:

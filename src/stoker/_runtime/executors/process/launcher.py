@@ -52,7 +52,7 @@ def start(
         child._Popen = functools.partial(_ForkPopen, lifeline_fd=boot.lifeline_fd)
     elif popen is not None:
         child._Popen = popen
-    with _refusals(method):
+    with refusals(method):
         if method != "fork":
             parent_descriptors.ensure_spare(
                 10
@@ -294,7 +294,7 @@ def _remove_place(place: str, rmtree: Callable[..., Any] = shutil.rmtree) -> Non
 
 
 @contextmanager
-def _refusals(method: str) -> Iterator[None]:
+def refusals(method: str) -> Iterator[None]:
     """Turn the system's refusal to start a worker into an error with the numbers and the ways out."""
     try:
         yield
