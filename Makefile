@@ -16,11 +16,12 @@ setup: $(STAMP)  ## create .venv and install the package with its tools (a secon
 
 # The stamp is written last, so an interrupted installation is taken up again. TORCH replaces the pin of torch, and the pin of
 # sympy goes: torch 2.6 requires one older version exactly.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt tests/frameworks/apart.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	sed -e 's/^torch==.*/torch==$(TORCH)/' $(if $(filter 2.13.0,$(TORCH)),,-e '/^sympy==/d') constraints.txt >$(VENV)/constraints.txt
 	$(BIN)/python -m pip install --quiet -c $(VENV)/constraints.txt 'torch==$(TORCH)'
-	$(BIN)/python -m pip install --quiet -c $(VENV)/constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet -c $(VENV)/constraints.txt -e '.[dev,frameworks]'
+	$(if $(filter 2.13.0,$(TORCH)),$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/apart -r tests/frameworks/apart.txt)
 	touch $@
 
 check: setup  ## ruff, mypy strict, import-linter

@@ -156,6 +156,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             # What torch refuses without workers is no contradiction here: there may be some tomorrow.
             num_workers = arguments.Auto(max(1, chosen.workers))
         assert not isinstance(num_workers, str)
+        recorded_by_lightning = "__pl_saved_args" in vars(self)
         # Set before torch's constructor counts the processes, because threads are none.
         self.executor: arguments.Executor | None = executor
         super().__init__(
@@ -217,6 +218,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             self.prefetch_factor = (
                 arguments.LeftOpen(profiled or self.prefetch_factor) if num_workers else None
             )
+        if not recorded_by_lightning:
+            # Lightning records the arguments of __init__ in the classes that it knows when it asks for a loader. If this class
+            # is imported later, it has recorded how torch's was called from here. Without that it reads our attributes.
+            for mark in ("__pl_saved_args", "__pl_saved_kwargs", "__pl_attrs_record"):
+                vars(self).pop(mark, None)
         self._known = True
 
     def _get_iterator(self) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from stoker import arguments
@@ -29,6 +30,8 @@ _OURS = {*_ARGUMENTS, *(each for each in vars(DataLoader) if each[0] == "_" != e
 )
 """Names that stoker's engine goes by."""
 
+_NO_PROCESSES = "its multiprocessing_context starts no processes"
+
 _told: set[str] = set()
 
 
@@ -38,6 +41,9 @@ def stand_in(cls: Any, kwargs: dict[str, Any]) -> Any:
         foreign = [name for name in kwargs if name not in arguments.BY_NAME]
         if foreign and set(foreign) <= set(inspect.signature(cls.__init__).parameters):
             _leave(cls, f"stoker's does not know the argument {foreign[0]!r}")
+            return cls
+        if _without_processes(kwargs.get("multiprocessing_context")):
+            _leave(cls, _NO_PROCESSES)
             return cls
         return DataLoader
     if not issubclass(cls, DataLoader):
@@ -103,6 +109,9 @@ class StandIn(DataLoader[Any]):
         )
         if taken is not None:
             _leave(type(self), f"it has a {taken!r} of its own, and stoker's means something else")
+        elif _without_processes(self.multiprocessing_context):
+            _leave(type(self), _NO_PROCESSES)
+            return False
         return taken is None
 
 
@@ -114,6 +123,12 @@ for _name, _default in _ARGUMENTS.items():  # for a subclass that calls torch's 
 def _fits(name: str, value: Any, default: Any) -> bool:
     """Whether an attribute is as stoker left it, or cannot do harm."""
     return value is default or (name == "name" and isinstance(value, str))
+
+
+def _without_processes(context: Any) -> bool:
+    """Whether a multiprocessing context makes something else in the place of processes: MONAI's has threads."""
+    kind = getattr(context, "Process", None)
+    return isinstance(kind, type) and not issubclass(kind, BaseProcess)
 
 
 def _taken(cls: type) -> str | None:
