@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -244,8 +245,11 @@ class StokerIter(_Base):  # type: ignore[misc]
         elif self._owns_pool or shutdown:
             pool.close()
 
-    def __del__(self, _getpid: Callable[[], int] = os.getpid) -> None:
-        if getattr(self, "_owner_pid", None) == _getpid():
+    def __del__(
+        self, _getpid: Callable[[], int] = os.getpid, _exits: Callable[[], bool] = sys.is_finalizing
+    ) -> None:
+        # At interpreter exit all pools were closed (pool/lifecycle.py), and names of modules may be None by now.
+        if not _exits() and getattr(self, "_owner_pid", None) == _getpid():
             self._finish()
 
 

@@ -8,8 +8,10 @@ next iter() ──────► takes the memory, pages and all, for its own w
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
+from collections.abc import Callable
 
 from stoker._runtime.pool.housekeeper import Job, housekeeper
 from stoker._runtime.pool.pool import Pool
@@ -90,8 +92,9 @@ class FinishedPools:
         if leaving or job is not None:
             housekeeper.tidy()
 
-    def __del__(self) -> None:
-        self.settle()
+    def __del__(self, _exits: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not _exits():
+            self.settle()
 
 
 def _let_go(finished_pools: weakref.ref[FinishedPools], pool: Pool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -435,6 +436,9 @@ class Pool:
         if self.slots.leased:
             arena.shrink(self.slots.coldest(0), 0)
 
-    def __del__(self, _getpid: Callable[[], int] = os.getpid) -> None:
-        if getattr(self, "owner_pid", None) == _getpid():
+    def __del__(
+        self, _getpid: Callable[[], int] = os.getpid, _exits: Callable[[], bool] = sys.is_finalizing
+    ) -> None:
+        # At interpreter exit it was closed (lifecycle.py), and names of modules may be None by now.
+        if not _exits() and getattr(self, "owner_pid", None) == _getpid():
             self.close()

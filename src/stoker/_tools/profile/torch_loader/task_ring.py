@@ -9,6 +9,8 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import sys
+from collections.abc import Callable
 from multiprocessing.reduction import DupFd
 from typing import Any, NamedTuple
 
@@ -103,8 +105,9 @@ class TaskRing:
         """To a worker that is being spawned."""
         return _attached, (DupFd(self._fd), self.workers, self.places)
 
-    def __del__(self) -> None:
-        self.settle()
+    def __del__(self, _exits: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not _exits():  # otherwise names of modules may be None by now
+            self.settle()
 
     def _at(self, worker: int, position: int) -> int:
         return self.workers * _HEAD_WORDS + (worker * self.places + position % self.places) * _ROW_WORDS
