@@ -88,9 +88,12 @@ class DeviceCopy:
         link.batches += 1
         self._forget()
         if buffer is not None and event is not None:
-            consumer = _current_stream(link.device)
-            consumer.wait_event(event)
-            buffer.record_stream(consumer)
+            try:
+                consumer = _current_stream(link.device)
+                consumer.wait_event(event)
+                buffer.record_stream(consumer)
+            except RuntimeError as error:
+                raise explained(error) from None
         if self._source is None:
             return self._batch
         return self._ask(self._source, sources)

@@ -127,6 +127,14 @@ class FencedSources:
             while fenced and fenced[0][0].done():
                 fenced.popleft()
 
+    def wait_until(self, most: int) -> None:
+        """Wait until so many sources are left, at most. Oldest first; an interrupt here loses nothing."""
+        fenced = self._fenced
+        with suppress(IndexError):  # another thread closes the pool
+            while len(fenced) > most:
+                fenced[0][0].wait()
+                fenced.popleft()
+
     def close(self) -> None:
         """Wait for all fences, then drop everything: the arena's memory goes away next. Idempotent."""
         for fence, _ in list(self._fenced):

@@ -9,6 +9,9 @@ from stoker._runtime.device.stager import FencedSources, Source, StagedBatch, St
 from stoker._runtime.pool.batch_opener import NOTHING, BatchOpener, OpenedAhead
 from stoker._runtime.scheduler import messages as m
 
+_IN_FLIGHT = 4
+"""Copies that may be under way, besides those of batches that are ahead."""
+
 
 class StagedOpener:
     """Takes the place of a pool's opener for one iteration that has a stager. On the thread that iterates.
@@ -21,6 +24,7 @@ class StagedOpener:
         self._stager = stager
         self._sources = sources
         self._staged: dict[int, _Ahead] = {}
+        self._most = stager.ahead + _IN_FLIGHT
 
     @property
     def misfit(self) -> bool:
@@ -33,8 +37,14 @@ class StagedOpener:
         return self._stager.ahead
 
     def drop_done(self) -> None:
-        """Let go of sources that no copy reads any more."""
+        """Let go of sources that no copy reads any more.
+
+        A loop that asks faster than copies are done has to wait here, for a copy that is several batches old. Otherwise slots
+        and device memory would grow without bound.
+        """
         self._sources.drop_done()
+        if len(self._sources) > self._most:
+            self._sources.wait_until(self._most)
 
     def stage(self, delivers: Iterable[m.Deliver]) -> None:
         """Begin the copies of these batches, unless that was done. Errors are raised when the batch is asked for."""
@@ -71,7 +81,8 @@ class StagedOpener:
         self._stager.close()
 
     def leave(self) -> None:
-        """End the stager's thread, if it has one. Any thread; idempotent."""
+        """The loader was closed: drop what is ahead and end the stager's thread, if it has one. Any thread; idempotent."""
+        self._staged.clear()
         self._stager.close()
 
     def _begin(self, deliver: m.Deliver) -> _Ahead | None:
@@ -83,10 +94,16 @@ class StagedOpener:
             # Known from here on: after an interrupt the batch must not be opened a second time.
             self._staged[deliver.ticket.seq] = ahead
             ahead.staged = self._sources.stage(self._stager, ahead.opened.source)
+            ahead.opened = ahead.opened._replace(
+                source=_GONE
+            )  # the slot is free when its copy is done, taken or not
         except Exception as error:
             self._staged[deliver.ticket.seq] = ahead
             ahead.error = error
         return ahead
+
+
+_GONE = Source(None)
 
 
 class _Ahead:

@@ -20,7 +20,8 @@ def unsendable(obj: object, error: Exception, failure: _Failure, name: str = "ba
     ``failure`` returns why a part cannot be pickled by itself, or None. Slow: called only after a failure.
     """
     path, part, reason = _descend(obj, error, failure, name)
-    return coded(UnsendableError(f"{path}: {type(part).__qualname__} ({_reason(reason)})"), "STK406")
+    text = f"{path}: {type(part).__qualname__} ({_reason(reason)})"
+    return coded(UnsendableError(text), "STK304" if "workers must return CPU tensors" in text else "STK406")
 
 
 def _descend(obj: object, error: Exception, failure: _Failure, path: str) -> tuple[str, object, Exception]:
