@@ -19,6 +19,7 @@ PARSED = {
     r"(?<!README.md: )stoker (profile|run) (-o \S+ )?train.py": (
         "tests/docs/test_commands.py::test_commands_do_what_the_page_says"  # README's
     ),
+    r"stoker (profile|run) (torchrun|accelerate) ": "tests/frameworks/test_launchers.py",
     r"python examples/": "tests/e2e/test_examples.py",
 }
 """Commands, as ``page: command``, that take more than two seconds: their options are parsed. And which test runs such a one."""

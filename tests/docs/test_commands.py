@@ -110,7 +110,9 @@ def look_up(command: Command, given: dict[str, Any]) -> None:
 
 
 def is_there(target: str) -> bool:
-    """``train.py``, ``train.py:loader`` or ``my.package.data:make``, in the page's folder or in the repository."""
+    """``train.py``, ``train.py:loader`` or ``my.package.data:make``, in the page's folder or in the repository; or a launcher."""
+    if target in COMMANDS:
+        return True
     place, _, name = target.partition(":")
     relative = place if place.endswith(".py") else place.replace(".", "/") + ".py"
     for folder in (Path(), ROOT):

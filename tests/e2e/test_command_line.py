@@ -95,7 +95,7 @@ def both(
     """What Python and ``stoker profile`` make of the same command line, side by side."""
     env = env or environment()
     alone = started([*flags, *words], cwd, env=env)
-    under = started([*flags, "-m", "stoker", "profile", "-q", *words], cwd, env=env)
+    under = started([*flags, "-m", "stoker", "profile", "-q", "--no-follow", *words], cwd, env=env)
     found = [ended(each, "given") for each in (alone, under)]
     return [(code, *(re.sub("0x[0-9a-f]+", "<address>", text) for text in texts)) for code, *texts in found]
 
@@ -135,6 +135,49 @@ def test_a_script_finds_itself_as_it_would_alone(tmp_path: Path) -> None:
         assert under == alone
         assert alone[0] == 0
         assert ("module 'sitecustomize' from" in alone[1]) == (words[0] == "package")
+
+
+def test_the_environment_of_a_script_whose_processes_are_followed(tmp_path: Path) -> None:
+    """It has three variables more, and PYTHONPATH begins with stoker's folder; ``sys.path`` does not."""
+    (tmp_path / "script.py").write_text(
+        "import os, json, sys\nprint(json.dumps([dict(os.environ), sys.path]))"
+    )
+    env = {**environment()}
+    (alone, path), (under, same) = (
+        json.loads(ended(started([*before, "script.py"], tmp_path, env=env))[1])
+        for before in ((), ("-m", "stoker", "run", "-q"))
+    )
+    assert under.keys() - alone.keys() == {"STOKER_FOLLOW", "STOKER_MODE", "STOKER_RECORD"}
+    assert under["PYTHONPATH"].endswith(os.pathsep + alone["PYTHONPATH"])
+    assert {key for key in alone if alone[key] != under[key]} == {"PYTHONPATH"}
+    assert same == path
+
+
+STARTER = """
+import os, subprocess, sys
+train = "from torch.utils.data import DataLoader; print(len(list(DataLoader(range(6), batch_size=2))), flush=True)"
+for rank in range(2):
+    subprocess.run([sys.executable, "-c", train], env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"}, check=True)
+subprocess.run([sys.executable, "-I", "-c", train], check=True)
+"""
+
+
+def test_processes_that_the_script_starts_are_followed(tmp_path: Path) -> None:
+    """Their records are one, with a line per rank. An isolated interpreter reads no PYTHONPATH, so it is not entered."""
+    (tmp_path / "script.py").write_text(STARTER)
+    code, out, err = stoker("run", "-o", "run.json", "script.py", cwd=tmp_path, env=environment())
+    assert (code, out) == (0, "3\n" * 3), err
+    loaders = journal.read(tmp_path / "run.json").loaders
+    assert [(each.engine, each.totals.steps, each.name) for each in loaders] == [
+        ("stoker", 3, "loader, rank 0"),
+        ("stoker", 3, "loader, rank 1"),
+    ]
+    assert re.search(
+        r"^Ranks     0  3 batches by stoker's engine, .*\n {10}1  3 batches by stoker's", err, re.MULTILINE
+    )
+    code, out, err = stoker("run", "--no-follow", "script.py", cwd=tmp_path, env=environment())
+    assert (code, out) == (0, "3\n" * 3), err
+    assert "were not followed. Leave --no-follow out" in err
 
 
 LISTENER = """

@@ -58,7 +58,7 @@ def test_the_environment_comes_back_as_it_was(path: str | None, monkeypatch: pyt
     users = {"HOME": "/home/me", "STOKER_RECORD": "/of/an/outer/run"}
     if path is not None:
         users["PYTHONPATH"] = path
-    made = supervisor.environment("profile", Path("/folder"), users)
+    made = supervisor.environment("profile", Path("/folder"), users, follow=False)
     first, *rest = made["PYTHONPATH"].split(":")
     assert (Path(first) / "sitecustomize.py").exists()
     assert ":".join(rest) == (path or "")
@@ -68,6 +68,20 @@ def test_the_environment_comes_back_as_it_was(path: str | None, monkeypatch: pyt
     bootstrap.begin()
     assert made == {**users, "STOKER_RECORD": "/folder"}
     assert armed == ["profile"]
+
+
+def test_the_environment_stays_where_processes_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = supervisor.environment("run", Path("/outer"), {"PYTHONPATH": "a"})
+    again = supervisor.environment("run", Path("/inner"), made)
+    assert again == {**made, "STOKER_RECORD": "/inner"}
+    assert again["PYTHONPATH"].endswith(":a")
+    armed: list[str] = []
+    monkeypatch.setattr(bootstrap, "arm", armed.append)
+    monkeypatch.setattr("os.environ", again)
+    before = dict(again)
+    bootstrap.begin()
+    assert (again, armed) == (before, ["run"])
+    assert supervisor.environment("run", Path("/alone"), made, follow=False)["STOKER_PYTHONPATH"] == "a"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +143,7 @@ def test_a_part_that_cannot_be_installed_is_told_and_no_more(
         ("profile", "Missing argument 'SCRIPT'"),
         ("profile nope.py", "there is no script 'nope.py'"),
         ("profile python script.py", "Leave 'python' out: stoker profile script.py"),
-        ("run torchrun script.py", "Let torchrun start stoker, once per rank: torchrun --no-python"),
+        ("run srun script.py", "Let srun start stoker, once per rank: srun ... stoker run train.py"),
         ("run .", "without a __main__.py"),
         ("run -o taken.json script.py", "taken.json exists"),
         ("run --trace taken.json script.py", "taken.json exists"),

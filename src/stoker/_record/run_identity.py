@@ -13,15 +13,24 @@ from stoker._record.schema import Run
 def run_here() -> Run:
     """A run of this process that begins now."""
     now_ns, unix_ns = _now()
+    rank, world_size = _ranks()
     return Run(
         id=uuid.uuid4().hex[:16],
         pid=os.getpid(),
         argv=list(getattr(sys, "orig_argv", sys.argv)),
         began_unix_ns=unix_ns,
         began_ns=now_ns,
-        rank=_number("RANK", 0),
-        world_size=_number("WORLD_SIZE", 1),
+        rank=rank,
+        world_size=world_size,
     )
+
+
+def _ranks() -> tuple[int, int]:
+    """This rank and how many there are: of the process group if there is one, else as a launcher says."""
+    group = sys.modules.get("torch.distributed")
+    if group is not None and group.is_available() and group.is_initialized():
+        return group.get_rank(), group.get_world_size()
+    return _number("RANK", 0), _number("WORLD_SIZE", 1)
 
 
 def _now() -> tuple[int, int]:

@@ -28,7 +28,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 CONTEXT = {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]}
 """Options end at the script: what follows is the script's, --help and -m included."""
 
-_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "srun")
+_LAUNCHERS = ("horovodrun", "mpiexec", "mpirun", "srun")
+"""Commands that are no Python scripts, and start ranks on other machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class ScriptOptions:
     price_per_hour: float | None
     watts: float | None
     quiet: bool
+    follow: bool = True
 
     @property
     def argv(self) -> list[str]:
@@ -67,6 +69,7 @@ def options(function: Function) -> Function:
         click.option("--trace", type=file, help="Write a Chrome trace here, for Perfetto."),
         click.option("--price-per-hour", type=click.FloatRange(min=0), metavar="PRICE", help="Shows idle time as money."),
         click.option("--watts", type=click.FloatRange(min=0), metavar="WATTS", help="Shows idle time as energy."),
+        click.option("--follow/--no-follow", default=True, help="Include Python processes that the script starts, or not."),
         click.option("-q", "--quiet", is_flag=True, help="Print nothing at the end; still write the record."),
         click.argument("script", shell_complete=files),
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=files),
@@ -78,6 +81,7 @@ def options(function: Function) -> Function:
 def launch(order: ScriptOptions) -> NoReturn:
     """Run the script, tell how it went, and end as it ended. Never returns: errors of ours are click's."""
     flags = supervisor.interpreter_flags(sys.orig_argv)
+    order = replace(order, script=_installed(order))
     output, verdict, trace = (each and _ranked(each) for each in (order.output, order.json, order.trace))
     order = replace(order, output=output, json=verdict, trace=trace)
     _check(order, flags)
@@ -91,7 +95,9 @@ def launch(order: ScriptOptions) -> NoReturn:
     command = [sys.executable, *flags, *order.argv]
     kept = False
     try:
-        outcome = supervisor.supervise(command, supervisor.environment(order.mode, folder, os.environ))
+        outcome = supervisor.supervise(
+            command, supervisor.environment(order.mode, folder, os.environ, follow=order.follow)
+        )
         try:
             kept = not _tell(order, outcome, folder, default)
         except (Exception, KeyboardInterrupt) as error:  # the script has run, and its end is what counts
@@ -103,6 +109,21 @@ def launch(order: ScriptOptions) -> NoReturn:
         if not kept:
             shutil.rmtree(folder, ignore_errors=True)
     supervisor.end_as(outcome)
+
+
+def _installed(order: ScriptOptions) -> str:
+    """The script; for the name of an installed command that Python runs, such as torchrun, its file."""
+    if order.module or os.path.exists(order.script) or os.sep in order.script:
+        return order.script
+    found = shutil.which(order.script)
+    if found is None:
+        return order.script
+    try:
+        with open(found, "rb") as file:
+            first = file.readline(512)
+    except OSError:
+        return order.script
+    return found if first.startswith(b"#!") and b"python" in first else order.script
 
 
 def _check(order: ScriptOptions, flags: Sequence[str]) -> None:
@@ -139,14 +160,9 @@ def _hint(order: ScriptOptions) -> str:
     if name.startswith("python"):
         return f" Leave {order.script!r} out: {' '.join((command, *order.arguments))}"
     if name in _LAUNCHERS:
-        return f" Let {name} start stoker, once per rank: {_started_by(name, order)}"
+        return f" Let {name} start stoker, once per rank: {name} ... stoker {order.mode} train.py"
     found = shutil.which(order.script)
     return f" To run the installed command: {command} {found}" if found else ""
-
-
-def _started_by(launcher: str, order: ScriptOptions) -> str:
-    how = {"torchrun": " --no-python", "accelerate": " launch --no_python"}.get(launcher, "")
-    return f"{launcher}{how} ... stoker {order.mode} train.py"
 
 
 def _default(order: ScriptOptions) -> Path:
@@ -185,7 +201,8 @@ def _tell(order: ScriptOptions, outcome: supervisor.ScriptExit, folder: Path, de
 
     gathered = gather(folder, outcome, order.argv)
     record = gathered.record
-    said = [f"stoker: {each}" for each in gathered.unreadable]
+    said = [f"{'' if number else 'Ranks':10}{each}" for number, each in enumerate(gathered.ranks)]
+    said += [f"stoker: {each}" for each in (*gathered.left, *gathered.unreadable)]
     written = True
     if record.loaders or order.output is not None:
         path = order.output or default
@@ -207,7 +224,10 @@ def _tell(order: ScriptOptions, outcome: supervisor.ScriptExit, folder: Path, de
         said.append(f"stoker: {error}")
     if not order.quiet and not _rank():  # one screen for all ranks, of the first
         _show(verdict)
-    said += _followed(order, record)
+    if not record.loaders and not order.follow:
+        said.append(
+            "stoker: processes that the script starts were not followed. Leave --no-follow out to include them."
+        )
     if said and not (order.quiet and written):
         _say("\n".join(said))
     return written
@@ -225,15 +245,6 @@ def _show(verdict: Verdict) -> None:
 def _say(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         click.echo(text, err=True)
-
-
-def _followed(order: ScriptOptions, record: RunRecord) -> list[str]:
-    """Why there may be no loader in the record although the script has some."""
-    if record.loaders or not order.module or order.script.split(".")[0] not in ("torch", "accelerate"):
-        return []
-    return [
-        f"stoker: other programs that {order.script} starts are not measured. Let it start stoker: {_started_by('torchrun', order)}"
-    ]
 
 
 def _write(record: RunRecord, path: Path, *, replace: bool) -> Path:

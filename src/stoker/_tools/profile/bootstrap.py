@@ -1,4 +1,7 @@
-"""Runs in the script's process before the script: restores the environment and waits until torch is imported.
+"""Runs in the script's process before the script: waits until torch is imported.
+
+The same happens in every Python process below the script, since what brings it here is in the environment: PYTHONPATH names the
+folder ``site``. Where other processes are not followed, the environment is made the user's again at once.
 
 Nothing here imports torch, or anything that Python has not imported anyway: a script that never loads data runs as it would
 alone. When the script, or a library of its, has imported torch, the mode's part is installed: ``profile`` measures torch's
@@ -16,9 +19,11 @@ from types import ModuleType
 from typing import Any
 
 MODE = "STOKER_MODE"
-"""Environment: "profile" or "run". Taken out before the script runs."""
+"""Environment: "profile" or "run". It stays for the processes that the script starts, unless these are not followed."""
 PYTHONPATH = "STOKER_PYTHONPATH"
-"""Environment: the user's PYTHONPATH, where there is one. Taken out as well."""
+"""Environment: the user's PYTHONPATH, where there is one and other processes are not followed. Taken out before the script runs."""
+FOLLOW = "STOKER_FOLLOW"
+"""Environment: the prefix of the interpreter that other processes are followed with; without it they are left alone."""
 RECORD = "STOKER_RECORD"
 """Environment: the folder into which loaders write their records. It stays."""
 
@@ -33,7 +38,10 @@ _TORCH = ("torch", "torch.utils.data")
 
 
 def begin() -> None:
-    """Called once, by ``sitecustomize``: the environment becomes the user's again, and the mode is armed."""
+    """Called once, by ``sitecustomize``: the mode is armed. Unless others are followed the environment is the user's again."""
+    if FOLLOW in os.environ:
+        arm(os.environ[MODE])
+        return
     mode = os.environ.pop(MODE, None)
     path = os.environ.pop(PYTHONPATH, None)
     if path is None:

@@ -9,17 +9,23 @@ from pathlib import Path
 
 from stoker._record import journal, machine
 from stoker._record.merge_loaders import merged
-from stoker._record.schema import Run, RunRecord
+from stoker._record.schema import LoaderRecord, Run, RunRecord
+from stoker._tools.profile import left_to_torch
 from stoker._tools.profile.supervisor import ScriptExit
 from stoker.errors import RecordError
 
 
 @dataclass(frozen=True, slots=True)
 class CollectedRecord:
-    """``unreadable``: why files of the folder are not part of the record."""
+    """What a folder holds."""
 
     record: RunRecord
     unreadable: list[str]
+    """Why files of the folder are not part of the record."""
+    ranks: list[str]
+    """A line for each rank, if there were several."""
+    left: list[str]
+    """Which loaders stayed torch's under ``stoker run``, and why."""
 
 
 def gather(folder: Path, outcome: ScriptExit, argv: Sequence[str]) -> CollectedRecord:
@@ -31,11 +37,37 @@ def gather(folder: Path, outcome: ScriptExit, argv: Sequence[str]) -> CollectedR
             found.append(journal.read(path))
         except RecordError as error:
             unreadable.append(str(error))
+    ranks = _by_rank(found)
     record = _one(found) if found else _empty(outcome)
     run = record.run
     run.pid, run.argv = outcome.pid, list(argv)
     run.exit, run.ended = outcome.text, outcome.code >= 0
-    return CollectedRecord(record, unreadable)
+    left = {
+        line for path in folder.glob(f"*{left_to_torch.SUFFIX}") for line in path.read_text().splitlines()
+    }
+    return CollectedRecord(record, unreadable, ranks, sorted(left))
+
+
+def _by_rank(found: Sequence[RunRecord]) -> list[str]:
+    """What each rank's loaders gave; then the loaders' names say whose they are. Nothing where there is one rank."""
+    # A loader may have been used before its process joined the group.
+    known = {each.run.pid: each.run.rank for each in found if each.run.world_size > 1}
+    ranks: dict[int, list[LoaderRecord]] = {}
+    for record in found:
+        ranks.setdefault(known.get(record.run.pid, record.run.rank), []).extend(record.loaders)
+    if len(ranks) < 2:
+        return []
+    lines = []
+    for rank, loaders in sorted(ranks.items()):
+        batches = sum(each.totals.steps for each in loaders)
+        wait_ns = sum(each.totals.wait_ns for each in loaders)
+        whole_ns = wait_ns + sum(each.totals.step_ns for each in loaders)
+        waits = f", {wait_ns / whole_ns:.0%} of the time waiting for them" if whole_ns else ""
+        engines = " and ".join(sorted({each.engine for each in loaders}))
+        lines.append(f"{rank}  {batches} batches by {engines}'s engine{waits}")
+        for each in loaders:
+            each.name = f"{each.name}, rank {rank}"
+    return lines
 
 
 def _one(found: Sequence[RunRecord]) -> RunRecord:

@@ -7,15 +7,15 @@ too: its name, its overrides, its pickles and what it keeps on the class stay, a
 from __future__ import annotations
 
 import inspect
-import logging
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from torch.utils.data import dataloader as torch_loader
+
 from stoker import arguments
+from stoker._tools.profile.left_to_torch import leave
 from stoker._tools.profile.swap import TorchLoader, torch_iter
 from stoker.loader import DataLoader
-
-_log = logging.getLogger("stoker")
 
 _OWN_ENGINES = ("torchdata",)
 """Packages whose loaders bring an engine of their own."""
@@ -30,9 +30,10 @@ _OURS = {*_ARGUMENTS, *(each for each in vars(DataLoader) if each[0] == "_" != e
 )
 """Names that stoker's engine goes by."""
 
-_NO_PROCESSES = "its multiprocessing_context starts no processes"
+_Single: Any = torch_loader._SingleProcessDataLoaderIter
+_Multi: Any = torch_loader._MultiProcessingDataLoaderIter
 
-_told: set[str] = set()
+_NO_PROCESSES = "its multiprocessing_context starts no processes"
 
 
 def stand_in(cls: Any, kwargs: dict[str, Any]) -> Any:
@@ -40,10 +41,10 @@ def stand_in(cls: Any, kwargs: dict[str, Any]) -> Any:
     if cls is TorchLoader:
         foreign = [name for name in kwargs if name not in arguments.BY_NAME]
         if foreign and set(foreign) <= set(inspect.signature(cls.__init__).parameters):
-            _leave(cls, f"stoker's does not know the argument {foreign[0]!r}")
+            leave(cls, f"stoker's does not know the argument {foreign[0]!r}")
             return cls
         if _without_processes(kwargs.get("multiprocessing_context")):
-            _leave(cls, _NO_PROCESSES)
+            leave(cls, _NO_PROCESSES)
             return cls
         return DataLoader
     if not issubclass(cls, DataLoader):
@@ -55,7 +56,7 @@ def _graft(cls: Any) -> None:
     """Put ``StandIn`` below a subclass of torch's loader, and below the classes that it has in common with others."""
     family = [each for each in cls.__mro__ if issubclass(each, TorchLoader)]
     if any(each.__module__.split(".")[0] in _OWN_ENGINES for each in family):
-        _leave(cls, "it has an engine of its own")
+        leave(cls, "it has an engine of its own")
         return
     for each in family:
         if TorchLoader in each.__bases__:
@@ -63,16 +64,8 @@ def _graft(cls: Any) -> None:
             try:
                 each.__bases__ = bases
             except TypeError as error:
-                _leave(cls, str(error))
+                leave(cls, str(error))
                 return
-
-
-def _leave(cls: Any, why: str) -> None:
-    """Say once that loaders of this class are torch's."""
-    name = f"{cls.__module__}.{cls.__qualname__}"
-    if name not in _told:
-        _told.add(name)
-        _log.warning("loaders of %s stay torch's: %s", name, why)
 
 
 def iterate(loader: Any) -> Any:
@@ -97,7 +90,12 @@ class StandIn(DataLoader[Any]):
         vars(self).update(before)
 
     def __iter__(self) -> Any:
-        return super().__iter__() if self._is_ours() else torch_iter(self)
+        if not self._is_ours():
+            return torch_iter(self)
+        iterator = super().__iter__()
+        if isinstance(iterator, (_Single, _Multi)):
+            leave(type(self), "it makes torch's iterators itself")
+        return iterator
 
     def _get_iterator(self) -> Any:
         return super()._get_iterator() if self._is_ours() else TorchLoader._get_iterator(self)
@@ -108,9 +106,9 @@ class StandIn(DataLoader[Any]):
             None,
         )
         if taken is not None:
-            _leave(type(self), f"it has a {taken!r} of its own, and stoker's means something else")
+            leave(type(self), f"it has a {taken!r} of its own, and stoker's means something else")
         elif _without_processes(self.multiprocessing_context):
-            _leave(type(self), _NO_PROCESSES)
+            leave(type(self), _NO_PROCESSES)
             return False
         return taken is None
 

@@ -106,14 +106,22 @@ def shut_off(flags: Sequence[str]) -> str | None:
     return None
 
 
-def environment(mode: str, folder: Path, base: Mapping[str, str]) -> dict[str, str]:
-    """What the script's interpreter starts with: the user's variables, and what ``bootstrap`` turns back into them."""
+def environment(mode: str, folder: Path, base: Mapping[str, str], *, follow: bool = True) -> dict[str, str]:
+    """What the script's interpreter starts with: the user's variables and those of ``bootstrap``.
+
+    With ``follow`` they stay, and every Python process that the script starts is entered in the same way.
+    """
     made = {**base, bootstrap.MODE: mode, bootstrap.RECORD: str(folder)}
-    path = made.get("PYTHONPATH")
-    made.pop(bootstrap.PYTHONPATH, None)
-    if path is not None:
-        made[bootstrap.PYTHONPATH] = path
     here = str(Path(site.__file__).parent)
+    path = made.get("PYTHONPATH")
+    if path is not None and bootstrap.FOLLOW in made:  # a command of ours below another one
+        path = os.pathsep.join(each for each in path.split(os.pathsep) if each != here) or None
+    made.pop(bootstrap.PYTHONPATH, None)
+    made.pop(bootstrap.FOLLOW, None)
+    if follow:
+        made[bootstrap.FOLLOW] = sys.prefix
+    elif path is not None:
+        made[bootstrap.PYTHONPATH] = path
     made["PYTHONPATH"] = os.pathsep.join([here, path]) if path else here
     return made
 

@@ -41,7 +41,8 @@ class Hooks:
     What is ours may fail: that iterator is then measured no further, and torch's method has been called all the same.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, meet_loader: Callable[[type], None]) -> None:
+        self._meet_loader = meet_loader
         self.books = RecordedLoaders()
         self.plugged = True
         self._watches: dict[int, tuple[Any, Any]] = {}
@@ -70,6 +71,7 @@ class Hooks:
             theirs(loader, *args, **kwargs)
             if self.plugged:
                 self._guarded(None, self.books.made, loader)
+                self._guarded(None, self._meet_loader, type(loader))
 
         return hook
 
@@ -88,6 +90,18 @@ class Hooks:
                     ring.settle()
             if account is not None:
                 self._guarded(None, self._begin, iterator, account, began_ns)
+            return iterator
+
+        return hook
+
+    def own_get_iterator(self, theirs: Method) -> Method:
+        """For a subclass that makes torch's iterators itself, as litdata's does."""
+
+        def hook(loader: Any) -> Any:
+            began_ns = _clock()
+            making.begun = 0
+            iterator = theirs(loader)
+            self._guarded(None, self._made_elsewhere, iterator, loader, began_ns)
             return iterator
 
         return hook
@@ -232,9 +246,20 @@ class Hooks:
         return self.books.account(loader)
 
     def _begin(self, iterator: Any, account: RecordedLoader, began_ns: int) -> None:
+        making.begun = id(iterator)
         if hasattr(iterator, "_dataset_fetcher"):
             self._watch(iterator, InlineWatch(account, iterator))
         account.recorder.opened(began_ns, _clock())
+
+    def _made_elsewhere(self, iterator: Any, loader: Any, began_ns: int) -> None:
+        """An override has returned an iterator: nothing is left to do if it came from torch's method, or is stoker's."""
+        if id(iterator) == making.begun or not hasattr(iterator, "_next_data") or _is_stokers(type(iterator)):
+            return
+        account = self._account(loader)
+        if account is not None and (
+            self._watch_of(iterator) is not None or hasattr(iterator, "_dataset_fetcher")
+        ):
+            self._begin(iterator, account, began_ns)
 
     def _staffed(self, iterator: Any, loader: Any) -> None:
         """An iterator has started its workers and is about to send them tasks."""
@@ -246,6 +271,7 @@ class Hooks:
             self._watch(iterator, WorkersWatch(account, iterator, ring))
 
     def _adopt(self, iterator: Any, loader: Any, began_ns: int) -> None:
+        making.begun = id(iterator)
         account = self._account(loader)
         if account is not None:
             if self._watch_of(iterator) is None:
@@ -275,6 +301,10 @@ class Hooks:
     def _tidy(self) -> None:
         while self._loose:
             self._loose.popleft().close()
+
+
+def _is_stokers(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "stoker"
 
 
 def _ring(loader: Any) -> TaskRing | None:

@@ -30,7 +30,7 @@ class Instrument:
     """The hooks, and what they replaced."""
 
     def __init__(self) -> None:
-        self.hooks = Hooks()
+        self.hooks = Hooks(self._meet_loader)
         self._replaced: list[tuple[Any, str, Any, Any]] = []
 
     def put_in(self) -> None:
@@ -83,6 +83,17 @@ class Instrument:
             ):
                 if name in vars(kind):
                     self._replace(kind, name, hook)
+
+    def _meet_loader(self, kind: Any) -> None:
+        """A class of loaders that makes iterators itself, in place of torch's ``_get_iterator``."""
+        for each in kind.__mro__:
+            if each is DataLoader or each.__module__.partition(".")[0] == "stoker":
+                return
+            theirs = vars(each).get("_get_iterator")
+            if theirs is not None:
+                if not any(ours is theirs for _, _, ours, _ in self._replaced):
+                    self._replace(each, "_get_iterator", self.hooks.own_get_iterator)
+                return
 
     def _meeting(self, theirs: Any) -> Any:
         """For classes that are defined later."""

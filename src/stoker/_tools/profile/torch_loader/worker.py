@@ -37,6 +37,8 @@ class IteratorInProgress(threading.local):
     loader: Any = None
     account: Any = None
     ring: TaskRing | None = None
+    begun: int = 0
+    """The id of the iterator that was taken up last; 0: none since an override of ``_get_iterator`` was called."""
 
 
 making = IteratorInProgress()
