@@ -31,6 +31,7 @@ from stoker._runtime.engine.iterator import StokerIter
 from stoker._runtime.pool import memory_stats
 from stoker._runtime.pool.finished_pools import FinishedPools
 from stoker._runtime.pool.loader_stats import LoaderStats
+from stoker._runtime.pool.outside_compile import leave_files_alone, outside_compile
 from stoker._runtime.pool.pool import Pool
 from stoker.errors import coded
 
@@ -40,6 +41,7 @@ _PREFETCH = 2
 """torch's default, which it has only while there are workers."""
 
 
+@outside_compile
 class DataLoader(torch.utils.data.DataLoader[T_co]):
     """Drop-in replacement for ``torch.utils.data.DataLoader``: same arguments, same meaning.
 
@@ -231,6 +233,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             self._live = LiveObjects()
         if self._finished_pools is None or not self._finished_pools.ours:  # a forked child's are its own
             self._finished_pools = FinishedPools()
+        leave_files_alone()
         began_ns = time.monotonic_ns()
         recorder = self._observer()
         iterator = self._new_iterator()

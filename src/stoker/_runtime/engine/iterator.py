@@ -29,6 +29,7 @@ from stoker._runtime.engine.recorder_setup import note_start_method
 from stoker._runtime.plan.cpu_draws import on_cpu
 from stoker._runtime.pool.finished_pools import FinishedPools
 from stoker._runtime.pool.loader_stats import LoaderStats
+from stoker._runtime.pool.outside_compile import outside_compile
 from stoker._runtime.pool.pool import Pool
 from stoker.arguments import Options
 
@@ -37,6 +38,7 @@ _Base: Any = torch_loader._BaseDataLoaderIter
 _profiling = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
 
 
+@outside_compile
 class StokerIter(_Base):  # type: ignore[misc]
     """Iterates once, on one thread. Dropping the last reference ends it at once.
 

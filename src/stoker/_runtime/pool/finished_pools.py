@@ -14,12 +14,14 @@ import weakref
 from collections.abc import Callable
 
 from stoker._runtime.pool.housekeeper import Job, housekeeper
+from stoker._runtime.pool.outside_compile import outside_compile
 from stoker._runtime.pool.pool import Pool
 
 KEEP_S = 5.0
 """How long a loader without workers keeps the memory of its last epoch."""
 
 
+@outside_compile
 class FinishedPools:
     """Of one loader, which owns it. Iterators see their pools off here. Nothing remains when it dies, or after ``settle``."""
 

@@ -22,6 +22,7 @@ from stoker._runtime.pool.batch_opener import BatchOpener
 from stoker._runtime.pool.forked_children import ForkedChildren
 from stoker._runtime.pool.loader_stats import LoaderStats
 from stoker._runtime.pool.memory_budget import MemoryBudget
+from stoker._runtime.pool.outside_compile import outside_compile
 from stoker._runtime.protocol import parent_descriptors
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker._runtime.scheduler import messages as m
@@ -52,6 +53,7 @@ class PoolPlan:
     grows: bool = False
 
 
+@outside_compile
 class Pool:
     """Owns an executor and an arena. Used on the thread that iterates; does nothing in forked children.
 
