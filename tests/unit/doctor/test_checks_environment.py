@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from stoker._tools.doctor.facts.process import ForkUnsafeLibrary
 from stoker._tools.doctor.facts.scan import ScanFacts, Unsendable
-from stoker._tools.doctor.probes.process import interactive
+from stoker._tools.doctor.probes.process import interactive, probe
 from stoker._tools.doctor.sources.unguarded import uses
 from tests.unit.doctor.given import found, only, process, target
 
@@ -153,6 +154,49 @@ def test_303_threads_that_are_not_listed() -> None:
     finding = only("STK303", process=own, target=target())
     assert (finding.severity, finding.where, finding.numbers["python_threads"]) == ("low", "MyPrefetcher", 1)
     assert finding.edit is not None
+
+
+def test_303_threads_of_a_notebook_are_no_risk() -> None:
+    names = ("Shell channel", "Thread-2 (_watch_pipe_fd)")
+    assert found("STK303", process=process(python_threads=names, tool_threads=names), target=target()) == []
+    mixed = process(python_threads=(*names, "MyPrefetcher"), tool_threads=names)
+    assert only("STK303", process=mixed, target=target()).where == "MyPrefetcher"
+
+
+class Kernels(threading.Thread):
+    """A thread of a class that ipykernel defines."""
+
+
+Kernels.__module__ = "ipykernel.shellchannel"
+
+
+def test_threads_of_a_notebook_are_known_by_their_code() -> None:
+    """Whatever their names are: some have none of their own."""
+    wait = threading.Event()
+
+    def watch_pipe() -> None:
+        wait.wait()
+
+    def read_ahead() -> None:
+        wait.wait()
+
+    watch_pipe.__module__ = "ipykernel.iostream"
+    threads = [
+        Kernels(target=wait.wait, name="Shell channel"),
+        threading.Thread(target=watch_pipe, name="Thread-2"),
+        threading.Thread(target=read_ahead, name="reader"),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        facts = probe(SimpleNamespace())  # type: ignore[arg-type]
+    finally:
+        wait.set()
+        for thread in threads:
+            thread.join()
+    assert {"Shell channel", "Thread-2", "reader"} <= set(facts.python_threads)
+    assert {"Shell channel", "Thread-2"} <= set(facts.tool_threads)
+    assert "reader" not in facts.tool_threads
 
 
 def test_303_a_fork_server_is_not_advised_to_what_cannot_be_sent_there() -> None:

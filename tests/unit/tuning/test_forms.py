@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 from dataclasses import asdict, replace
+from html import escape
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand
 from stoker._tools.render.terminal import MOST_LINES
 from stoker._tools.tune.edits import call, edits
-from stoker._tools.tune.forms import data, markdown, screen, words
+from stoker._tools.tune.forms import data, html, markdown, screen, words
 from stoker._tools.tune.save_profile import with_saved_profile
 from stoker.errors import RecordError
 from tests.unit.tuning.tunings import BEST, NOW, OTHER, point, target, tuning
@@ -317,3 +319,38 @@ def test_times_and_ratios_of_a_table_agree() -> None:
     told = tuning(points=(tuning().points[0], late))
     assert words.interval_ns(late, told) == pytest.approx(0.59 * 21.3e6)
     assert words.shown_points(told)[0] is late
+
+
+class _Tags(HTMLParser):
+    """Balanced, and nothing that loads or runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in ("script", "link", "img", "style", "iframe")
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("changes", [{}, IDLE, {"failure": "it was <stopped>"}])
+def test_a_notebook_shows_it_whole_and_escaped(changes: dict[str, Any]) -> None:
+    answer = tuning(**{**changes, "target": "train.py:<loader>"})
+    shown = answer._repr_html_()
+    assert shown == html.render(answer)
+    tags = _Tags()
+    tags.feed(shown)
+    tags.close()
+    assert tags.open == []
+    assert "train.py:&lt;loader&gt;" in shown
+    assert "http" not in shown
+    assert answer.verdict in shown
+    for each in (*answer.why, *answer.warnings, *screen.typed(answer)):
+        assert escape(each) in shown
+    assert shown.count("<tr ") == (len(words.shown_points(answer)) + 1 if answer.points else 0)
+    if answer.failure:
+        assert "it was &lt;stopped&gt;" in shown

@@ -81,8 +81,14 @@ class Tuning:
         """One line, because all fields together are long."""
         return f"<Tuning of {self.target}: {self.verdict}>"
 
+    def _repr_html_(self) -> str:
+        """The form that a notebook shows."""
+        from stoker._tools.tune.forms import html
+
+        return html.render(self)
+
     def _repr_markdown_(self) -> str:
-        """The form for notebooks."""
+        """The form for frontends that show Markdown only."""
         from stoker._tools.tune.forms import markdown
 
         return markdown.render(self)

@@ -41,3 +41,5 @@ class ProcessFacts:
     threads_by_library: dict[str, int]
     """threadpoolctl's: prefix of a native library ("openblas", "libgomp") and its threads; "cv2" from cv2 itself."""
     versions: dict[str, str]
+    tool_threads: tuple[str, ...] = ()
+    """Those of ``python_threads`` that belong to a notebook, a debugger or a progress bar."""

@@ -55,6 +55,32 @@ _MODULES = (
 _DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "lance": "pylance", "lightning": "lightning"}
 
 
+_TOOLS = frozenset(
+    (
+        "IPython",
+        "_pydevd_bundle",
+        "debugpy",
+        "ipykernel",
+        "jupyter_client",
+        "pydevd",
+        "stoker",
+        "tornado",
+        "tqdm",
+        "zmq",
+    )
+)
+"""Packages of notebooks, debuggers and progress bars. Their threads hold no lock that a dataset could need."""
+
+
+def _root_of(thread: threading.Thread) -> str:
+    """The package whose code a thread runs: that of its class, or of the function that it was given."""
+    kind = type(thread)
+    module = kind.__module__
+    if kind is threading.Thread:
+        module = getattr(getattr(thread, "_target", None), "__module__", None) or ""
+    return module.partition(".")[0]
+
+
 def probe(subject: Subject) -> ProcessFacts:
     """Read it now, in some ten milliseconds. Starts nothing and settles nothing: not even the start method."""
     import torch
@@ -62,12 +88,11 @@ def probe(subject: Subject) -> ProcessFacts:
     from stoker._runtime.executors.process.start_method import live_hazards
 
     modules = tuple(name for name in _MODULES if name in sys.modules)
+    apart = (threading.main_thread(), threading.current_thread())
+    threads = [thread for thread in threading.enumerate() if thread not in apart]
     return ProcessFacts(
-        python_threads=tuple(
-            thread.name
-            for thread in threading.enumerate()
-            if thread not in (threading.main_thread(), threading.current_thread())
-        ),
+        python_threads=tuple(thread.name for thread in threads),
+        tool_threads=tuple(thread.name for thread in threads if _root_of(thread) in _TOOLS),
         native_threads=_native_threads(),
         hazards=tuple(ForkUnsafeLibrary(each.module, each.pool) for each in live_hazards()),
         modules=modules,

@@ -1,4 +1,4 @@
-"""A tuning as Markdown: for a comment, and for notebooks."""
+"""A tuning as Markdown: for a comment, and for frontends of notebooks that show no HTML."""
 
 from __future__ import annotations
 

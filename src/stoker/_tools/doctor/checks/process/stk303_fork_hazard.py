@@ -4,7 +4,8 @@ What it finds
 -------------
 Workers are forked, and this process has live threads of a library whose pool does not survive that: polars, fsspec
 (s3fs, gcsfs), zarrs, lance, lancedb, PyAV. Other live Python threads are named as a lesser risk. Threads of BLAS,
-OpenMP and OpenCV are no risk: these libraries survive a fork.
+OpenMP and OpenCV are no risk: these libraries survive a fork. Nor are those of a notebook's kernel, a debugger or
+tqdm: they hold no lock that a dataset needs.
 
 Why it hurts
 ------------
@@ -52,7 +53,11 @@ def examine(process: ProcessFacts, target: TargetFacts, scan: ScanFacts | None =
     if process.hazards:
         yield _listed(process, loader, _stuck(scan))
         return
-    threads = [name for name in process.python_threads if not name.startswith(_HARMLESS)]
+    threads = [
+        name
+        for name in process.python_threads
+        if name not in process.tool_threads and not name.startswith(_HARMLESS)
+    ]
     if threads and loader.engine != "stoker":
         stuck = _stuck(scan)
         shown = ", ".join(threads[:_MOST_NAMED]) + (", …" if len(threads) > _MOST_NAMED else "")
