@@ -54,8 +54,9 @@ test: setup browser compiler  ## all tests: those marked serial alone, then all 
 package: setup  ## the wheel, installed with its dependencies into an empty environment and used there; types as users see them
 	$(BIN)/python -m tests.package
 
-soak: setup  ## five minutes of kills, stops, errors and early ends, every batch checked
+soak: setup compiler  ## five minutes of kills, stops, errors and early ends, then 10,000 batches on the fake accelerator, every batch checked
 	$(BIN)/python -m tests.soak
+	$(BIN)/python -m tests.device.stress
 
 demo: setup  ## what a loader costs on this machine, and what stoker changes: a summary, and stoker-report.html
 	$(BIN)/stoker demo

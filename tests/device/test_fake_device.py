@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tests.fake_device import NAME, FakeDevice
+from tests.fake_device import NAME
 
 FAR_S = 1000.0
 """A delay that never passes."""
@@ -258,16 +258,6 @@ def test_registered_memory_is_pinned_memory_that_torch_does_not_track(fake):
     memory.close()
 
 
-@pytest.fixture
-def careless() -> FakeDevice:
-    """The device for tests that break its rules."""
-    from tests import fake_device
-
-    device = fake_device.load()
-    device.order("late", delay_s=FAR_S)
-    return device
-
-
 def test_registering_twice_is_an_error(careless):
     _, tensor = page_aligned(8192)
     assert careless.register_host(tensor.data_ptr(), 8192) == 0
@@ -278,6 +268,7 @@ def test_registering_twice_is_an_error(careless):
 
 
 def test_unregistering_in_flight_is_an_error(careless):
+    careless.order("late", delay_s=FAR_S)
     _, tensor = page_aligned(8192)
     careless.register_host(tensor.data_ptr(), 8192)
     _, event = copied(tensor, torch.Stream(NAME))
@@ -288,6 +279,7 @@ def test_unregistering_in_flight_is_an_error(careless):
 
 
 def test_unmapping_registered_memory_is_noticed(careless):
+    careless.order("late", delay_s=FAR_S)
     memory, tensor = page_aligned(8192)
     careless.register_host(tensor.data_ptr(), 8192)
     target, event = copied(tensor, torch.Stream(NAME))

@@ -142,7 +142,6 @@ State& state() {
     auto* made = new State();
     for (int device = 0; device < DEVICES; ++device) made->streams.push_back(new Stream{device, 0});
     made->counters.streams = DEVICES;
-    pthread_atfork(nullptr, nullptr, [] { state().forked = true; });
     return made;
   }();
   return *s;
@@ -154,10 +153,11 @@ int64_t now_ns() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-bool in_forked_child() noexcept { return state().forked; }
+// By the process's number: a handler of fork does not run for everything that makes a process.
+bool in_forked_child() noexcept { return getpid() != state().owner_pid; }
 
 void check_usable() {
-  if (state().forked) throw ForkedChild(IN_CHILD);
+  if (in_forked_child()) throw ForkedChild(IN_CHILD);
   if (state().lost) throw DeviceLost(LOST);
 }
 
@@ -208,12 +208,12 @@ int64_t new_stream(int device) {
 }
 
 int64_t current_stream(int device) {
-  if (state().forked) throw ForkedChild(IN_CHILD);
+  if (in_forked_child()) throw ForkedChild(IN_CHILD);
   return stream_now[device];
 }
 
 int64_t exchange_stream(int device, int64_t id) {
-  if (state().forked) throw ForkedChild(IN_CHILD);
+  if (in_forked_child()) throw ForkedChild(IN_CHILD);
   return std::exchange(stream_now[device], id);
 }
 
@@ -283,7 +283,7 @@ void synchronize(const PointPtr& point) {
 }
 
 void count_event(int change) noexcept {
-  if (state().forked) return;
+  if (in_forked_child()) return;
   Lock lock(state().mutex);
   state().counters.events += change;
 }

@@ -177,7 +177,7 @@ void* allocate(int device, int64_t stream, size_t bytes) {
 
 void release(void* address) noexcept {
   State& s = state();
-  if (s.forked) return;
+  if (in_forked_child()) return;
   Lock lock(s.mutex);
   Block* block = block_of(s, address);
   block->live = false;
@@ -258,7 +258,7 @@ void* pin(size_t bytes) {
 
 void unpin(void* address) noexcept {
   State& s = state();
-  if (s.forked) return;
+  if (in_forked_child()) return;
   Lock lock(s.mutex);
   HostBlock& block = s.pinned.at(static_cast<char*>(address));
   block.live = false;
@@ -268,7 +268,7 @@ void unpin(void* address) noexcept {
 
 bool is_pinned(const void* address) noexcept {
   State& s = state();
-  if (s.forked) return false;
+  if (in_forked_child()) return false;
   Lock lock(s.mutex);
   auto found = pinned_of(s, address);
   return (found != s.pinned.end() && found->second.live) || registration_of(s, address) != s.registrations.end();
@@ -326,7 +326,7 @@ extern "C" {
 // As cudaHostRegister: 0, 304 (refused), 712 (overlaps what is registered), 719 (lost).
 int fakeaccel_host_register(void* address, size_t size) {
   State& s = state();
-  if (s.forked || s.lost) return 719;
+  if (in_forked_child() || s.lost) return 719;
   Lock lock(s.mutex);
   auto* begin = static_cast<char*>(address);
   auto next = s.registrations.lower_bound(begin);
@@ -348,7 +348,7 @@ int fakeaccel_host_register(void* address, size_t size) {
 // As cudaHostUnregister: 0, 600 (copies are in flight), 713 (not registered), 719 (lost).
 int fakeaccel_host_unregister(void* address) {
   State& s = state();
-  if (s.forked) return 719;
+  if (in_forked_child()) return 719;
   Lock lock(s.mutex);
   auto found = s.registrations.find(static_cast<char*>(address));
   if (found == s.registrations.end()) {

@@ -1,6 +1,8 @@
 // What engine.cpp (streams), memory.cpp (memory) and controls.cpp (the tests' side) share. All of it is guarded by `State::mutex`.
 #pragma once
 
+#include <unistd.h>
+
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -95,7 +97,7 @@ struct State {
   int64_t pinnings_to_fail = 0;
   int64_t copies_until_lost = 0;
   volatile bool lost = false;
-  volatile bool forked = false;
+  pid_t owner_pid = getpid();
 
   Counters counters{};
 };
