@@ -138,6 +138,7 @@ class _Stress:
             **options,
         )
         self._happened[f"loader, {'pinned' if 'pin_memory' in options else 'device'}, {refused} refused"] += 1
+        known = len(self._findings)
         for _ in range(dice.randrange(1, 5)):
             self._epoch(loader, data, draws)
         if dice.random() < 0.7:
@@ -147,6 +148,8 @@ class _Stress:
         del loader
         self._check()
         self._check_nothing_left()
+        if len(self._findings) > known:
+            self._findings.append(f"the loader had {workers} workers, {options}, and {refused} was refused")
 
     def _epoch(self, loader: Any, data: Patterns, draws: Draws) -> None:
         dice = self._dice
@@ -158,9 +161,10 @@ class _Stress:
         )
         draws.batches = dice.randrange(1, LONGEST_EPOCH)
         if dice.random() < 0.3:
-            with torch.Stream(NAME) if dice.random() < 0.2 else self._other_stream:
+            consumer = torch.Stream(NAME) if dice.random() < 0.2 else self._other_stream
+            with consumer:
                 self._read(loader, data, draws)
-            torch.accelerator.current_stream().wait_stream(self._other_stream)
+            torch.accelerator.current_stream().wait_stream(consumer)
         else:
             self._read(loader, data, draws)
         for pid in self._children:
@@ -235,7 +239,8 @@ class _Stress:
     def _compare(self, batch: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> None:
         wrong = [name for name in right if not torch.equal(batch[name].cpu(), right[name])]
         if wrong:
-            self._findings.append(f"batch {self._batches}: wrong bytes in {', '.join(wrong)}")
+            rows = f"rows {batch['index'].cpu().tolist()}, not {right['index'].tolist()}"
+            self._findings.append(f"batch {self._batches}: wrong bytes in {', '.join(wrong)}; {rows}")
 
     def _check(self, keep: int = 0) -> None:
         """Look at what was computed and at what was held, oldest first; leave some of each for later."""
