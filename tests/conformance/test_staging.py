@@ -72,6 +72,9 @@ class LateStager:
         self.ahead = ahead
         self.under_way: deque[LateCopy] = deque()
 
+    def hold_back(self) -> None:
+        return None
+
     def close(self) -> None:
         return None
 

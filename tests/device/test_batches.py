@@ -272,3 +272,15 @@ def test_a_state_counts_batches_that_were_taken_not_those_ahead(fake: FakeDevice
         again.load_state_dict(state)
         assert [batch.cpu().tolist() for batch in again] == rest
     assert taken + rest == [list(range(start, start + 4)) for start in range(0, 24, 4)]
+
+
+def test_parts_that_the_parent_has_to_collate_are_opened_once(fake: FakeDevice) -> None:
+    """The first split batch travels as samples: it waits, opened, until it is asked for."""
+    with stoker.DataLoader(
+        Twenty(), batch_size=20, num_workers=2, split_batches=True, device=NAME, device_prefetch=4
+    ) as loader:
+        for _ in range(3):
+            for number, batch in enumerate(loader):
+                wanted = [float(20 * number + row + 3) for row in range(20)]
+                assert batch["field3"].cpu()[:, 0].tolist() == wanted
+        del batch

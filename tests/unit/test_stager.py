@@ -55,6 +55,9 @@ class Late:
         self.copies.append(Copy())
         return Staged(("staged", id(source.batch)), self.copies[-1])
 
+    def hold_back(self) -> None:
+        return None
+
     def close(self) -> None:
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +17,10 @@ REGISTERED, PINNED, PAGEABLE, SYNCHRONOUS = "registered", "pinned", "pageable", 
 """How batches reach the device, best first. Registered: straight from the slot. Pinned: through torch's page-locked memory.
 Pageable: from ordinary memory. Synchronous: the device has no streams.
 """
+
+
+_STEPS_BEHIND = 4
+"""Batches that were handed over and that the device has not come to."""
 
 
 class DeviceLink:
@@ -40,12 +45,30 @@ class DeviceLink:
             self._fall_back(SYNCHRONOUS, f"{device.type} has no streams ({_first_line(error)})")
         if self.memory == PINNED:
             self._fall_back(PINNED, f"memory cannot be registered with {device.type} from Python")
+        self._handed_over: deque[torch.Event] = deque()
+        """One event per batch, on the stream that got it: the device has come to that batch."""
         self.batches = 0
         self.copies = 0
         self.copied_bytes = 0
         self.ahead = 0
         self.ahead_bytes = 0
         """Batches that are on the device, or on their way, and not taken."""
+
+    def handed_over(self, consumer: torch.Stream) -> None:
+        """A batch was handed over to this stream."""
+        self._handed_over.append(consumer.record_event())
+
+    def hold_back(self) -> None:
+        """Wait for the device if the loop runs too far ahead of it.
+
+        Every batch that the device has not reached occupies its memory. A loop that synchronises now and then never waits here,
+        and a device that is waited for has several steps to do.
+        """
+        handed_over = self._handed_over
+        while handed_over and handed_over[0].query():
+            handed_over.popleft()
+        while len(handed_over) > _STEPS_BEHIND:
+            handed_over.popleft().synchronize()
 
     def locks(self, memory: HostMemory) -> bool:
         """Whether a copy straight from this slot is asynchronous. Registers it at its first use."""

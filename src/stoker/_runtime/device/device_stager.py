@@ -92,6 +92,7 @@ class DeviceCopy:
                 consumer = _current_stream(link.device)
                 consumer.wait_event(event)
                 buffer.record_stream(consumer)
+                link.handed_over(consumer)
             except RuntimeError as error:
                 raise explained(error) from None
         if self._source is None:
@@ -140,6 +141,13 @@ class DeviceStager:
             slot = memory.bytes_at(placed.start, placed.start + placed.nbytes)
             return self._later(source, placed, slot, asks=asks)
         return self._later(source, LooseTensors(tensors), None, asks=asks)
+
+    def hold_back(self) -> None:
+        """Wait while the device is too many batches behind."""
+        try:
+            self._link.hold_back()
+        except RuntimeError as error:
+            raise explained(error) from None
 
     def close(self) -> None:
         """End the thread, if there is one."""

@@ -44,6 +44,9 @@ class PinningStager:
             self._thread.do(job)
         return job
 
+    def hold_back(self) -> None:
+        """What the user does with pinned batches is not known here."""
+
     def close(self) -> None:
         """End the thread, if there is one."""
         if self._thread is not None:

@@ -77,6 +77,10 @@ class Stager(Protocol):
         """Copy the batch, or begin to. If it raises an Exception, nothing reads the source."""
         ...
 
+    def hold_back(self) -> None:
+        """Wait while the device is too many batches behind. Called before each batch; an interrupt here loses nothing."""
+        ...
+
     def close(self) -> None:
         """The iteration is over. Copies that have begun go on. Idempotent; any thread."""
         ...

@@ -111,6 +111,8 @@ class BatchOpener:
             return OpenedAhead(Source(batch, memory), None, first.worker)
         if len(results) == 1 or any(type(result) is not m.BatchReady for result in results):
             return None
+        if deliver.ticket.seq in self._parts:
+            return None
         parts, _, main = opened = self._open_parts(deliver)
         if all(part.raw is None and not part.bad for part in parts) and main is not None:
             region = self._lease(main, max(part.nbytes for part in parts))

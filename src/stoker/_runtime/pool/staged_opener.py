@@ -45,6 +45,7 @@ class StagedOpener:
         self._sources.drop_done()
         if len(self._sources) > self._most:
             self._sources.wait_until(self._most)
+        self._stager.hold_back()
 
     def stage(self, delivers: Iterable[m.Deliver]) -> None:
         """Begin the copies of these batches, unless that was done. Errors are raised when the batch is asked for."""
