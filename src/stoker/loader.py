@@ -383,15 +383,21 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             else self._autoscaler.stats(workers)
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, read_ahead: int = 0) -> dict[str, Any]:
         """Return where the training loop is in its data: a small new dict, for ``load_state_dict`` of a similar loader.
 
         Batches that the loop has taken count; batches made ahead are made again. The state can be loaded with another
         ``num_workers``, ``executor``, start method and ``in_order``. Before the first ``iter()``, and after the end of an
         epoch, it gives the epoch that would begin now. Taking it draws no random number. Apart from the states of your own
         samplers and datasets, it can be written as JSON.
+
+        ``read_ahead=1`` is for callers that take a batch ahead of the one they train on: the batch taken last does not count.
         """
-        return self._place().state(self)
+        if read_ahead not in (0, 1):
+            raise ValueError(
+                f"read_ahead is 0 or 1, but got {read_ahead!r}: a loader remembers one batch back"
+            )
+        return self._place().state(self, read_ahead)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Let the next ``iter()`` continue where ``state_dict`` was taken. ``{}`` changes nothing.

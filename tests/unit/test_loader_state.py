@@ -189,3 +189,92 @@ def test_a_dataset_that_is_a_class_has_no_state() -> None:
     """Accelerate's tests give a loader a class as its dataset. The class has the methods, for its instances."""
     loader: Any = stoker.DataLoader(Stateful)  # type: ignore[arg-type]
     assert list(loader.state_dict()["dataset_state"]) == [None]
+
+
+def order_of(kind: str) -> dict[str, Any]:
+    """A loader's arguments, for every way in which progress is counted."""
+    if kind == "stream":
+        return {"dataset": Counted(9), "batch_size": 2}
+    if kind == "two streams":
+        return {"dataset": Counted(9), "batch_size": 2, "num_workers": 2, "executor": "thread"}
+    if kind == "any order":
+        return {
+            "dataset": range(9),
+            "batch_size": 2,
+            "num_workers": 1,
+            "executor": "thread",
+            "in_order": False,
+        }
+    return {"dataset": range(9), "batch_size": 2, "shuffle": kind == "shuffled"}
+
+
+class Counted(torch.utils.data.IterableDataset[int]):
+    """Its iterator knows its place."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __iter__(self) -> Any:
+        return Places(self.length)
+
+
+class Places:
+    def __init__(self, length: int) -> None:
+        info = torch.utils.data.get_worker_info()
+        self.place, self.step = (0, 1) if info is None else (info.id, info.num_workers)
+        self.length = length
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> int:
+        if self.place >= self.length:
+            raise StopIteration
+        self.place += self.step
+        return self.place - self.step
+
+    def state_dict(self) -> dict[str, int]:
+        return {"place": self.place}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.place = state["place"]
+
+
+def without_ends(state: dict[str, Any]) -> dict[str, Any]:
+    """That a stream has ended may become known with a batch of another one."""
+    return {**state, "streams": [{**each, "ended": None} for each in state["streams"] or ()]}
+
+
+@pytest.mark.parametrize("kind", ["stream", "two streams", "any order", "shuffled", "sequential"])
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_batch_that_was_read_ahead_does_not_count(kind: str, every: int) -> None:
+    """At every place, the state without the last batch is the state that was taken before it."""
+    torch.manual_seed(3)
+    with stoker.DataLoader(**order_of(kind), snapshot_every_n_steps=every) as loader:
+        iterator = iter(loader)
+        before = loader.state_dict()
+        assert loader.state_dict(read_ahead=1) == before
+        taken = 0
+        for _ in iterator:
+            taken += 1
+            now = loader.state_dict()
+            assert without_ends(loader.state_dict(read_ahead=1)) == without_ends(before)
+            assert loader.state_dict()["batches"] == now["batches"] == taken
+            before = now
+        assert taken >= 5
+        assert loader.state_dict(read_ahead=1) == loader.state_dict()
+        with pytest.raises(ValueError, match="read_ahead is 0 or 1"):
+            loader.state_dict(read_ahead=2)
+
+
+@pytest.mark.parametrize("kind", ["stream", "two streams", "shuffled"])
+def test_a_loop_that_reads_one_ahead_resumes_without_a_loss(kind: str) -> None:
+    with stoker.DataLoader(**order_of(kind)) as loader:
+        iterator = iter(loader)
+        trained = [next(iterator).tolist(), next(iterator).tolist()]
+        next(iterator)
+        state = loader.state_dict(read_ahead=1)
+    with stoker.DataLoader(**order_of(kind)) as other:
+        other.load_state_dict(state)
+        trained += epoch(other)
+    assert sorted(itertools.chain(*trained)) == list(range(9))

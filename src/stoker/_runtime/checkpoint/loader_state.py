@@ -56,8 +56,11 @@ class LoaderState:
         other._loaded = self._loaded
         return other
 
-    def state(self, loader: Any) -> dict[str, Any]:
-        """A fresh dict, in time that does not depend on how far the loader is. Starts no worker, reads no data."""
+    def state(self, loader: Any, read_ahead: int = 0) -> dict[str, Any]:
+        """A fresh dict, in time that does not depend on how far the loader is. Starts no worker, reads no data.
+
+        ``read_ahead``: how many of the batches that were handed over, 0 or 1, do not count.
+        """
         if self._loaded is not None:
             return state_format.dump(copy.deepcopy(self._loaded))
         if not self._looked:
@@ -65,7 +68,8 @@ class LoaderState:
             _tell_left_out(loader)
         if self._epoch_start is None or self._progress is None or self._progress.finished:
             return state_format.dump(self._between_epochs(loader))
-        return state_format.dump(_under_way(loader, self._epoch_start, self._progress))
+        progress = self._progress.before_last() if read_ahead else self._progress
+        return state_format.dump(_under_way(loader, self._epoch_start, progress))
 
     def load(self, loader: Any, state: Any) -> None:
         """The next ``iter()`` goes on from this state. Raises ValueError, and changes nothing, when it cannot."""

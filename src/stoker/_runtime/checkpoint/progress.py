@@ -43,6 +43,8 @@ class Progress:
         self._snapshot = snapshot
         self._simple = in_order and not ahead
         self._last: Ticket | None = None
+        self._undo: tuple[Any, ...] | None = None
+        """What the last ``note`` replaced; None before the first."""
         self._turn = turn
         self._fresh = fresh
         self._begun = streams
@@ -66,15 +68,18 @@ class Progress:
         ticket = deliver.ticket
         if self._pulled is not None:
             worker = deliver.results[0].worker
+            self._undo = (worker, self._turn, self._stream_starts.get(worker))
             self._pulled[worker] += 1
             self._turn = worker + 1
             if self._next_resume is not None:
                 self._stream_starts[worker], self._next_resume = self._next_resume, None
         elif self._simple:
+            self._undo = (self._last, self._snapshot)
             self._last = ticket
             if ticket.plan_state is not None:
                 self._snapshot = (ticket.number + 1, ticket.plan_state)  # type: ignore[assignment]
         else:
+            self._undo = (self._batches, self._samples, self._ahead.copy(), self._snapshot)
             self._ahead[ticket.number] = (self._end(ticket), ticket.plan_state)
             self._close_up()
 
@@ -83,6 +88,23 @@ class Progress:
         if number >= self._batches:
             self._ahead[number] = (samples, None)
             self._close_up()
+
+    def before_last(self) -> Progress:
+        """A copy that does not count the batch that was handed over last. For consumers that read one batch ahead."""
+        other = copy.copy(self)
+        if self._undo is None:
+            return other
+        if self._pulled is not None:
+            worker, other._turn, start = self._undo
+            other._pulled = [pulled - (number == worker) for number, pulled in enumerate(self._pulled)]
+            other._stream_starts = {**self._stream_starts, worker: start}
+            if start is None:
+                del other._stream_starts[worker]
+        elif self._simple:
+            other._last, other._snapshot = self._undo
+        else:
+            other._batches, other._samples, other._ahead, other._snapshot = self._undo
+        return other
 
     def note_stream_start(self, worker: int, resume: Resume) -> None:
         """Keep the state that a stream's dataset and iterator have at its beginning."""
