@@ -64,8 +64,9 @@ demo: setup  ## what a loader costs on this machine, and what stoker changes: a 
 pictures: setup  ## measure for two minutes, which want a quiet machine, and draw the pictures of README and docs anew
 	$(BIN)/python docs/pictures.py --measure
 
-bench: setup  ## the whole duel, as text and JSON
+bench: setup  ## the whole duel, as text and JSON: warm loaders, then whole epochs
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.epochs
 
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -5,7 +5,8 @@ workers, no workers. Every row of the grid runs in a fresh process per round. In
 epoch, with the same arguments. An epoch's clock starts before ``iter()`` and stops when the iterator has raised
 StopIteration and was dropped. Nothing else runs until the workers of that epoch are gone.
 
-The table shows torch's time over stoker's: below 1 the swap costs time. It ends with the list of all such cells.
+The tables show torch's time over stoker's, for first and later epochs: below 1 the swap costs time. They end with the list of
+all such cells. A last part starts many workers: how ``iter()`` and the first batch grow with their number.
 """
 
 from __future__ import annotations
@@ -212,7 +213,17 @@ def _median(epochs: list[list[float]], column: int) -> float:
 
 
 def _round(row: Row, number: int, options: argparse.Namespace, cells: dict[Key, Cell]) -> None:
-    command = [sys.executable, "-m", "benchmarks.epochs", "--row", row.name, "--later", str(options.later)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "benchmarks.epochs",
+        "--row",
+        row.name,
+        "--later",
+        str(options.later),
+    ]
     command += ["--modes", options.modes, *(["--stoker-first"] if number % 2 else [])]
     done = subprocess.run(command, stdout=subprocess.PIPE, timeout=ROUND_TIMEOUT_S, check=True)
     for line in done.stdout.splitlines():
@@ -222,17 +233,19 @@ def _round(row: Row, number: int, options: argparse.Namespace, cells: dict[Key, 
 
 
 def render(cells: dict[Key, Cell]) -> str:
-    """The grid of later epochs with its spread, and the cells below 1."""
-    lines = [f"{'data, batches':22}" + "".join(f"{mode.label:>18}" for mode in MODES)]
-    for row in ROWS:
-        for batches in row.batches:
-            line = f"{row.name + ', ' + str(batches):22}"
-            for mode in MODES:
-                found = cells.get((row.name, batches, mode.label))
-                line += f"{_cell_text(found):>18}"
-            lines.append(line.rstrip())
+    """The grids of first and later epochs with their spread, and the cells below 1."""
+    lines = ["torch / stoker, median (lowest..highest of the rounds)"]
+    for title, ratios in (("first epochs", _first), ("later epochs", _later)):
+        lines += ["", f"{title:20}" + "".join(f"{mode.label + ' workers':>20}" for mode in MODES)]
+        for row in ROWS:
+            for batches in row.batches:
+                line = f"{row.name + ', ' + str(batches):20}"
+                for mode in MODES:
+                    found = cells.get((row.name, batches, mode.label))
+                    line += f"{'' if found is None else _spread(ratios(found)):>20}"
+                if line.strip() != f"{row.name}, {batches}":
+                    lines.append(line.rstrip())
     lines.append("")
-    lines.append("torch / stoker, later epochs: median (lowest..highest of the rounds)")
     below = [(key, each) for key, each in cells.items() if statistics.median(each.later) < 1]
     lines.append(f"{len(below)} of {len(cells)} cells are below 1:")
     for key, each in sorted(below, key=lambda item: statistics.median(item[1].later)):
@@ -242,11 +255,74 @@ def render(cells: dict[Key, Cell]) -> str:
     return "\n".join(lines)
 
 
-def _cell_text(found: Cell | None) -> str:
-    if found is None:
-        return ""
-    low, high = min(found.later), max(found.later)
-    return f"{statistics.median(found.later):.2f} ({low:.2f}..{high:.2f})"
+def _first(found: Cell) -> list[float]:
+    return found.first
+
+
+def _later(found: Cell) -> list[float]:
+    return found.later
+
+
+def _spread(ratios: list[float]) -> str:
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"
+
+
+STARTS = (2, 16, 96)
+"""Numbers of workers whose start is measured."""
+
+
+def run_start(workers: int, stoker_first: bool) -> None:
+    """In a fresh process: start so many workers on samples that sleep 20 ms, batches of 8; print ``iter()`` and first batch."""
+    import torch.utils.data
+
+    import stoker
+    from benchmarks import datasets
+
+    arguments: dict[str, Any] = {
+        "dataset": datasets.Sleepy(16 * workers, usual_s=0.02),
+        "batch_size": 8,
+        "num_workers": workers,
+    }
+    sides: list[tuple[str, Any]] = [("torch", torch.utils.data.DataLoader), ("stoker", stoker.DataLoader)]
+    found = {}
+    for name, loader_type in reversed(sides) if stoker_first else sides:
+        before = len(_children())
+        began = time.perf_counter()
+        iterator = iter(loader_type(**arguments))
+        opened = time.perf_counter()
+        next(iterator)
+        found[name] = (opened - began, time.perf_counter() - began)
+        del iterator
+        _settle(before)
+    print(json.dumps(found), flush=True)
+
+
+def starts(rounds: int) -> dict[int, list[dict[str, list[float]]]]:
+    """What starting took, by number of workers and round."""
+    found: dict[int, list[dict[str, list[float]]]] = {workers: [] for workers in STARTS}
+    for number in range(rounds):
+        for workers in STARTS:
+            print(f"round {number + 1}/{rounds}  start {workers} workers", file=sys.stderr, flush=True)
+            command = [sys.executable, "-W", "ignore", "-m", "benchmarks.epochs", "--start", str(workers)]
+            command += ["--stoker-first"] if number % 2 else []
+            done = subprocess.run(command, stdout=subprocess.PIPE, timeout=ROUND_TIMEOUT_S, check=True)
+            found[workers].append(json.loads(done.stdout))
+    return found
+
+
+def render_starts(found: dict[int, list[dict[str, list[float]]]]) -> str:
+    """A line per number of workers, and how much longer 16 take than 2."""
+    lines = ["starting workers      iter() ms, torch  stoker   first batch, torch / stoker"]
+    opened: dict[int, float] = {}
+    for workers, each in found.items():
+        torch_ms, ours_ms = (
+            1000 * statistics.median(one[name][0] for one in each) for name in ("torch", "stoker")
+        )
+        opened[workers] = ours_ms
+        ratio = _spread([one["torch"][1] / one["stoker"][1] for one in each])
+        lines.append(f"{workers:3} workers {torch_ms:27.1f} {ours_ms:7.1f} {ratio:>28}")
+    lines.append(f"iter() with 16 workers takes {opened[16] / opened[2]:.2f} times as long as with 2")
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -258,21 +334,30 @@ def main() -> int:
     parser.add_argument("--modes", default=",".join(mode.label for mode in MODES), help="columns of the grid")
     parser.add_argument("--json", type=Path, help="write every round's ratios here")
     parser.add_argument("--row", help=argparse.SUPPRESS)
+    parser.add_argument("--start", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--stoker-first", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.row:
         run_row(options.row, options.stoker_first, options.later, options.modes.split(","))
         return 0
+    if options.start:
+        run_start(options.start, options.stoker_first)
+        return 0
     rows = [row for row in ROWS if not options.only or row.name in options.only.split(",")]
     cells: dict[Key, Cell] = {}
+    started: dict[int, list[dict[str, list[float]]]] = {}
     try:
         for number in range(options.rounds):
             for row in rows:
                 print(f"round {number + 1}/{options.rounds}  {row.name}", file=sys.stderr, flush=True)
                 _round(row, number, options, cells)
+        if not options.only:
+            started = starts(options.rounds)
     except KeyboardInterrupt:
         print("interrupted: what follows covers the rounds that were finished", file=sys.stderr)
     print(render(cells))
+    if started:
+        print("\n" + render_starts(started))
     if options.json:
         listed = [
             {"row": key[0], "batches": key[1], "mode": key[2], "first": each.first, "later": each.later}

@@ -364,6 +364,7 @@ def test_stats_and_log(mode: Any, workers: int, caplog: pytest.LogCaptureFixture
     assert [event["kind"] for event in recorded["events"]] == ["bad_sample"] * 2
     assert stats == {
         "name": "train", "batches": 9, "empty_batches": 0, "worker_deaths": 0, "stalls": 0, "tuning": None,
+        "device": None,
         "bad_samples": {
             "count": 6,
             "indices": {
