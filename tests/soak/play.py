@@ -85,6 +85,10 @@ class _Play:
 
     def _epoch(self, loader: Any, epoch: Epoch, number: int, expected: list[list[Outcome]]) -> None:
         """Read one epoch, and its twin if it has one, in random turns."""
+        if epoch.end == "unread":
+            iter(loader)
+            self._account.faults["early unread"] += 1
+            return
         running = []
         for twin in range(1 + epoch.twin):
             seed_everything(_epoch_seed(self._scenario, number, twin))

@@ -11,8 +11,10 @@ STREAM_KINDS = ("shards", "unequal")
 KINDS = MAP_KINDS + STREAM_KINDS
 STARTS = ("fork", "forkserver", "spawn")
 DEATHS = ("exit", "kill", "segv")
-ENDS = ("exhaust", "break", "keep", "shutdown", "close")
-"""How an epoch ends: by itself; iterator dropped; iterator left alone until the very end; its workers shut down; loader closed."""
+ENDS = ("exhaust", "break", "keep", "shutdown", "close", "unread")
+"""How an epoch ends: by itself; iterator dropped; iterator left alone until the very end; its workers shut down; loader closed;
+iterator dropped before its first batch.
+"""
 
 FINALES = ("close", "with", "drop")
 
@@ -96,9 +98,13 @@ def draw(seed: int) -> Scenario:
     batch_size = None if single else dice.choice((16, 40) if kind == "large" else (4, 8, 20, 40))
     if batch_size is None:
         rows = min(rows, 80)
+    brief = start == "fork" and dice.random() < 0.25  # fresh workers again and again, hardly anything to do
+    if brief:
+        rows, workers = dice.randint(4, 40), dice.randint(1, 6)
     places = _places(dice, kind, rows, max(1, workers))
     on_bad_sample = dice.choices(("raise", "skip", "replace"), (70, 15, 15))[0]
-    epochs = tuple(_epoch(dice, twins=not slow_start) for _ in range(1 if slow_start else dice.randint(1, 4)))
+    count = 1 if slow_start else dice.randint(8, 25) if brief else dice.randint(1, 4)
+    epochs = tuple(_epoch(dice, twins=not slow_start) for _ in range(count))
     return Scenario(
         seed=seed,
         executor=executor,
@@ -108,7 +114,7 @@ def draw(seed: int) -> Scenario:
         batch_size=batch_size,
         num_workers=workers,
         in_order=dice.random() < 0.75,
-        persistent=workers > 0 and dice.random() < 0.5,
+        persistent=workers > 0 and dice.random() < (0.2 if brief else 0.5),
         split=dice.choice((None, None, True, False)),
         shuffle=not stream and dice.random() < 0.5,
         drop_last=batch_size is not None and dice.random() < 0.3,
@@ -155,5 +161,5 @@ def _places(dice: Random, kind: str, rows: int, workers: int) -> list[int]:
 
 
 def _epoch(dice: Random, *, twins: bool) -> Epoch:
-    end = dice.choices(ENDS, (50, 25, 10, 5, 10))[0]
+    end = dice.choices(ENDS, (50, 20, 10, 5, 10, 5))[0]
     return Epoch(end=end, after=dice.randint(0, 8), twin=twins and dice.random() < 0.2)
