@@ -13,11 +13,17 @@ class Unrun(NamedTuple):
     reason: str
 
 
-PYTHON: list[Unrun] = []
+_PACKAGE = "needs a package that is not installed everywhere; tests/frameworks runs this"
+
+PYTHON: list[Unrun] = [
+    Unrun("docs/frameworks.md", "from accelerate import Accelerator", _PACKAGE),
+    Unrun("docs/frameworks.md", "import transformers", _PACKAGE),
+    Unrun("docs/frameworks.md", "import stoker", _PACKAGE),
+]
 
 
 COMMANDS = {
-    "accelerate": "not among our packages; the command of stoker's in it is parsed",
+    "accelerate": "tests/frameworks runs it; the command of stoker's in it is parsed",
     "docker": "needs a daemon and an image",
     "export": "of the shell",
     "jq": "of the reader's machine; the fields that it takes are looked up",

@@ -15,6 +15,7 @@ TREES = {
     path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))
 }
 CALLED_BY_OTHERS = {
+    "on_save",  # the Trainer, of callbacks
     "_from_iterable",  # collections.abc.Set
     "emit",  # logging
     "format_commands", "get_command", "list_commands",  # click

@@ -47,11 +47,11 @@ def prepare_data_loader(
         data_loader, add_dist_sampler=False, move_to_device=move_to_device, auto_transfer=auto_transfer
     )
     if prepared is not data_loader:
-        _Taken(prepared, data_loader)
+        _HandedOut(prepared, data_loader)
     return prepared
 
 
-class _Taken:
+class _HandedOut:
     """The state of a loader below Ray's wrapper, which takes one batch ahead: as of the batch that the loop has."""
 
     def __init__(self, wrapper: Any, loader: DataLoader[Any]) -> None:
