@@ -107,6 +107,18 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 @click.option(
     "--bisect", is_flag=True, help="Narrow down a failure: no workers, one, more; one suspect at a time."
 )
+@click.option(
+    "--device",
+    metavar="DEVICE",
+    help="Test the way to a device instead, such as cuda or auto: registration, bandwidth, overlap, checked batches.",
+)
+@click.option(
+    "--batches",
+    type=click.IntRange(min=1),
+    default=10_000,
+    show_default=True,
+    help="With --device: how many batches to check.",
+)
 def command(
     target: str | None,
     listing: bool,
@@ -117,6 +129,8 @@ def command(
     fix: bool,
     write: bool,
     bisect: bool,
+    device: str | None,
+    batches: int,
     **options: Any,
 ) -> None:
     """Examine TARGET (package.module:object or path/to/file.py:object): a Dataset, a DataLoader, or a function that returns one.
@@ -133,10 +147,17 @@ def command(
         fix and (bisect or form != "screen" or output is not None), "--fix stands alone: it writes a patch"
     )
     require(bisect and form not in ("screen", "json"), "--bisect writes a screen or JSON")
+    require(
+        device is not None and (target is not None or fix or bisect),
+        "--device stands alone: it takes no TARGET",
+    )
+    require(device is not None and form not in ("screen", "json"), "--device writes a screen or JSON")
     require_new(output, force)
     try:
         with tidy_ends():
             _require_codes(options)
+            if device is not None:
+                sys.exit(_test_device(device, batches, form, output, options["fail_on"]))
             if listing:
                 _list(options["select"], options["ignore"])
             elif bisect:
@@ -269,6 +290,41 @@ def _bisect(target: str, form: str, output: Path | None, options: dict[str, Any]
     if found.interrupted:
         return INTERRUPTED
     return _FOUND if not found.conclusion.works and options["fail_on"] != "none" else 0
+
+
+def _test_device(device: str, batches: int, form: str, output: Path | None, fail_on: str) -> int:
+    """The table and the findings of a device. It runs in this process, which gets the device."""
+    import json
+
+    from stoker._record.finding import SEVERITIES
+    from stoker._tools.doctor.device_test.device_test import examine_device
+    from stoker.errors import DeviceError
+
+    try:
+        with progress(f"Testing {device}", wide=30) as tell:
+            report = examine_device(device, batches, tell)
+    except DeviceError as error:
+        refuse("doctor", error)
+    if form == "json":
+        found = [
+            {"code": each.code, "severity": each.severity, "evidence": each.evidence, "advice": each.advice}
+            for each in report.findings
+        ]
+        text = json.dumps({"device": report.device, "table": dict(report.rows), "findings": found}, indent=2)
+    else:
+        wide = max(len(name) for name, _ in report.rows)
+        lines = [
+            f"The way to {report.device}",
+            *(f"  {name:{wide}}  {value}" for name, value in report.rows),
+            "",
+        ]
+        lines += [
+            f"{each.code} ({each.severity}): {each.evidence}\n  {each.advice}" for each in report.findings
+        ]
+        text = "\n".join([*lines, *([] if report.findings else ["Nothing to find fault with."])])
+    deliver("doctor", text, output)
+    bad = any(SEVERITIES.index(each.severity) >= SEVERITIES.index(fail_on) for each in report.findings)
+    return _FOUND if bad and fail_on != "none" else 0
 
 
 def _list(select: list[str], ignore: list[str]) -> None:

@@ -1,0 +1,1 @@
+"""``stoker doctor --device``: tries the way to a device on the hardware at hand."""
