@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import click
@@ -168,7 +170,14 @@ def exists(name: str) -> bool:
         end += 1
     if end == len(parts):
         return True
-    found: object = importlib.import_module(".".join(parts[:end]))
+    module = ".".join(parts[:end])
+    if parts[1] == "integrations":  # it imports its framework, which need not be installed
+        spec = importlib.util.find_spec(module)
+        assert spec is not None
+        assert spec.origin is not None
+        body = ast.parse(Path(spec.origin).read_text()).body
+        return any(getattr(each, "name", None) == parts[end] for each in body)
+    found: object = importlib.import_module(module)
     for part in parts[end:]:
         if not hasattr(found, part):
             return False

@@ -11,7 +11,6 @@ import stoker
 from tests.frameworks.packages import needs
 from tests.frameworks.processes import in_fork
 from tests.frameworks.samples import Batches, NumberStream
-from tests.frameworks.test_lightning import Seen, trainer
 
 L = needs("lightning")
 LENGTH, BATCH = 26, 4
@@ -20,6 +19,7 @@ LENGTH, BATCH = 26, 4
 def legs(folder: Path, workers: int, steps: int, helped: bool) -> tuple[Batches, Batches]:
     """Two epochs as a whole, and the same in two legs, of which the first ends after so many steps."""
     from stoker.integrations.lightning import TrainedBatches
+    from tests.frameworks.test_lightning import Seen, trainer
 
     parts = []
     for number, last in enumerate((-1, steps, -1)):

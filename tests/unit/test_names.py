@@ -19,6 +19,7 @@ CALLED_BY_OTHERS = {
     "_from_iterable",  # collections.abc.Set
     "emit",  # logging
     "format_commands", "get_command", "list_commands",  # click
+    "on_save_checkpoint",  # Lightning, of callbacks
 }  # fmt: skip
 """Methods that only other packages call."""
 
