@@ -15,6 +15,7 @@ from torch.utils.data import Dataset, Sampler
 
 from stoker import arguments
 from stoker._host.cpus import cpus
+from stoker._receipt.data_receipt import DataReceipt
 from stoker._record.call_site import site
 from stoker._record.live_objects import LiveObjects
 from stoker._record.recorder import Recorder
@@ -383,6 +384,14 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             else self._autoscaler.stats(workers)
         )
 
+    def receipt(self) -> DataReceipt | None:
+        """Return a receipt of the iteration that began last: digests of what was handed over. None before the first.
+
+        Receipts of two runs, of all ranks, or of the legs of a resumed run can be compared: ``receipt.save(path)`` writes a
+        file, and `stoker verify` reads it. An epoch under way has the batches so far. Call it on the thread that iterates.
+        """
+        return self._place().receipts.receipt()
+
     def state_dict(self, *, read_ahead: int = 0) -> dict[str, Any]:
         """Return where the training loop is in its data: a small new dict, for ``load_state_dict`` of a similar loader.
 
@@ -541,7 +550,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if self._recorder is None and self.record is not False:
             made = recorder_setup.make_recorder(self, self._resolved(), self._site)
             if self.__dict__.setdefault("_recorder", made) is made:  # another thread may have been first
-                recorder_setup.connect(made, self, self._own_stats())
+                recorder_setup.connect(made, self, self._own_stats(), self._place().receipts)
         return self._recorder
 
     def _keeps_seed(self) -> bool:

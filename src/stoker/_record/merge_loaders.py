@@ -45,6 +45,7 @@ def _joined(group: Sequence[LoaderRecord]) -> LoaderRecord:
             slow.epoch += number
         if "epoch" in each.steps:
             each.steps["epoch"] = [epoch + number for epoch in each.steps["epoch"]]
+    first.receipts = [receipt for each in group for receipt in each.receipts]
     _add_totals([each.totals for each in group])
     _add_all([each.load for each in group])
     first.blame = _blame(group)

@@ -29,7 +29,15 @@ from stoker._record.live_objects import LiveObjects
 from stoker._record.run_identity import run_here
 from stoker._record.run_page import page
 from stoker._record.run_page.publisher import PagePublisher
-from stoker._record.schema import Event, LoaderRecord, Machine, Option, RunRecord, SlowestSample
+from stoker._record.schema import (
+    Event,
+    LoaderRecord,
+    Machine,
+    Option,
+    ReceiptSummary,
+    RunRecord,
+    SlowestSample,
+)
 from stoker._record.step_buffer import StepBuffer
 from stoker._record.totals import RunningTotals, named, table
 from stoker._record.worker_usage import Size, WorkerUsage, used_ns
@@ -89,6 +97,8 @@ class Recorder:
         """Weighs the workers. Without it they are weighed by their pids."""
         self.tallies: Callable[[], Iterable[Size]] | None = None
         """The same without sizes, but with threads and their CPU time: that costs next to nothing."""
+        self.receipts: Callable[[], list[ReceiptSummary]] | None = None
+        """Asks for the receipts of the last epochs."""
         self.idle: Idle | None = None
         """Tells how much of the waiting left the accelerator at work, where there is one."""
         self.shown = PagePublisher()
@@ -108,6 +118,7 @@ class Recorder:
         sizes: Callable[[], Iterable[Size]] | None = None,
         tallies: Callable[[], Iterable[Size]] | None = None,
         idle: Idle | None = None,
+        receipts: Callable[[], list[ReceiptSummary]] | None = None,
     ) -> None:
         """Ask these from now on. One that is not given stays as it is."""
         self.window = window or self.window
@@ -115,6 +126,7 @@ class Recorder:
         self.sizes = sizes or self.sizes
         self.tallies = tallies or self.tallies
         self.idle = idle or self.idle
+        self.receipts = receipts or self.receipts
 
     def _reset(self) -> None:
         """Start an empty record in this process."""
@@ -147,6 +159,11 @@ class Recorder:
         if sink is not None:
             named = sink.suffix in (".json", ".jsonl")
             self._journal = Journal(sink if named else sink / f"{os.getpid()}-{next(_numbers)}.jsonl")
+
+    @property
+    def receipt_path(self) -> Path | None:
+        """The file beside the journal that receipts are written to; None without a journal."""
+        return None if self._journal is None else self._journal.path.with_suffix(".receipt")
 
     # Written down while it goes
 
@@ -363,7 +380,7 @@ class Recorder:
             self._guarded(self._write_final_record)
         self.shown.close()
         # Nothing asks others any more, nor they it: without a cycle it goes without a garbage collection.
-        self.window = self.counts = self.sizes = self.tallies = None
+        self.window = self.counts = self.sizes = self.tallies = self.receipts = None
         self._step_buffers.clear()
 
     def _write_final_record(self) -> None:
@@ -490,6 +507,8 @@ class Recorder:
         loader.slowest = running_totals.slowest
         loader.events, loader.events_dropped = list(self._events), self._dropped
         loader.periods = running_totals.periods
+        if self.receipts is not None:
+            loader.receipts = self.receipts()
         return loader
 
     def _read_load(self) -> None:

@@ -267,6 +267,29 @@ class Option:
 
 
 @dataclass(slots=True)
+class ReceiptSummary:
+    """What one epoch handed over, in digests (docs/receipts.md). Those of ranks and legs add up, modulo 2^64.
+
+    ``root`` is the same for all legs of a run that was resumed. ``digest`` depends on the order, ``samples_digest`` does not.
+    """
+
+    epoch: int
+    leg: int
+    root: str
+    rank: int
+    world_size: int
+    first_batch: int
+    batches: int
+    samples: int
+    finished: bool
+    seed: int
+    digest: str
+    samples_digest: str
+    bad_samples: int = 0
+    failed_batches: int = 0
+
+
+@dataclass(slots=True)
 class LoaderRecord:
     """All about one loader."""
 
@@ -294,6 +317,8 @@ class LoaderRecord:
     """Columns (STEP_COLUMNS): the first steps of the run and the last ones."""
     steps_dropped: int = 0
     """Rows that were left out between them."""
+    receipts: list[ReceiptSummary] = field(default_factory=list)
+    """Of the last 100 epochs."""
 
     @property
     def kind(self) -> ExecutorKind:
@@ -396,6 +421,7 @@ def _loader(data: dict[str, Any]) -> LoaderRecord:
         ("events", Event), ("periods", Period),
     ):  # fmt: skip
         setattr(made, name, [_made(kind, each) for each in data[name]])
+    made.receipts = [_made(ReceiptSummary, each) for each in data.get("receipts", ())]
     made.steps = _columns(made.steps, STEP_COLUMNS, "steps")
     made.memory = _columns(made.memory, MEMORY_COLUMNS, "memory")
     return made

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from stoker._receipt.loader_ledger import LoaderLedger
 from stoker._runtime.checkpoint import rng_snapshot, sampler_position, state_format
 from stoker._runtime.checkpoint.epoch_start import (
     EpochStart,
@@ -47,6 +48,7 @@ class LoaderState:
         self._epoch_start: EpochStart | None = None
         self._progress: Progress | None = None
         self._ahead: EpochStart | None = None
+        self.receipts = LoaderLedger()
         self._looked = False
         """Whether it is known that the samplers hold no generators that states leave out, or the user was told."""
 
@@ -68,8 +70,9 @@ class LoaderState:
             _tell_left_out(loader)
         if self._epoch_start is None or self._progress is None or self._progress.finished:
             return state_format.dump(self._between_epochs(loader))
+        receipt = self.receipts.state_text(self._progress.ledger, before_last=bool(read_ahead))
         progress = self._progress.before_last() if read_ahead else self._progress
-        return state_format.dump(_under_way(loader, self._epoch_start, progress))
+        return state_format.dump(_under_way(loader, self._epoch_start, progress, receipt))
 
     def load(self, loader: Any, state: Any) -> None:
         """The next ``iter()`` goes on from this state. Raises ValueError, and changes nothing, when it cannot."""
@@ -119,6 +122,11 @@ class LoaderState:
             progress.carry(self._progress)
         self._loaded = self._settled = None
         self._epoch_start, self._progress = epoch_start, progress
+        saved = epoch_start.saved
+        if progress.ledger is not None:
+            text = None if saved is None else saved.receipt
+            rest = epoch_start.rest_of is not None
+            self.receipts.begin(progress.ledger, loaded=saved is not None, text=text, rest=rest)
         if self._ahead is epoch_start:
             self._ahead = None
 
@@ -193,10 +201,11 @@ class LoaderState:
             dataset_state=_dataset_state(loader),
             streams=streams,
             turn=0,
+            receipt=self.receipts.state_text(None),
         )
 
 
-def _under_way(loader: Any, epoch_start: EpochStart, progress: Progress) -> SavedState:
+def _under_way(loader: Any, epoch_start: EpochStart, progress: Progress, receipt: str) -> SavedState:
     """In the middle of an epoch."""
     batches, samples = progress.batches, progress.samples
     sampler_state, sampler_at = epoch_start.source.state(batches, samples, progress.snapshot)
@@ -215,6 +224,7 @@ def _under_way(loader: Any, epoch_start: EpochStart, progress: Progress) -> Save
         dataset_state=_dataset_state(loader),
         streams=progress.streams,
         turn=progress.turn,
+        receipt=receipt,
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from stoker._receipt.ledger import EpochLedger
 from stoker._runtime.checkpoint.state_format import StreamState
 from stoker._runtime.protocol.worker_spec import Resume
 from stoker._runtime.scheduler import messages as m
@@ -35,6 +36,8 @@ class Progress:
         fresh: bool = False,
     ) -> None:
         self.finished = False
+        self.ledger: EpochLedger | None = None
+        """Keeps the receipt; None without one."""
         self._ends: Mapping[int, tuple[int, Any]] = {}
         self._batched = batched
         self._batches = batches
@@ -62,10 +65,32 @@ class Progress:
     def finish(self) -> None:
         """The epoch was iterated to its end."""
         self.finished = True
+        if self.ledger is not None:
+            self.ledger.finish()
 
-    def note(self, deliver: m.Deliver) -> None:
-        """The batch of this ticket was handed over."""
+    def keep_receipt(self, ledger: EpochLedger) -> None:
+        """Write down in this ledger what is handed over."""
+        self.ledger = ledger
+
+    def end(self) -> None:
+        """The iteration is over, at its end or before. Idempotent."""
+        if self.ledger is not None:
+            self.ledger.close()
+
+    def note_bad(self, bad: Sequence[Any], *, replaced: bool) -> None:
+        """These samples are not in the batch that is noted next."""
+        if self.ledger is not None:
+            self.ledger.note_bad(bad, replaced=replaced)
+
+    def note(self, deliver: m.Deliver, *, failed: bool = False) -> None:
+        """The batch of this ticket was handed over, or its error was raised (``failed``)."""
         ticket = deliver.ticket
+        ledger = self.ledger
+        if ledger is not None:
+            if failed:
+                ledger.note_failed(ticket.number)
+            else:
+                ledger.note(ticket.number, ticket.indices)
         if self._pulled is not None:
             worker = deliver.results[0].worker
             self._undo = (worker, self._turn, self._stream_starts.get(worker))

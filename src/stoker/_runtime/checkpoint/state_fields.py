@@ -132,8 +132,11 @@ STATE: dict[str, tuple[Reader, str]] = {
     "dataset_state": (boxed(users), "a tuple of one state or None"),
     "streams": (maybe(every(mapping)), "a list of streams or None"),
     "turn": (count, "a count"),
+    "receipt": (boxed(maybe(text)), "a tuple of one text or None"),
 }
-BOXED = ("generators", "sampler_state", "dataset_state")
+BOXED = ("generators", "sampler_state", "dataset_state", "receipt")
+OPTIONAL = ("receipt",)
+"""Entries that states of earlier versions do not have."""
 STREAM: dict[str, tuple[Reader, str]] = {
     "pulled": (count, "a count"),
     "at": (count, "a count"),

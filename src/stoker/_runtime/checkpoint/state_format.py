@@ -74,6 +74,8 @@ class SavedState:
     dataset_state: Any
     streams: tuple[StreamState, ...] | None
     turn: int
+    receipt: str | None = None
+    """What was handed over so far, for receipts of the rest. None in states of earlier versions."""
 
 
 _FACTS = tuple(each.name for each in fields(LoaderFacts))
@@ -141,6 +143,8 @@ def _read(
     """All entries that are wanted, as plain values."""
     values = {}
     for name, (read, what) in wanted.items():
+        if name not in state and name in state_fields.OPTIONAL:
+            continue
         if name not in state:
             raise ValueError(
                 f"this state is truncated: {name!r}{where} is missing. Load one that was kept as state_dict() returned it"

@@ -47,7 +47,7 @@ class DuplicateStreams:
         self._batches += 1
         heard = self._heard.setdefault(worker, [])
         if len(heard) < _BATCHES:
-            heard.append(_print_of(batch))
+            heard.append(content_hash(batch))
 
     def ended(self) -> None:
         """The epoch is over: warn if all workers delivered the same batches."""
@@ -67,7 +67,8 @@ class DuplicateStreams:
         )
 
 
-def _print_of(batch: Any) -> bytes:
+def content_hash(batch: Any) -> bytes:
+    """16 bytes that depend on the first bytes of each tensor in a batch."""
     state = blake2b(digest_size=16)
     with contextlib.suppress(Exception):  # raised by the user's own classes: compare the bytes read so far
         for _, leaf in zip(range(_LEAVES), _leaves(batch), strict=False):

@@ -23,7 +23,7 @@ class InlineIteration(Iteration):
     def _advance(self) -> None:
         """Make the next batch. Raises at the end."""
         if self._cut_off is not None:
-            self._progress.note(self._cut_off)
+            self._progress.note(self._cut_off, failed=True)
             self._cut_off = None
         if self._closed:
             raise StopIteration

@@ -17,7 +17,7 @@ from stoker._record.instruments import is_ours
 from stoker._record.recorder import Recorder
 from stoker._runtime.checkpoint.progress import Progress
 from stoker._runtime.device.stager import Stager
-from stoker._runtime.engine.duplicate_streams import DuplicateStreams
+from stoker._runtime.engine.duplicate_streams import DuplicateStreams, content_hash
 from stoker._runtime.engine.stall_monitor import StallMonitor
 from stoker._runtime.engine.step_writer import StepWriter
 from stoker._runtime.executors.base import Arrival
@@ -77,6 +77,8 @@ class Iteration:
         )
         self._timeout_s = timeout_s
         self._duplicates = DuplicateStreams.of(stats, pool.plan.workers, streams=policy.streams)
+        # Whether batches of streams are looked at: for duplicates, and the first ones for the receipt.
+        self._looks = policy.streams
         self._ready: deque[m.Deliver] = deque()
         self._abort: m.Finish | None = None
         self._closed = False
@@ -178,7 +180,7 @@ class Iteration:
         with self._guard:
             deliver = self._take()
             batch = self._open(deliver)
-        if self._opener.misfit or self._duplicates is not None:
+        if self._opener.misfit or self._looks:
             self._compare(deliver, batch)
         return batch
 
@@ -207,7 +209,7 @@ class Iteration:
                 observer.failed(deliver)
                 raise
         observer.opened(deliver)
-        if self._opener.misfit or self._duplicates is not None:
+        if self._opener.misfit or self._looks:
             self._compare(deliver, batch)
         return batch
 
@@ -280,13 +282,18 @@ class Iteration:
             self._scheduler.handle(m.SplitRefused())
         if self._duplicates is not None:
             self._duplicates.note(deliver.results[0].worker, batch)
+        ledger = self._progress.ledger
+        if ledger is not None and ledger.wants_contents:
+            ledger.note_content(deliver.ticket.number, int.from_bytes(content_hash(batch)[:8]))
+        else:
+            self._looks = self._duplicates is not None
 
     def _not_opened(self, deliver: m.Deliver, error: BaseException) -> None:
         """An exception of the worker costs its batch only. After an interrupt in this process the guard stays held."""
         if isinstance(error, Exception) or _failed(deliver):
             self._guard.leave()
             if isinstance(error, Exception) or self._executor.eager:
-                self._progress.note(deliver)
+                self._progress.note(deliver, failed=True)
             else:
                 self._cut_off = deliver
 
@@ -347,7 +354,7 @@ class Iteration:
         pool = self._pool
         executor = self._executor
         if self._cut_off is not None:
-            self._progress.note(self._cut_off)
+            self._progress.note(self._cut_off, failed=True)
             self._cut_off = None
         monitor = StallMonitor(executor, self._scheduler, self.epoch, self._stats.name, self._timeout_s)
         while not self._ready:

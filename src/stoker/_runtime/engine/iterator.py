@@ -18,6 +18,7 @@ from stoker._record.recorder import Recorder
 from stoker._runtime.autoscale.controller import AutoscaleController
 from stoker._runtime.checkpoint.epoch_start import EpochStart
 from stoker._runtime.checkpoint.loader_state import LoaderState
+from stoker._runtime.checkpoint.receipt_facts import open_ledger
 from stoker._runtime.device.device_stager import DeviceStager
 from stoker._runtime.device.pinning import PinningStager
 from stoker._runtime.device.stager import Stager
@@ -82,6 +83,10 @@ class StokerIter(_Base):  # type: ignore[misc]
         # Before any worker is started, because this may call the dataset, which may raise.
         carries = not options.kind.copies_dataset or keep is not None
         self._progress = self._epoch_start.progress(loader, carries=carries)
+        number = state.receipts.number(options.name)
+        self._progress.keep_receipt(
+            open_ledger(loader, self._epoch_start, options.name, number, self._progress.batches)
+        )
         if prefetch is None:
             self._pool = self._take_pool(loader, options, stats, pool, keep)
         else:
@@ -238,6 +243,7 @@ class StokerIter(_Base):  # type: ignore[misc]
             return
         self._handles = list(pool._workers)
         iteration, self._iteration, self._pool = self._iteration, None, None
+        self._progress.end()
         if isinstance(iteration, EpochPrefetch) and self._waits:
             iteration.forget_ahead()
         elif iteration is not None and not (isinstance(iteration, EpochPrefetch) and iteration.parked):

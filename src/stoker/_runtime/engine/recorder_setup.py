@@ -13,6 +13,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from stoker import arguments
+from stoker._receipt.loader_ledger import LoaderLedger
 from stoker._record.journal import sink_from_environment
 from stoker._record.recorder import Recorder
 from stoker._record.schema import Option
@@ -45,7 +46,7 @@ def quiet_recorder(name: str) -> Recorder:
     return Recorder(name=name, engine="stoker", executor="", dataset="", quiet=True)
 
 
-def connect(recorder: Recorder, loader: Any, stats: LoaderStats) -> None:
+def connect(recorder: Recorder, loader: Any, stats: LoaderStats, receipts: LoaderLedger) -> None:
     """Let the recorder ask the loader for sizes and counts, and get its events. Neither keeps the other alive."""
     reference = weakref.ref(loader)
 
@@ -55,10 +56,19 @@ def connect(recorder: Recorder, loader: Any, stats: LoaderStats) -> None:
         return [_size(each) for pool in pools for each in pool.executor.memory(sizes=sizes)]
 
     recorder.connect(
-        sizes=partial(weights, sizes=True), tallies=partial(weights, sizes=False), counts=stats.counts
+        sizes=partial(weights, sizes=True),
+        tallies=partial(weights, sizes=False),
+        counts=stats.counts,
+        receipts=receipts.summaries,
     )
+    receipts.connect(partial(_receipt_path, weakref.ref(recorder)))
     stats.report_to(recorder.event)
     weakref.finalize(loader, recorder.release)
+
+
+def _receipt_path(recorder: weakref.ref[Recorder]) -> Path | None:
+    alive = recorder()
+    return None if alive is None else alive.receipt_path
 
 
 def _sink() -> Path | None:

@@ -27,6 +27,15 @@ def rank_of(sampler: Any) -> int:
     return 0
 
 
+def world_size_of(sampler: Any) -> int:
+    """The number of ranks, found where ``rank_of`` finds the rank."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_world_size())
+    ranked = _ranked(sampler)
+    return int(ranked.num_replicas) if ranked is not None else max(1, _number("WORLD_SIZE"))
+
+
 def places(sampler: Any) -> tuple[int, int]:
     """(first place, stride): sample number n of this rank is number ``first + n * stride`` of the global order.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +21,7 @@ from stoker._runtime.scheduler.slots import SlotTable
 from stoker._runtime.scheduler.ticket_text import place
 from stoker._runtime.scheduler.types import Receipt, SlotRef, Ticket
 from stoker._runtime.transport.base import BatchRegion, SlotReader
-from stoker._runtime.worker.bad_samples import Envelope, killer
+from stoker._runtime.worker.bad_samples import BadSample, Envelope, killer
 from stoker._runtime.worker.batch_maker import collate_samples
 from stoker._runtime.worker.split_batches import PartRows, join_placed, samples_of
 from stoker.errors import WorkerDied, coded
@@ -148,8 +148,13 @@ class BatchOpener:
             if self._progress is not None:
                 self._progress.note_resume(envelope.resume)
         if envelope.bad:
-            self._stats.note_bad(envelope.bad, self._mode)
+            self._note_bad(envelope.bad)
         return NOTHING if envelope.empty else envelope.contents
+
+    def _note_bad(self, bad: Sequence[BadSample]) -> None:
+        self._stats.note_bad(bad, self._mode)
+        if self._progress is not None:
+            self._progress.note_bad(bad, replaced=self._mode == "replace")
 
     def _claim(self, ref: SlotRef, nbytes: int) -> BatchRegion:
         """The slot's bytes: a lease for large batches; otherwise a copy, which frees the slot at once."""
@@ -182,7 +187,7 @@ class BatchOpener:
         nbytes = max(part.nbytes for part in parts)
         bad = [each for part in parts for each in part.bad]
         if bad:
-            self._stats.note_bad(bad, self._mode)
+            self._note_bad(bad)
         if all(part.raw is None for part in parts):
             return join_placed(parts, self._claim(main, nbytes).tensor)
         samples = samples_of(parts, self._copy(main, nbytes).tensor)

@@ -1,0 +1,108 @@
+"""Opens the receipt of an iteration: the facts about its loader, samplers and rank."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+
+from stoker._receipt.data_receipt import DataReceipt, ReceiptFacts
+from stoker._receipt.ledger import EpochLedger
+from stoker._record.dataset_identity import dataset_key
+from stoker._runtime.checkpoint.epoch_start import EpochStart, is_iterable
+from stoker._runtime.plan import ranks
+from stoker._runtime.plan.nested_samplers import layers
+
+_DIVIDERS = ("num_replicas", "num_processes")
+"""Attributes by which samplers say among how many ranks they divide: torch's and ours, and Accelerate's."""
+
+
+def open_ledger(loader: Any, epoch_start: EpochStart, name: str, number: int, first: int) -> EpochLedger:
+    """The ledger of an iteration of this loader, whose first batch has number ``first``.
+
+    It keeps the dataset and the samplers, not the loader, which may end while it is iterated.
+    """
+    sampler, streams = loader._index_sampler, is_iterable(loader)
+    facts = ReceiptFacts(
+        name=name,
+        number=number,
+        kind="iterable" if streams else "map",
+        rank=ranks.rank_of(sampler),
+        world_size=ranks.world_size_of(sampler),
+        batch_size=loader.batch_size,
+        drop_last=bool(loader.drop_last),
+        rng=loader.rng,
+        pid=os.getpid(),
+    )
+    receipt = DataReceipt(
+        id=int.from_bytes(os.urandom(8)),
+        facts=facts,
+        root=0,
+        segment=0,
+        parent=None,
+        leg=0,
+        epoch=0,
+        seed=epoch_start.base_seed,
+        sampler_epoch=epoch_start.source.epoch,
+        first=first,
+    )
+    describe = partial(_described, facts, loader.dataset, None if streams else sampler)
+    return EpochLedger(receipt, describe, batched=bool(loader._auto_collation), streams=streams)
+
+
+def _described(facts: ReceiptFacts, dataset: Any, sampler: Any) -> ReceiptFacts:
+    parts = list(layers(sampler))
+    inner = parts[1] if len(parts) > 1 and type(sampler) is BatchSampler else sampler
+    batch_size, drop_last = facts.batch_size, facts.drop_last
+    for part in parts:
+        if type(part) is BatchSampler:
+            batch_size, drop_last = part.batch_size, bool(part.drop_last)
+    kind = type(dataset)
+    return ReceiptFacts(
+        name=facts.name,
+        number=facts.number,
+        dataset=f"{kind.__module__}.{kind.__qualname__}",
+        kind=facts.kind,
+        length=None if facts.kind == "iterable" else _length(dataset),
+        identity=dataset_key(dataset),
+        rank=facts.rank,
+        world_size=facts.world_size,
+        samplers=tuple(f"{type(part).__module__}.{type(part).__qualname__}" for part in parts),
+        divided_by=tuple(_divides_by(part) for part in parts),
+        sampler_length=None if sampler is None else _length(inner),
+        shuffles=_shuffles(parts),
+        batch_size=batch_size,
+        drop_last=drop_last,
+        rng=facts.rng,
+        pid=facts.pid,
+    )
+
+
+def _divides_by(sampler: Any) -> int:
+    for name in _DIVIDERS:
+        found = getattr(sampler, name, None)
+        if isinstance(found, int) and not isinstance(found, bool) and found > 0:
+            return found
+    return 0
+
+
+def _shuffles(parts: list[Any]) -> bool | None:
+    """Whether each epoch should have an order of its own; None where the samplers do not say."""
+    for part in parts:
+        if isinstance(part, SequentialSampler):
+            return False
+        if isinstance(part, RandomSampler):
+            return True
+        said = getattr(part, "shuffle", None)
+        if isinstance(said, bool):
+            return said
+    return None
+
+
+def _length(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except Exception:  # it has none, whatever it raises to say so
+        return None
