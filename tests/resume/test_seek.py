@@ -84,7 +84,8 @@ def test_the_state_does_not_grow() -> None:
         if number in (10, FAR):
             states[number] = loader.state_dict()
     early, late = states[10], states[FAR]
-    assert {name for name in early if early[name] != late[name]} == {"batches", "samples"}
-    same = {"batches": 0, "samples": 0}
+    assert {name for name in early if early[name] != late[name]} == {"batches", "samples", "receipt"}
+    assert len(late["receipt"][0]) - len(early["receipt"][0]) == 2 * (len(str(FAR)) - len("10"))
+    same = {"batches": 0, "samples": 0, "receipt": 0}
     assert len(json.dumps(early | same)) == len(json.dumps(late | same)) < 1000
     assert late["batches"] == late["samples"] == FAR

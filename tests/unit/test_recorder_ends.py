@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def only(folder: Path) -> RunRecord:
-    (path,) = folder.iterdir()
+    (path,) = folder.glob("*.jsonl")
     return journal.read(path)
 
 

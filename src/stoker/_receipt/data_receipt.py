@@ -19,12 +19,12 @@ VERSION = 1
 class ReceiptFacts:
     """Which data it was: the dataset, the samplers, and the place among the ranks.
 
-    ``number`` counts the loaders of this name in the process. ``samplers`` are class names, outermost first; ``divided_by`` says
+    ``loader`` is a number that no other loader has. ``samplers`` are class names, outermost first; ``divided_by`` says
     for each of them by how many ranks it divides the data, 0 for none. ``shuffles`` is None where that is not known.
+    ``replacement``: the sampler may draw a sample more than once.
     """
 
     name: str = "loader"
-    number: int = 0
     dataset: str = ""
     kind: str = "map"
     length: int | None = None
@@ -35,10 +35,13 @@ class ReceiptFacts:
     divided_by: tuple[int, ...] = ()
     sampler_length: int | None = None
     shuffles: bool | None = None
+    replacement: bool = False
     batch_size: int | None = None
     drop_last: bool = False
     rng: str = "batch"
     pid: int = 0
+    loader: int = 0
+    began_unix_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,8 @@ class ReceiptBefore:
 class DataReceipt:
     """What one iteration handed over. Digests are sums modulo 2^64, so those of ranks and legs add up.
 
-    A run that is resumed has legs. ``root`` names the run, ``leg`` counts the resumes before, ``segment`` names this leg and
-    ``parent`` the one whose state was loaded. ``before`` is what that state says of the epoch so far; ``first`` is the number of
-    the first batch.
+    A run that is ``resumed`` has legs. ``before`` is what the state that was loaded says of the epoch so far; ``first`` is the
+    number of the first batch. ``previous`` is the digest of the epoch before this one, 0 for none.
 
     ``digest`` is of the indices of each batch in their order, with the number of the batch. ``order`` is the same with the place in
     the order of delivery; it differs with ``in_order=False`` only. ``samples_digest`` does not depend on any order. ``entries``
@@ -67,14 +69,12 @@ class DataReceipt:
 
     id: int
     facts: ReceiptFacts
-    root: int
-    segment: int
-    parent: int | None
-    leg: int
     epoch: int
     seed: int
     sampler_epoch: int | None
     first: int
+    resumed: bool = False
+    previous: int = 0
     before: ReceiptBefore | None = None
     batches: int = 0
     samples: int = 0
@@ -113,9 +113,8 @@ class DataReceipt:
         plain: dict[str, Any] = {"format": FORMAT, "version": VERSION, **asdict(self.facts)}
         for name in PLAIN:
             plain[name] = getattr(self, name)
-        for name in ("root", "segment", "digest", "order", "samples_digest"):
+        for name in ("previous", "digest", "order", "samples_digest"):
             plain[name] = digits(plain[name])
-        plain["parent"] = None if self.parent is None else digits(self.parent)
         plain["samplers"], plain["divided_by"] = list(self.facts.samplers), list(self.facts.divided_by)
         plain["bad"] = [list(each) for each in self.bad]
         plain["failed"] = list(self.failed)
@@ -132,8 +131,8 @@ class DataReceipt:
 
 
 PLAIN = (
-    "root", "segment", "parent", "leg", "epoch", "seed", "sampler_epoch", "first", "batches", "samples", "finished", "digest",
-    "order", "samples_digest", "ascending", "whole", "told", "bad", "bad_count", "replaced", "failed", "failed_count", "missing",
+    "epoch", "seed", "sampler_epoch", "first", "resumed", "previous", "batches", "samples", "finished", "digest", "order",
+    "samples_digest", "ascending", "whole", "told", "bad", "bad_count", "replaced", "failed", "failed_count", "missing",
 )  # fmt: skip
 """The entries of a receipt that are single values or short lists."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from array import array
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -22,10 +21,6 @@ class IndexKeys(NamedTuple):
 
 def index_keys(indices: list[Any]) -> IndexKeys:
     """The keys of indices. Never raises for what a sampler may yield."""
-    try:
-        return IndexKeys(np.frombuffer(array("q", indices), np.uint64), True, True)
-    except Exception:  # no whole numbers, too large ones, or whatever the index's own class raises
-        pass
     keys, whole, told = np.empty(len(indices), np.uint64), True, True
     for place, index in enumerate(indices):
         number = _whole(index)
@@ -49,7 +44,9 @@ def _whole(index: Any) -> int | None:
 
 def _said(index: Any) -> str | None:
     """A text that is the same for the same index in another process; None where there is none."""
-    if index is None or isinstance(index, str | bytes | int | float | complex):
+    if type(index) is int:
+        return hex(index)  # of thousands of digits Python makes no other text
+    if index is None or isinstance(index, str | bytes | bool | float | complex):
         return f"{type(index).__name__} {index!r}"
     if isinstance(index, slice | range):
         return repr(index)

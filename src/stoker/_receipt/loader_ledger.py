@@ -1,13 +1,13 @@
 """Keeps the receipts of one loader over its epochs, and carries them on through its states.
 
-A state has one line of text: the run and leg that wrote it, the epoch, and the sums of that epoch so far. A loader that goes on
-from it begins a new leg of the same run.
+A state has one line of text: the number of the epoch, its sums so far, and the digest of the epoch before. The receipt of a loader
+that goes on from it begins with these. They depend on the data alone, so equal runs have equal states.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,44 +21,36 @@ from stoker._record.schema import ReceiptSummary
 _KEPT = 100
 """Epochs of which the record has a summary: the last ones."""
 _TEXT_VERSION = "1"
-_names: Counter[str] = Counter()
 
 
 @dataclass(frozen=True, slots=True)
 class StateReceipt:
-    """What the text in a state says. ``before`` is empty between two epochs."""
+    """What the text in a state says. ``before`` is empty between two epochs; ``previous`` is the digest of the epoch before.
 
-    root: int
-    segment: int
-    leg: int
+    ``ranks`` is the rank that wrote it and the number of ranks: the sums are of that rank alone.
+    """
+
     epoch: int
     before: ReceiptBefore
+    previous: int
+    ranks: str = "0/1"
 
     def text(self) -> str:
         """As it stands in a state."""
         was = self.before
-        sums = digits(was.digest), digits(was.samples_digest)
-        return " ".join(
-            map(
-                str,
-                (_TEXT_VERSION, digits(self.root), digits(self.segment), self.leg, self.epoch, was.batches, was.samples, *sums),
-            )
-        )  # fmt: skip
+        counts = f"{_TEXT_VERSION} {self.ranks} {self.epoch} {was.batches} {was.samples}"
+        return f"{counts} {digits(was.digest)} {digits(was.samples_digest)} {digits(self.previous)}"
 
     @staticmethod
     def parse(text: str | None) -> StateReceipt | None:
         """The inverse. None for a state without one, or with a newer or damaged one: data can be resumed without it."""
         with suppress(ValueError):
-            version, root, segment, leg, epoch, batches, samples, digest, samples_digest = (
-                text or ""
-            ).split()
-            if version == _TEXT_VERSION:
-                before = ReceiptBefore(
-                    int(batches), int(samples), int(digest, 16) & MASK, int(samples_digest, 16) & MASK
-                )
-                return StateReceipt(
-                    int(root, 16) & MASK, int(segment, 16) & MASK, int(leg), int(epoch), before
-                )
+            version, ranks, *counts = (text or "").split()[:5]
+            epoch, batches, samples = map(int, counts)
+            digest, samples_digest, previous = (int(each, 16) & MASK for each in (text or "").split()[5:])
+            if version == _TEXT_VERSION and min(epoch, batches, samples) >= 0:
+                before = ReceiptBefore(batches, samples, digest, samples_digest)
+                return StateReceipt(epoch, before, previous, ranks)
         return None
 
 
@@ -69,12 +61,11 @@ class LoaderLedger:
     """Owner: the state of a loader. On the thread that iterates it; ``summaries`` on any."""
 
     def __init__(self) -> None:
-        self._root = self._segment = 0
-        self._parent: int | None = None
-        self._leg = 0
         self._epoch = 0
         """The number of the next epoch."""
-        self._number: int | None = None
+        self._previous = 0
+        self.id = int.from_bytes(os.urandom(7))
+        """A number that no other loader has. Random generators are left alone."""
         self._current: EpochLedger | None = None
         self._past: deque[EpochLedger] = deque(maxlen=_KEPT - 1)
         self._sink: Callable[[], Path | None] | None = None
@@ -83,36 +74,22 @@ class LoaderLedger:
         """Ask this for the file that receipts are written to."""
         self._sink = sink
 
-    def number(self, name: str) -> int:
-        """How many loaders of this name were iterated before in this process."""
-        if self._number is None:
-            self._number = _names[name]
-            _names[name] += 1
-        return self._number
-
     def begin(self, ledger: EpochLedger, *, loaded: bool, text: str | None, rest: bool) -> None:
         """An iteration begins. ``loaded``: from a state, which has this ``text``. ``rest``: in the middle of its epoch."""
         before = None
-        if loaded:
-            said = StateReceipt.parse(text)
-            self._parent = None if said is None else said.segment
-            self._root = _drawn() if said is None else said.root
-            self._segment = _drawn()
-            self._leg = 1 if said is None else said.leg + 1
-            self._epoch = self._epoch if said is None else said.epoch
-            before = said.before if said is not None and rest else None
-        self._name_run()
         if self._current is not None:
+            if not loaded:
+                self._previous = _sums(self._current).digest
             self._current.forget()
             self._past.append(self._current)
+        if loaded:
+            said = StateReceipt.parse(text)
+            self._epoch = self._epoch if said is None else said.epoch
+            own = said is not None and said.ranks == _ranks(ledger)  # all ranks may load the state of one
+            self._previous = said.previous if said is not None and own else 0
+            before = said.before if said is not None and own and rest else None
         begun = replace(
-            ledger.totals,
-            root=self._root,
-            segment=self._segment,
-            parent=self._parent,
-            leg=self._leg,
-            epoch=self._epoch,
-            before=before,
+            ledger.totals, epoch=self._epoch, resumed=loaded, previous=self._previous, before=before
         )
         ledger.begin(begun, self._sink)
         self._epoch += 1
@@ -120,20 +97,14 @@ class LoaderLedger:
 
     def state_text(self, ledger: EpochLedger | None) -> str:
         """For a state: of the epoch of this ledger, or between two epochs."""
-        self._name_run()
-        if ledger is None:
-            return StateReceipt(self._root, self._segment, self._leg, self._epoch, _NOTHING).text()
-        ledger.fold()
-        ledger.write()  # a checkpoint is what a later leg takes up
-        now = ledger.totals
-        was = now.before or _NOTHING
-        sums = ReceiptBefore(
-            now.end,
-            was.samples + now.samples,
-            (was.digest + now.digest) & MASK,
-            (was.samples_digest + now.samples_digest) & MASK,
-        )
-        return StateReceipt(now.root, now.segment, now.leg, now.epoch, sums).text()
+        last = self._current
+        if ledger is not None:
+            sums = _sums(ledger)
+            ledger.write()  # a later leg may begin here
+            return StateReceipt(ledger.totals.epoch, sums, ledger.totals.previous, _ranks(ledger)).text()
+        if last is not None:
+            return StateReceipt(self._epoch, _NOTHING, _sums(last).digest, _ranks(last)).text()
+        return StateReceipt(self._epoch, _NOTHING, 0).text()
 
     def receipt(self) -> DataReceipt | None:
         """Of the iteration that began last; None before the first."""
@@ -145,19 +116,32 @@ class LoaderLedger:
         ledgers = [*self._past, *([] if current is None else [current])]
         return [summary(each.totals) for each in ledgers]
 
-    def _name_run(self) -> None:
-        if not self._root:
-            self._root, self._segment = _drawn(), _drawn()
+
+def _ranks(ledger: EpochLedger) -> str:
+    facts = ledger.totals.facts
+    return f"{facts.rank}/{facts.world_size}"
+
+
+def _sums(ledger: EpochLedger) -> ReceiptBefore:
+    """Of the whole epoch up to now, with all legs before."""
+    ledger.fold()
+    now = ledger.totals
+    was = now.before or _NOTHING
+    return ReceiptBefore(
+        now.end,
+        was.samples + now.samples,
+        (was.digest + now.digest) & MASK,
+        (was.samples_digest + now.samples_digest) & MASK,
+    )
 
 
 def summary(receipt: DataReceipt) -> ReceiptSummary:
     """A receipt as a record has it."""
     return ReceiptSummary(
         epoch=receipt.epoch,
-        leg=receipt.leg,
-        root=digits(receipt.root),
         rank=receipt.facts.rank,
         world_size=receipt.facts.world_size,
+        resumed=receipt.resumed,
         first_batch=receipt.first,
         batches=receipt.batches,
         samples=receipt.samples,
@@ -168,8 +152,3 @@ def summary(receipt: DataReceipt) -> ReceiptSummary:
         bad_samples=receipt.bad_count,
         failed_batches=receipt.failed_count,
     )
-
-
-def _drawn() -> int:
-    """A number that no other run has. Random generators are left alone."""
-    return int.from_bytes(os.urandom(8)) or 1

@@ -33,7 +33,7 @@ _BLOCK = struct.Struct("<4sHHIIQ")
 _ENTRIES = struct.Struct("<QQ")
 HEADER, ADDED, WHOLE, TOTALS = 1, 2, 3, 4
 _SKETCH_BYTES = sketch.TABLES * sketch.CELLS * 8
-_BEGUN = ("root", "segment", "parent", "leg", "epoch", "seed", "sampler_epoch", "first")
+_BEGUN = ("epoch", "seed", "sampler_epoch", "first", "resumed", "previous")
 _TOTALS = (
     "batches", "samples", "finished", "digest", "order", "samples_digest", "ascending", "whole", "told", "bad", "bad_count",
     "replaced", "failed", "failed_count", "contents", "missing",
@@ -199,9 +199,9 @@ def _begun(receipt_id: int, begun: dict[str, Any]) -> DataReceipt:
 
 def _check(receipt: DataReceipt) -> None:
     """Whether numbers are numbers. Raises ValueError."""
-    counts = [receipt.leg, receipt.epoch, receipt.first, receipt.batches, receipt.samples, receipt.bad_count]
+    counts = [receipt.epoch, receipt.first, receipt.batches, receipt.samples, receipt.bad_count]
     counts += [receipt.facts.rank, receipt.facts.world_size, receipt.facts.length or 0, receipt.failed_count]
-    digests = [receipt.root, receipt.segment, receipt.digest, receipt.order, receipt.samples_digest]
+    digests = [receipt.previous, receipt.digest, receipt.order, receipt.samples_digest]
     for number, most in [*((each, 1 << 62) for each in counts), *((each, MASK) for each in digests)]:
         if type(number) is not int or not 0 <= number <= most:
             raise ValueError(f"a number that is {number!r:.40}")

@@ -73,7 +73,7 @@ def difference(found: Words, wanted: Words, length: int) -> SketchDifference:
         index = unmix_one(mixed)
         times[index] = times.get(index, 0) + count
         for other, place in enumerate(_cells(mixed)):
-            left[other, place] -= np.uint64((mixed * count) & MASK)
+            left[other, place] = np.uint64((int(left[other, place]) - mixed * count) & MASK)
             if left[other, place]:
                 waiting.append((other, place))
     return SketchDifference({index: count for index, count in times.items() if count}, not left.any())

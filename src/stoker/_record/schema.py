@@ -270,14 +270,13 @@ class Option:
 class ReceiptSummary:
     """What one epoch handed over, in digests (docs/receipts.md). Those of ranks and legs add up, modulo 2^64.
 
-    ``root`` is the same for all legs of a run that was resumed. ``digest`` depends on the order, ``samples_digest`` does not.
+    ``resumed``: it began from a state. ``digest`` depends on the order, ``samples_digest`` does not.
     """
 
     epoch: int
-    leg: int
-    root: str
     rank: int
     world_size: int
+    resumed: bool
     first_batch: int
     batches: int
     samples: int

@@ -40,6 +40,10 @@ _COMMANDS = {
     "run": ("stoker.cli.run", "Run a script with stoker's DataLoader in place of torch's."),
     "top": ("stoker.cli.top", "Watch the loaders that are running now."),
     "tune": ("stoker.cli.tune", "Measure which num_workers and other settings are best, and say why."),
+    "verify": (
+        "stoker.cli.verify",
+        "Compare receipts: did runs, ranks and legs see the data that they should?",
+    ),
 }
 """By name: the module, whose ``command`` it is, and one line of help."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 from stoker._receipt.data_receipt import DataReceipt, ReceiptFacts
 from stoker._receipt.ledger import EpochLedger
@@ -19,7 +21,7 @@ _DIVIDERS = ("num_replicas", "num_processes")
 """Attributes by which samplers say among how many ranks they divide: torch's and ours, and Accelerate's."""
 
 
-def open_ledger(loader: Any, epoch_start: EpochStart, name: str, number: int, first: int) -> EpochLedger:
+def open_ledger(loader: Any, epoch_start: EpochStart, name: str, loader_id: int, first: int) -> EpochLedger:
     """The ledger of an iteration of this loader, whose first batch has number ``first``.
 
     It keeps the dataset and the samplers, not the loader, which may end while it is iterated.
@@ -27,7 +29,6 @@ def open_ledger(loader: Any, epoch_start: EpochStart, name: str, number: int, fi
     sampler, streams = loader._index_sampler, is_iterable(loader)
     facts = ReceiptFacts(
         name=name,
-        number=number,
         kind="iterable" if streams else "map",
         rank=ranks.rank_of(sampler),
         world_size=ranks.world_size_of(sampler),
@@ -35,14 +36,12 @@ def open_ledger(loader: Any, epoch_start: EpochStart, name: str, number: int, fi
         drop_last=bool(loader.drop_last),
         rng=loader.rng,
         pid=os.getpid(),
+        loader=loader_id,
+        began_unix_ns=time.time_ns(),
     )
     receipt = DataReceipt(
         id=int.from_bytes(os.urandom(8)),
         facts=facts,
-        root=0,
-        segment=0,
-        parent=None,
-        leg=0,
         epoch=0,
         seed=epoch_start.base_seed,
         sampler_epoch=epoch_start.source.epoch,
@@ -60,23 +59,21 @@ def _described(facts: ReceiptFacts, dataset: Any, sampler: Any) -> ReceiptFacts:
         if type(part) is BatchSampler:
             batch_size, drop_last = part.batch_size, bool(part.drop_last)
     kind = type(dataset)
-    return ReceiptFacts(
-        name=facts.name,
-        number=facts.number,
+    return replace(
+        facts,
         dataset=f"{kind.__module__}.{kind.__qualname__}",
-        kind=facts.kind,
         length=None if facts.kind == "iterable" else _length(dataset),
         identity=dataset_key(dataset),
-        rank=facts.rank,
-        world_size=facts.world_size,
         samplers=tuple(f"{type(part).__module__}.{type(part).__qualname__}" for part in parts),
         divided_by=tuple(_divides_by(part) for part in parts),
         sampler_length=None if sampler is None else _length(inner),
         shuffles=_shuffles(parts),
+        replacement=any(
+            isinstance(part, WeightedRandomSampler) or getattr(part, "replacement", False) is True
+            for part in parts
+        ),
         batch_size=batch_size,
         drop_last=drop_last,
-        rng=facts.rng,
-        pid=facts.pid,
     )
 
 

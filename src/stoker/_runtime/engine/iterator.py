@@ -83,10 +83,10 @@ class StokerIter(_Base):  # type: ignore[misc]
         # Before any worker is started, because this may call the dataset, which may raise.
         carries = not options.kind.copies_dataset or keep is not None
         self._progress = self._epoch_start.progress(loader, carries=carries)
-        number = state.receipts.number(options.name)
-        self._progress.keep_receipt(
-            open_ledger(loader, self._epoch_start, options.name, number, self._progress.batches)
+        ledger = open_ledger(
+            loader, self._epoch_start, options.name, state.receipts.id, self._progress.batches
         )
+        self._progress.keep_receipt(ledger)
         if prefetch is None:
             self._pool = self._take_pool(loader, options, stats, pool, keep)
         else:

@@ -1,0 +1,1 @@
+"""``stoker verify``: compares receipts of runs, ranks and legs, and says what it found in words."""

@@ -1,0 +1,175 @@
+"""Do the legs of a resumed run add up to an epoch? And does every epoch have an order of its own?"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from stoker._receipt.data_receipt import DataReceipt
+from stoker._receipt.mixing import MASK, unkeyed
+from stoker._tools.verify.answer import Answer, Level, counted
+from stoker._tools.verify.runs import RankEpoch, VerifiedRun
+
+_Said = tuple[Level, str, str]
+_MATCHES = 3
+"""Batches in a row that make a repetition."""
+
+
+def add_up(run: VerifiedRun, title: str) -> Iterator[Answer]:
+    """An answer for each epoch that has several legs, or begins in its middle."""
+    for epoch, ranks in run.epochs.items():
+        for each in ranks:
+            where = f"rank {each.rank}: " if each.last.facts.world_size > 1 else ""
+            for level, code, text in _added(each):
+                yield Answer("legs", level, code, f"{title}{where}{text}", run.name, (epoch,))
+
+
+def _added(epoch: RankEpoch) -> Iterator[_Said]:
+    legs = epoch.legs
+    if len(legs) == 1 and legs[0].first == 0:
+        return
+    faults = list(_repeated(legs)) + list(_gaps(legs))
+    yield from faults
+    if faults:
+        return
+    taken_again = [leg.end - later.first for leg, later in itertools.pairwise(legs)]
+    again = sum(count for count in taken_again if count > 0)
+    if again:
+        text = (
+            f"{counted(again, 'batch')} after the last saved state came again, as they should when the weights went back "
+            "to it too"
+        )
+        yield "note", "taken-again", text
+    ends = ", ".join(
+        f"{leg.first}–{leg.end - 1}" if leg.batches else f"none from {leg.first}" for leg in legs
+    )
+    if epoch.finished:
+        text = f"{counted(len(legs), 'leg')} (batches {ends}) add up to an epoch of {epoch.end} batches"
+        yield "ok", "adds-up", text
+    else:
+        yield "note", "unfinished", f"{counted(len(legs), 'leg')} (batches {ends}); the epoch did not end"
+
+
+def _gaps(legs: list[DataReceipt]) -> Iterator[_Said]:
+    end = 0
+    for place, leg in enumerate(legs, 1):
+        if leg.first > end:
+            what = f"batches {end} to {leg.first - 1}" if leg.first - end > 1 else f"batch {end}"
+            if leg.before is not None and leg.before.batches == leg.first:
+                text = f"the receipts of {what} are not here; the state that leg {place} went on from counts them"
+                yield "note", "leg-missing", text
+            else:
+                yield "fault", "gap", f"no leg handed over {what}: leg {place} begins at batch {leg.first}"
+        end = max(end, leg.end)
+
+
+def _repeated(legs: list[DataReceipt]) -> Iterator[_Said]:
+    for place, leg in enumerate(legs[1:], 2):
+        earlier = legs[: place - 1]
+        found = _same_content(leg, earlier) or _same_indices(leg, earlier)
+        if found is not None:
+            number, (leg_number, was, count) = found
+            text = (
+                f"repeated data: leg {place} handed over {_batches(was, count)} of leg {leg_number} again, as its "
+                f"{_batches(number, count)}. The sampler or dataset did not go on where its state was taken: "
+                "its state_dict() is stale after a resume"
+            )
+            yield "fault", "repeated", text
+        elif place > 2 and leg.first <= earlier[-1].first and earlier[-1].batches:
+            before = earlier[-1]
+            last = min(before.end, max(leg.end, leg.first + 1)) - 1
+            text = (
+                f"repeated data: batches {before.first} to {last} came in leg {place - 1} and again in leg {place}, which went on "
+                f"from the same state or an older one. That is right only if the weights of leg {place - 1} were dropped; "
+                "else save loader.state_dict() anew with every checkpoint"
+            )
+            yield "fault", "repeated", text
+
+
+def _batches(first: int, count: int) -> str:
+    return f"batch {first}" if count == 1 else f"batches {first} to {first + count - 1}"
+
+
+_Match = tuple[int, tuple[int, int, int]]
+"""Where a repetition begins; in which leg it was before, at which batch, and how many."""
+
+
+def _same_indices(leg: DataReceipt, earlier: list[DataReceipt]) -> _Match | None:
+    """Batches of earlier legs that came again under other numbers."""
+    mine = _hashes(leg)
+    if leg.facts.kind != "map" or mine is None or not len(mine):
+        return None
+    wanted = min(_MATCHES, len(mine))
+    for place, other in enumerate(earlier, 1):
+        theirs = _hashes(other)
+        if theirs is None:
+            continue
+        for at in np.flatnonzero(theirs == mine[0]).tolist():
+            same = min(len(mine), len(theirs) - at)
+            differs = np.flatnonzero(theirs[at : at + same] != mine[:same])
+            count = int(differs[0]) if len(differs) else same
+            if count >= min(wanted, same) and other.first + at != leg.first:
+                return leg.first, (place, other.first + at, count)
+    return None
+
+
+def _hashes(leg: DataReceipt) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]] | None:
+    if leg.grain > 1 or leg.facts.kind != "map":
+        return None
+    numbers = np.arange(leg.first, leg.first + len(leg.entries), dtype=np.uint64)
+    return unkeyed(leg.entries, numbers)
+
+
+def _same_content(leg: DataReceipt, earlier: list[DataReceipt]) -> _Match | None:
+    """First batches of an earlier leg of a stream that came again."""
+    contents = [content for _, content in leg.contents]
+    if not contents or len(set(contents)) < min(2, len(contents)):
+        return None
+    for place, other in enumerate(earlier, 1):
+        theirs = {content: number for number, content in other.contents if number != leg.contents[0][0]}
+        same = [theirs[content] for content in contents if content in theirs]
+        if len(same) >= min(2, len(contents)):
+            return leg.contents[0][0], (place, min(same), len(same))
+    return None
+
+
+def see_orders(run: VerifiedRun, title: str) -> Iterator[Answer]:
+    """A fault where two epochs had the same order, and should not have."""
+    before: dict[tuple[int, int], int] = {}
+    for epoch, ranks in run.epochs.items():
+        for each in ranks:
+            facts, last = each.last.facts, each.last
+            if (
+                facts.kind != "map"
+                or not each.finished
+                or facts.shuffles is False
+                or last.ascending
+                or not last.samples
+            ):
+                continue
+            digest = sum(leg.digest for leg in each.legs) & MASK
+            if each.legs[0].before is not None:
+                digest = (digest + each.legs[0].before.digest) & MASK
+            if len(each.legs) > 1 and not each.contiguous:
+                continue
+            known = before.setdefault((each.rank, digest), epoch)
+            if known != epoch:
+                yield _stale(run, title, epoch, known, each)
+                break
+
+
+def _stale(run: VerifiedRun, title: str, epoch: int, known: int, each: RankEpoch) -> Answer:
+    last = each.last
+    if last.sampler_epoch is not None:
+        text = (
+            f"stale set_epoch: the same batches in the same order as in epoch {known}; the sampler counts epoch "
+            f"{last.sampler_epoch}. Call sampler.set_epoch(epoch) before every epoch"
+        )
+        return Answer("order", "fault", "stale-set-epoch", f"{title}{text}", run.name, (epoch,))
+    text = (
+        f"the same batches in the same order as in epoch {known}: is the generator seeded anew every epoch?"
+    )
+    level: Level = "fault" if last.facts.shuffles else "note"
+    return Answer("order", level, "same-order", f"{title}{text}", run.name, (epoch,))

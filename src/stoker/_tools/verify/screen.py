@@ -1,0 +1,49 @@
+"""The answers of ``stoker verify`` as lines for a terminal."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from stoker._tools.render import terminal
+from stoker._tools.render.terminal import Line, fitted, section
+from stoker._tools.verify.answer import Answer, counted, numbers
+from stoker._tools.verify.verification import Verification
+
+_TITLES = {"files": "Files", "runs": "Runs", "samples": "Samples", "legs": "Legs", "order": "Order"}
+_MARKS = {"ok": "ok", "note": "note", "fault": "WRONG"}
+_STYLES = {"ok": "", "note": "", "fault": "red"}
+_RANKS = {"fault": 0, "ok": 1, "note": 2}
+
+
+def show(found: Verification, file: TextIO | None = None) -> None:
+    """Write it to a file, standard output by default."""
+    terminal.show(lambda width: lines(found, width), file)
+
+
+def lines(found: Verification, width: int) -> list[Line]:
+    """The questions and their answers, and a last line that sums them up."""
+    shown: list[Line] = []
+    several = len({each.loader for each in found.answers if each.loader}) > 1
+    for question, title in _TITLES.items():
+        answers = [each for each in found.answers if each.question == question]
+        shown += section(title, [_line(each, several) for each in answers], width)
+    return [*fitted(shown)[: terminal.MOST_LINES - 2], *section("Verdict", [_verdict(found)], width)]
+
+
+def _line(answer: Answer, several: bool) -> Line:
+    where = []
+    if several and answer.loader:
+        where.append(answer.loader)
+    if answer.epochs:
+        where.append(f"epoch{'s' if len(answer.epochs) > 1 else ''} {numbers(answer.epochs)}")
+    begin = f"{_MARKS[answer.level]:5} " + (f"{', '.join(where)}: " if where else "")
+    return Line(begin + answer.text, _RANKS[answer.level], _STYLES[answer.level])
+
+
+def _verdict(found: Verification) -> Line:
+    receipts = sum(len(run.receipts) for loader in found.loaders for run in loader.runs)
+    read = f"{counted(receipts, 'receipt')} of {counted(len(found.loaders), 'loader')}"
+    if found.faults:
+        text = f"{counted(found.faults, 'thing')} {'is' if found.faults == 1 else 'are'} wrong in {read}."
+        return Line(text, style="red")
+    return Line(f"Nothing is wrong in {read}.", style="green")

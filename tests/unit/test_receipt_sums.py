@@ -1,0 +1,194 @@
+"""The sums of a receipt: hashes that can be undone, sums that add up over ranks and legs, and samples read back from a sketch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker._receipt import ledger as ledger_module
+from stoker._receipt import sketch
+from stoker._receipt.data_receipt import DataReceipt, ReceiptFacts, coarser
+from stoker._receipt.index_keys import index_keys
+from stoker._receipt.ledger import EpochLedger
+from stoker._receipt.mixing import MASK, batch_hashes, keyed, mix, mix_one, total, unkeyed, unmix_one, words
+
+BATCHES = st.lists(st.lists(st.integers(0, 10_000), max_size=6), min_size=1, max_size=40)
+
+
+def opened(first: int = 0, *, batched: bool = True, streams: bool = False) -> EpochLedger:
+    receipt = DataReceipt(id=1, facts=ReceiptFacts(), epoch=0, seed=0, sampler_epoch=None, first=first)
+    return EpochLedger(receipt, ReceiptFacts, batched=batched, streams=streams)
+
+
+def receipt_of(batches: list[list[int]], first: int = 0) -> DataReceipt:
+    ledger = opened(first)
+    for number, indices in enumerate(batches, first):
+        ledger.note(number, indices)
+    return ledger.receipt()
+
+
+@given(st.integers(0, MASK))
+def test_hashes_are_undone(value):
+    assert unmix_one(mix_one(value)) == value
+    assert int(mix(np.array([value], np.uint64))[0]) == mix_one(value)
+
+
+@given(st.lists(st.integers(0, MASK), min_size=1, max_size=50))
+def test_entries_give_their_hashes_back(values):
+    hashes, numbers = np.array(values, np.uint64), np.arange(len(values), dtype=np.uint64)
+    assert unkeyed(keyed(hashes, numbers), numbers).tolist() == values
+
+
+def test_a_batch_hash_depends_on_rows_and_their_order():
+    def one(indices):
+        return int(batch_hashes(mix(words(indices)), words([len(indices)]))[0])
+
+    found = [one(each) for each in ([1, 2, 3], [1, 3, 2], [1, 2], [1, 2, 3, 3], [], [0])]
+    assert len(set(found)) == len(found)
+    assert 0 not in found
+
+
+@given(BATCHES, st.data())
+def test_legs_add_up_to_the_epoch(batches, data):
+    cut = data.draw(st.integers(0, len(batches)))
+    whole, one, two = receipt_of(batches), receipt_of(batches[:cut]), receipt_of(batches[cut:], cut)
+    for name in ("digest", "samples_digest"):
+        assert (getattr(one, name) + getattr(two, name)) & MASK == getattr(whole, name)
+    assert one.samples + two.samples == whole.samples
+    assert np.concatenate([one.entries, two.entries]).tolist() == whole.entries.tolist()
+    assert ((one.sketch + two.sketch) == whole.sketch).all()
+
+
+@given(BATCHES, st.integers(1, 5))
+def test_ranks_add_up_whoever_gets_which_sample(batches, world):
+    flat = [index for batch in batches for index in batch]
+    ranks = [receipt_of([flat[rank::world]]) for rank in range(world)]
+    whole = receipt_of(batches)
+    assert sum(each.samples_digest for each in ranks) & MASK == whole.samples_digest
+    assert (np.add.reduce([each.sketch for each in ranks]) == whole.sketch).all()
+
+
+@given(BATCHES, st.integers(0, 3), st.integers(0, 3))
+def test_entries_of_a_coarser_grain_are_sums(batches, first, shift):
+    fine = receipt_of(batches, first)
+    grain = 1 << shift
+    numbers = np.arange(first, first + len(batches)) // grain - first // grain
+    wanted = np.zeros(numbers[-1] + 1, np.uint64)
+    np.add.at(wanted, numbers, fine.entries)
+    assert coarser(fine.entries, first, 1, grain).tolist() == wanted.tolist()
+
+
+def test_an_endless_epoch_keeps_a_bounded_number_of_entries(monkeypatch):
+    monkeypatch.setattr(ledger_module, "MOST_ENTRIES", 16)
+    batches = [[number, number + 1] for number in range(1000)]
+    receipt = receipt_of(batches, 3)
+    monkeypatch.undo()
+    assert receipt.grain == 64
+    assert len(receipt.entries) <= 16
+    assert receipt.entries.tolist() == coarser(receipt_of(batches, 3).entries, 3, 1, 64).tolist()
+    assert total(receipt.entries) == receipt.digest
+
+
+def test_batches_out_of_order_have_the_same_entries_and_another_order():
+    ledger = opened()
+    for number in (1, 0, 3, 2):
+        ledger.note(number, [number])
+    found, plain = ledger.receipt(), receipt_of([[0], [1], [2], [3]])
+    assert found.entries.tolist() == plain.entries.tolist()
+    assert found.digest == plain.digest
+    assert found.order != plain.order == plain.digest
+
+
+@given(
+    st.integers(1, 3000),
+    st.lists(st.integers(0, 2999), max_size=60),
+    st.sets(st.integers(0, 2999), max_size=60),
+)
+def test_the_sketch_names_missing_and_repeated_samples(length, extra, missing):
+    extra = [each for each in extra if each < length]
+    missing = {each for each in missing if each < length}
+    found = sketch.empty()
+    there = [index for index in range(length) if index not in missing] + extra
+    if there:
+        sketch.add(found, mix(words(there)))
+    times: dict[int, int] = {}
+    for each, sign in [*((each, 1) for each in extra), *((each, -1) for each in missing)]:
+        times[each] = times.get(each, 0) + sign
+    wanted = {index: count for index, count in times.items() if count}
+    answer = sketch.difference(found, sketch.of_range(length), length)
+    if max(map(abs, wanted.values()), default=0) <= 4:
+        assert answer.complete
+    if answer.complete:
+        assert answer.times == wanted
+
+
+def test_a_sketch_that_differs_by_too_much_says_so():
+    answer = sketch.difference(sketch.empty(), sketch.of_range(20_000), 20_000)
+    assert not answer.complete
+
+
+@pytest.mark.parametrize(
+    "indices", [(3, 1, 2), np.array([3, 1, 2]), range(3, 0, -1), [np.int64(3), np.int64(1), np.int64(2)]]
+)
+def test_whole_numbers_count_alike_in_whatever_they_come(indices):
+    ledger = opened()
+    ledger.note(0, indices)
+    wanted = receipt_of([list(map(int, indices))])
+    assert ledger.receipt().digest == wanted.digest
+    assert ledger.receipt().whole
+
+
+def test_indices_that_are_no_numbers_count_by_their_value():
+    def digest(*indices):
+        ledger = opened()
+        ledger.note(0, list(indices))
+        receipt = ledger.receipt()
+        assert not receipt.whole
+        return receipt.digest
+
+    assert digest("a", "b") == digest("a", "b") != digest("b", "a")
+    assert digest((1, "x")) != digest((2, "x"))
+    assert digest(1 << 70) != digest(1 << 71)
+
+
+def test_indices_of_unknown_classes_are_counted_and_that_is_said():
+    class Own:
+        pass
+
+    keys = index_keys([Own(), 1])
+    assert not keys.told
+    assert len(keys.keys) == 2
+
+
+def test_a_sampler_without_batching_gives_single_indices_or_lists():
+    ledger = opened(batched=False)
+    for number, indices in enumerate([5, [6, 7], (8, 9), ("file", 3)]):
+        ledger.note(number, indices)
+    receipt = ledger.receipt()
+    assert (receipt.batches, receipt.samples) == (4, 6)
+
+
+def test_a_stream_counts_batches_only():
+    ledger = opened(streams=True)
+    for number in range(3):
+        ledger.note(number, None)
+    receipt = ledger.receipt()
+    assert (receipt.batches, receipt.samples) == (3, 0)
+
+
+def test_an_index_that_cannot_be_read_costs_a_part_of_the_receipt_and_nothing_else():
+    class Broken:
+        def __len__(self):
+            return 2
+
+        def __iter__(self):
+            raise OSError("gone")
+
+    ledger = opened()
+    ledger.note(0, Broken())
+    ledger.note(1, [1])
+    receipt = ledger.receipt()
+    assert receipt.missing == "OSError: gone"
+    assert (receipt.batches, receipt.samples) == (2, 1)
