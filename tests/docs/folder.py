@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
+from stoker._receipt.data_receipt import DataReceipt, ReceiptFacts
+from stoker._receipt.ledger import EpochLedger
 from stoker._record import journal
 from stoker._record.schema import RunRecord
 from tests.unit.profiled import Profiled
@@ -95,6 +98,8 @@ def fill(folder: Path, page: str) -> None:
         (package / name).write_text(TRAIN)
     for name in ("error.log", "run.log", "train.log"):
         (folder / name).write_text(ERROR)
+    for name in ("a.receipt", "b.receipt"):
+        receipt().save(folder / name)
     for name in ("run.stoker.json", "run.jsonl", "run.json", "before.stoker.json"):
         journal.write(record(), folder / name)
     journal.write(record(LATER), folder / "after.stoker.json")
@@ -109,6 +114,17 @@ def fill(folder: Path, page: str) -> None:
         (folder / "run.stoker.json").unlink()
     if page == "docs/checks/STK908.md":
         (folder / "trace.json").write_text("{}")
+
+
+def receipt() -> DataReceipt:
+    """Of an epoch of 1000 samples in 16 batches."""
+    facts = ReceiptFacts(length=1000, batch_size=64, loader=random.getrandbits(32))
+    begun = DataReceipt(id=random.getrandbits(32), facts=facts, epoch=0, seed=0, sampler_epoch=None, first=0)
+    ledger = EpochLedger(begun, lambda: facts, batched=True, streams=False)
+    for number in range(16):
+        ledger.note(number, list(range(1000))[64 * number : 64 * number + 64])
+    ledger.finish()
+    return ledger.receipt()
 
 
 def record(began_s: int = 0) -> RunRecord:

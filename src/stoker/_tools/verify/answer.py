@@ -11,7 +11,7 @@ Question = Literal["runs", "samples", "legs", "order", "files"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class VerifyAnswer:
     """One sentence. ``code`` names the finding for programs; ``epochs`` are those it is about, none for the whole run."""
 
     question: Question
@@ -22,13 +22,13 @@ class Answer:
     epochs: tuple[int, ...] = ()
 
 
-def grouped(answers: Iterable[Answer]) -> list[Answer]:
+def grouped(answers: Iterable[VerifyAnswer]) -> list[VerifyAnswer]:
     """Equal answers about several epochs become one. Faults come first within a question."""
-    found: dict[tuple[str, ...], list[Answer]] = {}
+    found: dict[tuple[str, ...], list[VerifyAnswer]] = {}
     for each in answers:
         found.setdefault((each.question, each.level, each.code, each.text, each.loader), []).append(each)
     merged = [
-        Answer(
+        VerifyAnswer(
             group[0].question,
             group[0].level,
             group[0].code,

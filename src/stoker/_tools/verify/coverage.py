@@ -11,7 +11,7 @@ from stoker._receipt import sketch
 from stoker._receipt.data_receipt import ReceiptFacts
 from stoker._receipt.mixing import MASK, Words, total
 from stoker._receipt.sketch import SketchDifference
-from stoker._tools.verify.answer import Answer, Level, counted, numbers
+from stoker._tools.verify.answer import Level, VerifyAnswer, counted, numbers
 from stoker._tools.verify.runs import RankEpoch, VerifiedRun
 
 _Said = tuple[Level, str, str]
@@ -25,15 +25,15 @@ _USUAL = (
 """Samplers that name every sample of a dataset."""
 
 
-def cover(run: VerifiedRun, title: str) -> Iterator[Answer]:
+def cover(run: VerifiedRun, title: str) -> Iterator[VerifyAnswer]:
     """One answer for each epoch."""
     for epoch, ranks in run.epochs.items():
         for level, code, text in _covered(ranks):
-            yield Answer("samples", level, code, f"{title}{text}", run.name, (epoch,))
+            yield VerifyAnswer("samples", level, code, f"{title}{text}", run.name, (epoch,))
         yield from _shown(run, epoch, ranks, title)
 
 
-def _shown(run: VerifiedRun, epoch: int, ranks: list[RankEpoch], title: str) -> Iterator[Answer]:
+def _shown(run: VerifiedRun, epoch: int, ranks: list[RankEpoch], title: str) -> Iterator[VerifyAnswer]:
     """What a receipt has to show beside its samples: bad ones, failed batches, parts that are missing."""
     legs = [leg for each in ranks for leg in each.legs]
     bad, failed = sum(leg.bad_count for leg in legs), sum(leg.failed_count for leg in legs)
@@ -41,14 +41,14 @@ def _shown(run: VerifiedRun, epoch: int, ranks: list[RankEpoch], title: str) -> 
         names = ", ".join(dict.fromkeys(index for leg in legs for _, index in leg.bad[:8]))
         done = "others stand in for them" if any(leg.replaced for leg in legs) else "left out"
         text = f"{title}{counted(bad, 'bad sample')} ({names[:100]}): {done} (on_bad_sample)"
-        yield Answer("samples", "note", "bad-samples", text, run.name, (epoch,))
+        yield VerifyAnswer("samples", "note", "bad-samples", text, run.name, (epoch,))
     if failed:
         which = numbers(sorted({number for leg in legs for number in leg.failed}))
         text = f"{title}{counted(failed, 'batch')} raised an error and handed over nothing: {which}"
-        yield Answer("samples", "note", "failed-batches", text, run.name, (epoch,))
+        yield VerifyAnswer("samples", "note", "failed-batches", text, run.name, (epoch,))
     for why in sorted({leg.missing for leg in legs if leg.missing is not None}):
         text = f"{title}a part of the receipt is missing: {why}"
-        yield Answer("samples", "fault", "incomplete", text, run.name, (epoch,))
+        yield VerifyAnswer("samples", "fault", "incomplete", text, run.name, (epoch,))
 
 
 def _covered(ranks: list[RankEpoch]) -> Iterator[_Said]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from stoker._receipt.data_receipt import DataReceipt
 from stoker._receipt.mixing import MASK, unkeyed
-from stoker._tools.verify.answer import Answer, Level, counted
+from stoker._tools.verify.answer import Level, VerifyAnswer, counted
 from stoker._tools.verify.runs import RankEpoch, VerifiedRun
 
 _Said = tuple[Level, str, str]
@@ -17,13 +17,13 @@ _MATCHES = 3
 """Batches in a row that make a repetition."""
 
 
-def add_up(run: VerifiedRun, title: str) -> Iterator[Answer]:
+def add_up(run: VerifiedRun, title: str) -> Iterator[VerifyAnswer]:
     """An answer for each epoch that has several legs, or begins in its middle."""
     for epoch, ranks in run.epochs.items():
         for each in ranks:
             where = f"rank {each.rank}: " if each.last.facts.world_size > 1 else ""
             for level, code, text in _added(each):
-                yield Answer("legs", level, code, f"{title}{where}{text}", run.name, (epoch,))
+                yield VerifyAnswer("legs", level, code, f"{title}{where}{text}", run.name, (epoch,))
 
 
 def _added(epoch: RankEpoch) -> Iterator[_Said]:
@@ -135,7 +135,7 @@ def _same_content(leg: DataReceipt, earlier: list[DataReceipt]) -> _Match | None
     return None
 
 
-def see_orders(run: VerifiedRun, title: str) -> Iterator[Answer]:
+def see_orders(run: VerifiedRun, title: str) -> Iterator[VerifyAnswer]:
     """A fault where two epochs had the same order, and should not have."""
     before: dict[tuple[int, int], int] = {}
     for epoch, ranks in run.epochs.items():
@@ -160,16 +160,16 @@ def see_orders(run: VerifiedRun, title: str) -> Iterator[Answer]:
                 break
 
 
-def _stale(run: VerifiedRun, title: str, epoch: int, known: int, each: RankEpoch) -> Answer:
+def _stale(run: VerifiedRun, title: str, epoch: int, known: int, each: RankEpoch) -> VerifyAnswer:
     last = each.last
     if last.sampler_epoch is not None:
         text = (
             f"stale set_epoch: the same batches in the same order as in epoch {known}; the sampler counts epoch "
             f"{last.sampler_epoch}. Call sampler.set_epoch(epoch) before every epoch"
         )
-        return Answer("order", "fault", "stale-set-epoch", f"{title}{text}", run.name, (epoch,))
+        return VerifyAnswer("order", "fault", "stale-set-epoch", f"{title}{text}", run.name, (epoch,))
     text = (
         f"the same batches in the same order as in epoch {known}: is the generator seeded anew every epoch?"
     )
     level: Level = "fault" if last.facts.shuffles else "note"
-    return Answer("order", level, "same-order", f"{title}{text}", run.name, (epoch,))
+    return VerifyAnswer("order", level, "same-order", f"{title}{text}", run.name, (epoch,))

@@ -116,7 +116,7 @@ class VerifiedLoader:
 
 
 @dataclass(slots=True)
-class _Track:
+class _RankTrack:
     """A rank's part of a run, or a part of one whose beginning is not here (``stray``)."""
 
     source: int
@@ -127,7 +127,7 @@ class _Track:
 def loaders_of(sources: Sequence[Source]) -> list[VerifiedLoader]:
     """Sort receipts into loaders and runs."""
     numbers: dict[tuple[int, int, int, str], int] = {}
-    keyed: dict[tuple[str, int], list[_Track]] = {}
+    keyed: dict[tuple[str, int], list[_RankTrack]] = {}
     for track in _tracks(sources):
         facts = track.receipts[0].facts
         place = (track.source, facts.pid, facts.rank, facts.name)
@@ -140,18 +140,18 @@ def loaders_of(sources: Sequence[Source]) -> list[VerifiedLoader]:
     return found
 
 
-def _tracks(sources: Sequence[Source]) -> list[_Track]:
+def _tracks(sources: Sequence[Source]) -> list[_RankTrack]:
     """Put parts behind those that they go on with. Tracks are in the order of the sources."""
-    parts: list[_Track] = []
+    parts: list[_RankTrack] = []
     for place, source in enumerate(sources):
-        latest: dict[int, _Track] = {}
+        latest: dict[int, _RankTrack] = {}
         for receipt in source.receipts:
             part = latest.get(receipt.facts.loader)
             if part is None or receipt.resumed:
-                part = latest[receipt.facts.loader] = _Track(place, [])
+                part = latest[receipt.facts.loader] = _RankTrack(place, [])
                 parts.append(part)
             part.receipts.append(receipt)
-    tracks: list[_Track] = []
+    tracks: list[_RankTrack] = []
     for part in sorted(parts, key=lambda each: each.receipts[0].facts.began_unix_ns):
         first = part.receipts[0]
         before = _track_before(first, [each.receipts for each in tracks]) if first.resumed else None
@@ -163,7 +163,7 @@ def _tracks(sources: Sequence[Source]) -> list[_Track]:
     return sorted(tracks, key=lambda each: each.source)
 
 
-def _runs(name: str, tracks: list[_Track]) -> list[VerifiedRun]:
+def _runs(name: str, tracks: list[_RankTrack]) -> list[VerifiedRun]:
     """The first track of each rank is the first run, and so on."""
     runs: list[VerifiedRun] = []
     places: dict[int, int] = {}

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from stoker._receipt.mixing import MASK
-from stoker._tools.verify.answer import Answer, Level, counted
+from stoker._tools.verify.answer import Level, VerifyAnswer, counted
 from stoker._tools.verify.runs import RankEpoch, VerifiedLoader, VerifiedRun
 
 
-def compare_runs(loader: VerifiedLoader) -> Iterator[Answer]:
+def compare_runs(loader: VerifiedLoader) -> Iterator[VerifyAnswer]:
     """Compare each further run with the first one."""
     first, *others = loader.runs
     for place, other in enumerate(others, 2):
         names = f"run {place} is" if len(others) > 1 else "the two runs are"
         for level, code, text, epochs in _compared(first, other):
-            yield Answer("runs", level, code, text.format(runs=names, run=place), loader.name, epochs)
+            yield VerifyAnswer("runs", level, code, text.format(runs=names, run=place), loader.name, epochs)
 
 
 def _compared(one: VerifiedRun, two: VerifiedRun) -> Iterator[tuple[Level, str, str, tuple[int, ...]]]:

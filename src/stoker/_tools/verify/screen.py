@@ -6,7 +6,7 @@ from typing import TextIO
 
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import Line, fitted, section
-from stoker._tools.verify.answer import Answer, counted, numbers
+from stoker._tools.verify.answer import VerifyAnswer, counted, numbers
 from stoker._tools.verify.verification import Verification
 
 _TITLES = {"files": "Files", "runs": "Runs", "samples": "Samples", "legs": "Legs", "order": "Order"}
@@ -30,7 +30,7 @@ def lines(found: Verification, width: int) -> list[Line]:
     return [*fitted(shown)[: terminal.MOST_LINES - 2], *section("Verdict", [_verdict(found)], width)]
 
 
-def _line(answer: Answer, several: bool) -> Line:
+def _line(answer: VerifyAnswer, several: bool) -> Line:
     where = []
     if several and answer.loader:
         where.append(answer.loader)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker._tools.verify import coverage, legs, same
-from stoker._tools.verify.answer import Answer, grouped
+from stoker._tools.verify.answer import VerifyAnswer, grouped
 from stoker._tools.verify.runs import VerifiedLoader, loaders_of
 from stoker._tools.verify.sources import Source, read
 
@@ -20,7 +20,7 @@ class Verification:
     """What was found in the receipts of some loaders."""
 
     loaders: list[VerifiedLoader]
-    answers: list[Answer]
+    answers: list[VerifyAnswer]
 
     @property
     def faults(self) -> int:
@@ -53,13 +53,13 @@ def verify(paths: Sequence[Path]) -> Verification:
     return Verification(loaders, grouped([*_damages(sources), *_answers(loaders)]))
 
 
-def _damages(sources: Sequence[Source]) -> Iterator[Answer]:
+def _damages(sources: Sequence[Source]) -> Iterator[VerifyAnswer]:
     for source in sources:
         for damage in source.damages:
-            yield Answer("files", "fault", "damaged", damage)
+            yield VerifyAnswer("files", "fault", "damaged", damage)
 
 
-def _answers(loaders: Sequence[VerifiedLoader]) -> Iterator[Answer]:
+def _answers(loaders: Sequence[VerifiedLoader]) -> Iterator[VerifyAnswer]:
     for loader in loaders:
         if len(loader.runs) > 1:
             yield from same.compare_runs(loader)
