@@ -224,7 +224,7 @@ class Iteration:
             with self._guard:
                 deliver = self._take()
                 batch = self._open(deliver)
-            if self._opener.misfit or self._duplicates is not None:
+            if self._opener.misfit or self._looks:
                 self._compare(deliver, batch)
         else:
             batch = self._next_observed(observer)
