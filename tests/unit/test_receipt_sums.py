@@ -192,3 +192,13 @@ def test_an_index_that_cannot_be_read_costs_a_part_of_the_receipt_and_nothing_el
     receipt = ledger.receipt()
     assert receipt.missing == "OSError: gone"
     assert (receipt.batches, receipt.samples) == (2, 1)
+
+
+@given(BATCHES)
+def test_sums_without_the_last_batch_are_those_before_it(batches):
+    ledger = opened()
+    before = ledger.sums()
+    for number, indices in enumerate(batches):
+        before = ledger.sums()
+        ledger.note(number, indices)
+        assert ledger.sums(before_last=True) == before

@@ -54,6 +54,9 @@ class ReceiptBefore:
     samples_digest: int
 
 
+NOTHING = ReceiptBefore(0, 0, 0, 0)
+
+
 @dataclass(slots=True)
 class DataReceipt:
     """What one iteration handed over. Digests are sums modulo 2^64, so those of ranks and legs add up.

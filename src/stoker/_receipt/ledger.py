@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from stoker._receipt import receipt_file, sketch
-from stoker._receipt.data_receipt import DataReceipt, ReceiptFacts, coarser
+from stoker._receipt.data_receipt import NOTHING, DataReceipt, ReceiptBefore, ReceiptFacts, coarser
 from stoker._receipt.index_keys import index_keys
 from stoker._receipt.mixing import MASK, Words, batch_hashes, keyed, mix, total, words
 
@@ -58,6 +58,7 @@ class EpochLedger:
         self._rows: list[int] = []
         self._numbers: list[int] = []
         self._pending = 0
+        self._last: tuple[int, bytes] | None = None
         self._packers: dict[int, Callable[..., bytes]] = {}
         self._bad: Sequence[Any] = ()
         self._last_key: int | None = None
@@ -86,6 +87,7 @@ class EpochLedger:
         self._packed.append(packed)
         self._rows.append(rows)
         self._numbers.append(number)
+        self._last = (number, packed)
         self._pending += rows
         if self._pending >= _FOLD_ROWS or len(self._numbers) >= _FOLD_BATCHES:
             self.fold()
@@ -99,6 +101,7 @@ class EpochLedger:
             receipt.failed.append(number)
         self._rows.append(0)
         self._numbers.append(number)
+        self._last = (number, b"")
 
     def note_bad(self, bad: Sequence[Any], *, replaced: bool) -> None:
         """These samples (``BadSample``) are not in the batch that is noted next."""
@@ -205,6 +208,19 @@ class EpochLedger:
     def totals(self) -> DataReceipt:
         """The receipt without what was noted since the last fold, and without its entries. Any thread."""
         return self._receipt
+
+    def sums(self, *, before_last: bool = False) -> ReceiptBefore:
+        """Of the whole epoch up to now, with all legs before. ``before_last``: without the batch that was handed over last."""
+        self.fold()
+        now = self._receipt
+        was = now.before or NOTHING
+        last = NOTHING if self._last is None or not before_last else _sums_of(*self._last)
+        return ReceiptBefore(
+            now.end - last.batches,
+            was.samples + now.samples - last.samples,
+            (was.digest + now.digest - last.digest) & MASK,
+            (was.samples_digest + now.samples_digest - last.samples_digest) & MASK,
+        )
 
     def receipt(self) -> DataReceipt:
         """The receipt so far, as a copy. On the thread that iterates."""
@@ -316,6 +332,13 @@ class EpochLedger:
     def _unplug(self, error: Exception) -> None:
         if self._receipt.missing is None:
             self._receipt.missing = f"{type(error).__name__}: {error}"[:200]
+
+
+def _sums_of(number: int, packed: bytes) -> ReceiptBefore:
+    """Of one batch."""
+    mixed = mix(np.frombuffer(packed, np.uint64))
+    entries = keyed(batch_hashes(mixed, words([len(mixed)])), words([number]))
+    return ReceiptBefore(1, len(mixed), total(entries), total(mixed))
 
 
 def _write_all() -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from stoker._receipt.data_receipt import DataReceipt, ReceiptBefore, digits
+from stoker._receipt.data_receipt import NOTHING, DataReceipt, ReceiptBefore, digits
 from stoker._receipt.ledger import EpochLedger
 from stoker._receipt.mixing import MASK
 from stoker._record.schema import ReceiptSummary
@@ -54,9 +54,6 @@ class StateReceipt:
         return None
 
 
-_NOTHING = ReceiptBefore(0, 0, 0, 0)
-
-
 class LoaderLedger:
     """Owner: the state of a loader. On the thread that iterates it; ``summaries`` on any."""
 
@@ -79,7 +76,7 @@ class LoaderLedger:
         before = None
         if self._current is not None:
             if not loaded:
-                self._previous = _sums(self._current).digest
+                self._previous = self._current.sums().digest
             self._current.forget()
             self._past.append(self._current)
         if loaded:
@@ -95,16 +92,16 @@ class LoaderLedger:
         self._epoch += 1
         self._current = ledger
 
-    def state_text(self, ledger: EpochLedger | None) -> str:
-        """For a state: of the epoch of this ledger, or between two epochs."""
+    def state_text(self, ledger: EpochLedger | None, *, before_last: bool = False) -> str:
+        """For a state: of the epoch of this ledger, without its last batch on request, or between two epochs."""
         last = self._current
         if ledger is not None:
-            sums = _sums(ledger)
+            sums = ledger.sums(before_last=before_last)
             ledger.write()  # a later leg may begin here
             return StateReceipt(ledger.totals.epoch, sums, ledger.totals.previous, _ranks(ledger)).text()
         if last is not None:
-            return StateReceipt(self._epoch, _NOTHING, _sums(last).digest, _ranks(last)).text()
-        return StateReceipt(self._epoch, _NOTHING, 0).text()
+            return StateReceipt(self._epoch, NOTHING, last.sums().digest, _ranks(last)).text()
+        return StateReceipt(self._epoch, NOTHING, 0).text()
 
     def receipt(self) -> DataReceipt | None:
         """Of the iteration that began last; None before the first."""
@@ -120,19 +117,6 @@ class LoaderLedger:
 def _ranks(ledger: EpochLedger) -> str:
     facts = ledger.totals.facts
     return f"{facts.rank}/{facts.world_size}"
-
-
-def _sums(ledger: EpochLedger) -> ReceiptBefore:
-    """Of the whole epoch up to now, with all legs before."""
-    ledger.fold()
-    now = ledger.totals
-    was = now.before or _NOTHING
-    return ReceiptBefore(
-        now.end,
-        was.samples + now.samples,
-        (was.digest + now.digest) & MASK,
-        (was.samples_digest + now.samples_digest) & MASK,
-    )
 
 
 def summary(receipt: DataReceipt) -> ReceiptSummary:

@@ -15,7 +15,7 @@ import numpy as np
 
 from stoker._receipt.data_receipt import DataReceipt, coarser
 from stoker._receipt.mixing import MASK, Words, total
-from stoker._tools.verify.sources import Source
+from stoker._tools.verify.sources import ReceiptSource
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class _RankTrack:
     stray: bool = False
 
 
-def loaders_of(sources: Sequence[Source]) -> list[VerifiedLoader]:
+def loaders_of(sources: Sequence[ReceiptSource]) -> list[VerifiedLoader]:
     """Sort receipts into loaders and runs."""
     numbers: dict[tuple[int, int, int, str], int] = {}
     keyed: dict[tuple[str, int], list[_RankTrack]] = {}
@@ -140,7 +140,7 @@ def loaders_of(sources: Sequence[Source]) -> list[VerifiedLoader]:
     return found
 
 
-def _tracks(sources: Sequence[Source]) -> list[_RankTrack]:
+def _tracks(sources: Sequence[ReceiptSource]) -> list[_RankTrack]:
     """Put parts behind those that they go on with. Tracks are in the order of the sources."""
     parts: list[_RankTrack] = []
     for place, source in enumerate(sources):

@@ -17,7 +17,7 @@ HINT = "run the script with STOKER_RECORD=folder, or call loader.receipt().save(
 
 
 @dataclass(slots=True)
-class Source:
+class ReceiptSource:
     """What one argument names: its receipts in the order in which they began, and what could not be read."""
 
     path: Path
@@ -25,13 +25,13 @@ class Source:
     damages: list[str] = field(default_factory=list)
 
 
-def read(paths: Sequence[Path]) -> list[Source]:
+def read(paths: Sequence[Path]) -> list[ReceiptSource]:
     """One source per argument. Raises RecordError for what is no receipt, or newer."""
     return [_read(path) for path in paths]
 
 
-def _read(path: Path) -> Source:
-    source = Source(path)
+def _read(path: Path) -> ReceiptSource:
+    source = ReceiptSource(path)
     try:
         files = _files(path)
         for each in files:

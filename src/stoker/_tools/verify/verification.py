@@ -10,7 +10,7 @@ from typing import Any
 from stoker._tools.verify import coverage, legs, same
 from stoker._tools.verify.answer import VerifyAnswer, grouped
 from stoker._tools.verify.runs import VerifiedLoader, loaders_of
-from stoker._tools.verify.sources import Source, read
+from stoker._tools.verify.sources import ReceiptSource, read
 
 FORMAT, VERSION = "stoker-verify", 1
 
@@ -53,7 +53,7 @@ def verify(paths: Sequence[Path]) -> Verification:
     return Verification(loaders, grouped([*_damages(sources), *_answers(loaders)]))
 
 
-def _damages(sources: Sequence[Source]) -> Iterator[VerifyAnswer]:
+def _damages(sources: Sequence[ReceiptSource]) -> Iterator[VerifyAnswer]:
     for source in sources:
         for damage in source.damages:
             yield VerifyAnswer("files", "fault", "damaged", damage)
