@@ -158,6 +158,7 @@ def test_a_prompt_device_forgives_it(fake, bug):
 
 @pytest.mark.parametrize(("bug", "grows"), [(Bug.NONE, False), (Bug.STREAM_PER_EPOCH, True)])
 def test_a_stream_per_epoch_strands_memory(fake, bug, grows):
+    fake.order("late", delay_s=1000)
     prefetcher = Prefetcher(fake, bug)
     assert wrong_batches(fake, prefetcher) == 0
     torch.accelerator.synchronize()
