@@ -72,6 +72,8 @@ class LateStager:
         self.ahead = ahead
         self.under_way: deque[LateCopy] = deque()
 
+    to_device = True
+
     def hold_back(self) -> None:
         return None
 

@@ -55,6 +55,8 @@ class Late:
         self.copies.append(Copy())
         return Staged(("staged", id(source.batch)), self.copies[-1])
 
+    to_device = True
+
     def hold_back(self) -> None:
         return None
 

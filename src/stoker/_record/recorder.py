@@ -361,7 +361,7 @@ class Recorder:
         running_totals = self._running_totals.copy()
         for step_buffer in self._step_buffers:
             running_totals.add(step_buffer.pending(), step_buffer.attribution.copy(), step_buffer.last)
-            running_totals.split_open_stage(step_buffer.pin_ns, step_buffer.record_ns)
+            running_totals.split_open_stage(step_buffer.pin_ns, step_buffer.record_ns, step_buffer.copy_ns)
         return running_totals
 
     def release(self) -> None:
@@ -415,14 +415,16 @@ class Recorder:
     def _fold(self, step_buffer: StepBuffer, *, final: bool) -> None:
         with self._lock:
             rows = step_buffer.take(final=final)
-            pin_ns, record_ns = step_buffer.pin_ns, step_buffer.record_ns
-            step_buffer.pin_ns = step_buffer.record_ns = 0
+            pin_ns, record_ns, copy_ns = step_buffer.pin_ns, step_buffer.record_ns, step_buffer.copy_ns
+            step_buffer.pin_ns = step_buffer.record_ns = step_buffer.copy_ns = 0
             if self._skims(step_buffer, rows) and not final:
-                step_buffer.last = self._running_totals.skim(rows, step_buffer.last, pin_ns + record_ns)
+                step_buffer.last = self._running_totals.skim(
+                    rows, step_buffer.last, pin_ns + record_ns + copy_ns
+                )
             else:
                 self._folded_ns = time.monotonic_ns()
                 step_buffer.last = self._running_totals.add(rows, step_buffer.attribution, step_buffer.last)
-            self._running_totals.split_open_stage(pin_ns, record_ns)
+            self._running_totals.split_open_stage(pin_ns, record_ns, copy_ns)
 
     def _skims(self, step_buffer: StepBuffer, rows: Array) -> bool:
         """Whether these rows need not be looked at closely: there are very many, of workers that are known, and some just were."""

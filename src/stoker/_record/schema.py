@@ -18,12 +18,13 @@ from stoker.errors import RecordError
 FORMAT = "stoker-run"
 VERSION = 1
 
-STAGES = ("start", "plan", "queue", "fetch", "collate", "hand_over", "wake", "open", "pin", "record")
+STAGES = ("start", "plan", "queue", "fetch", "collate", "hand_over", "wake", "open", "pin", "copy", "record")
 """Where a wait was spent. ``start``: ``iter()`` and workers that come up. ``plan``: the sampler, in the parent. ``queue``: a
 ticket that no worker had taken although one was free. ``fetch`` and ``collate``: in a worker, or in the parent without
 workers. ``hand_over``: writing the batch into its slot, or pickling it. ``wake``: the batch was there and the consumer had
-not heard of it. ``open``: building the tensors. ``pin``: copying into pinned memory. ``record``: making this
-record, a few times a second.
+not heard of it. ``open``: building the tensors. ``pin``: copying into pinned memory. ``copy``: copies
+to the device that the loop had to wait for, and beginning those that it need not. ``record``: making this record, a few
+times a second.
 """
 
 CAUSES = ("io", "compute", "gil", "starved", "bandwidth", "parent", "start_up", "head_of_line", "unknown")

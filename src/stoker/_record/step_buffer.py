@@ -45,6 +45,7 @@ class StepBuffer:
     def __init__(self, owner: StepBufferOwner, attribution: Attribution) -> None:
         self.attribution = attribution
         self.pin_ns = 0
+        self.copy_ns = 0
         self.record_ns = 0
         """Time that the recorder itself took."""
         self.last = (0, 0)
@@ -112,6 +113,12 @@ class StepBuffer:
         """The batch written last was copied into pinned memory before it was given."""
         if self.end:  # some rows always stay
             self.pin_ns += ended_ns - began_ns
+            self.gave(ended_ns)
+
+    def copied(self, began_ns: int, ended_ns: int) -> None:
+        """After the batch written last, copies of later ones to the device were begun. Then it was given."""
+        if self.end:
+            self.copy_ns += ended_ns - began_ns
             self.gave(ended_ns)
 
     def pending(self) -> Array:

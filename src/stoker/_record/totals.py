@@ -133,9 +133,11 @@ class RunningTotals:
         self._by_worker(rows)
         return self._close(rows, steps, wait_ns, step_ns, sums, last)
 
-    def split_open_stage(self, pin_ns: int, record_ns: int) -> None:
-        """Move time from the stage ``open`` to ``pin`` (copying into pinned memory) and to ``record``."""
-        self.sums["open", -1, "parent"] -= pin_ns + record_ns
+    def split_open_stage(self, pin_ns: int, record_ns: int, copy_ns: int = 0) -> None:
+        """Move time from the stage ``open`` to ``pin`` (copying into pinned memory), ``copy`` (to the device) and ``record``."""
+        self.sums["open", -1, "parent"] -= pin_ns + record_ns + copy_ns
+        if copy_ns:
+            self.sums["copy", -1, "parent"] += copy_ns
         self.sums["pin", -1, "parent"] += pin_ns
         self.sums["record", -1, "parent"] += record_ns
 

@@ -121,6 +121,8 @@ class DeviceCopy:
 class DeviceStager:
     """Copies batches to the device of a link. One per iteration."""
 
+    to_device = True
+
     def __init__(self, link: DeviceLink, ahead: int, *, worker_thread: bool) -> None:
         self._link = link
         self.ahead = ahead if link.stream is not None else 0

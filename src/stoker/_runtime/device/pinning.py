@@ -25,6 +25,7 @@ class PinningStager:
     """
 
     ahead = 1
+    to_device = False
 
     def __init__(self, device: str | None, *, worker_thread: bool) -> None:
         self._device = device

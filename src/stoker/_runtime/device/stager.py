@@ -73,6 +73,11 @@ class Stager(Protocol):
         """How many batches to stage before they are asked for."""
         ...
 
+    @property
+    def to_device(self) -> bool:
+        """Whether batches are copied to a device."""
+        ...
+
     def stage(self, source: Source) -> StagedBatch:
         """Copy the batch, or begin to. If it raises an Exception, nothing reads the source."""
         ...

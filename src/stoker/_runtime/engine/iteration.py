@@ -94,7 +94,7 @@ class Iteration:
             step_buffer = recorder.step_buffer(pool.attribution)
             self.observer = StepWriter(
                 recorder, step_buffer, self._scheduler, parent=inline, batched=pool.plan.spec.auto_collation, rows=rows,
-                persistent=pool.persistent,
+                persistent=pool.persistent, to_device=stager is not None and stager.to_device,
             )  # fmt: skip
         run = 0 if recorder is None else recorder.page_inode
         self.epoch = pool.begin(self._scheduler, stats, progress, seed=seed, pipe_seed=pipe_seed, run=run)
@@ -216,6 +216,8 @@ class Iteration:
     def _next_staged(self, staged: StagedOpener) -> Any:
         """The same steps for a batch that is copied on its way: begin its copy, hand it over, begin the copies of the next ones."""
         staged.drop_done()
+        if not staged.copying:  # the device has steps to do: that is the loop's time, and no wait for data
+            staged.hold_back()
         observer = self.observer
         if observer is None:
             if not self._ready:
@@ -236,7 +238,9 @@ class Iteration:
         return batch
 
     def _make_ready(self, staged: StagedOpener) -> None:
-        """Begin the copy of the next batch, if that was not done, and wait for a thread's part in it."""
+        """Begin the copy of the next batch, if that was not done, and wait for a thread's part in it, or for late copies."""
+        if staged.copying:
+            staged.hold_back()
         staged.stage(islice(self._ready, 1))
         staged.ready(self._ready[0])
 

@@ -30,11 +30,12 @@ class StepWriter:
 
     ``parent``: the consumer makes the batches itself. ``batched``: a ticket has several indices. ``rows``: rows of a batch whose
     ticket has no number of rows. ``persistent``: the workers stay for the next iteration.
+    ``to_device``: batches are copied to a device.
     """
 
     def __init__(
         self, recorder: Recorder, step_buffer: StepBuffer, scheduler: Scheduler, *,
-        parent: bool, batched: bool, rows: int, persistent: bool,
+        parent: bool, batched: bool, rows: int, persistent: bool, to_device: bool = False,
     ) -> None:  # fmt: skip
         self._recorder = recorder
         self._step_buffer = step_buffer
@@ -43,6 +44,7 @@ class StepWriter:
         """Epochs that this iteration has finished (``prefetch_epochs``)."""
         self._asked_ns = self._got_ns = self._planned_ns = self._depth = self._ready_bytes = 0
         self._staging_ns = 0
+        self._to_device = to_device
         self._parent = parent
         self._batched = batched
         self._rows = rows
@@ -108,7 +110,10 @@ class StepWriter:
         if late:
             step_buffer.recorded(given_ns, _clock())
         if self._staging_ns:
-            step_buffer.pin_ns += self._staging_ns
+            if self._to_device:
+                step_buffer.copy_ns += self._staging_ns
+            else:
+                step_buffer.pin_ns += self._staging_ns
             self._staging_ns = 0
 
     def failed(self, deliver: m.Deliver) -> None:
@@ -138,7 +143,10 @@ class StepWriter:
 
     def staged(self, began_ns: int, ended_ns: int) -> None:
         """After the batch that was written last, the copies of later ones were begun. Then it was given."""
-        self._step_buffer.pinned(began_ns, ended_ns)
+        if self._to_device:
+            self._step_buffer.copied(began_ns, ended_ns)
+        else:
+            self._step_buffer.pinned(began_ns, ended_ns)
 
     def close(self) -> None:
         """The iteration is over."""

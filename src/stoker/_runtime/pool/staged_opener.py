@@ -37,12 +37,19 @@ class StagedOpener:
         return self._stager.ahead
 
     def drop_done(self) -> None:
-        """Let go of sources that no copy reads any more.
-
-        A loop that asks faster than copies are done has to wait here, for a copy that is several batches old. Otherwise slots
-        and device memory would grow without bound.
-        """
+        """Let go of sources that no copy reads any more."""
         self._sources.drop_done()
+
+    @property
+    def copying(self) -> bool:
+        """Whether more copies are under way than those of batches that are ahead: copies are late."""
+        return len(self._sources) > self._stager.ahead + 1
+
+    def hold_back(self) -> None:
+        """Wait if the loop is several batches ahead of the copies, or of the device.
+
+        Otherwise slots and device memory would grow without bound. An interrupt here loses nothing.
+        """
         if len(self._sources) > self._most:
             self._sources.wait_until(self._most)
         self._stager.hold_back()

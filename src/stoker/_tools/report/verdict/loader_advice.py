@@ -79,6 +79,10 @@ _PARENT = {
         "Return tensors, or numpy arrays, from collate_fn: thousands of Python objects are unpickled in the training process.",
     ),
     "pin": ("slow-pinning", "Fewer, larger tensors per batch pin faster; pin_memory=False if the device is not waiting for it."),
+    "copy": (
+        "slow-copy",
+        "Copies to the device are slower than the steps: send fewer bytes (uint8 images, made float there), and see STK709.",
+    ),
     "wake": ("late-wake", "The training process is busy elsewhere: threads of its own that hold the GIL, or no free CPU."),
 }  # fmt: skip
 """By stage: the finding, and what to do."""

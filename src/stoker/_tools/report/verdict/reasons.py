@@ -82,7 +82,7 @@ def _is_parents(loader: LoaderRecord, causes: Causes) -> bool:
     if loader.kind.workers and (causes.culprit == "own" or causes.measurement("helpers_share") is not None):
         return False  # it waits for threads of the workers, or has too many of these beside it
     stages = causes.stages("starved")
-    own_ns = sum(ns for stage, ns in stages.items() if stage in ("plan", "wake", "open", "pin"))
+    own_ns = sum(ns for stage, ns in stages.items() if stage in ("plan", "wake", "open", "pin", "copy"))
     return not loader.kind.workers or 2 * own_ns > sum(stages.values())
 
 

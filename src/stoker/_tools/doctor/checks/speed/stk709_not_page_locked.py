@@ -18,9 +18,9 @@ loader: batches go through torch's pinned memory, because registering 38.5 MB wi
 
 Fix
 ---
-`stoker doctor --device cuda` says what works here, and how fast. In a container allow locked memory: `docker run --ulimit memlock=-1
---cap-add IPC_LOCK`. WSL and some virtual machines refuse registration: the thread is then the best there is. Devices other
-than CUDA and ROCm have no function for it in Python.
+`stoker doctor --device cuda` says what works here, and how fast. In a container allow locked memory:
+`docker run --ulimit memlock=-1 --cap-add IPC_LOCK`. WSL and some virtual machines refuse registration: the thread is then the
+best there is. Devices other than CUDA and ROCm have no function for it in Python.
 """
 
 from __future__ import annotations
