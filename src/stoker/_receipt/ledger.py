@@ -154,6 +154,10 @@ class EpochLedger:
             self._fold(keys, np.cumsum(rows, dtype=np.uint64), words(numbers))
         except Exception as error:
             self._unplug(error)
+        self.write_when_due()
+
+    def write_when_due(self) -> None:
+        """Write, unless that was done a moment ago: some frameworks take a state at every step."""
         if self._sink is not None and time.monotonic_ns() >= self._due_ns:
             self.write()
 

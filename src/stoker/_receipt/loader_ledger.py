@@ -97,7 +97,7 @@ class LoaderLedger:
         last = self._current
         if ledger is not None:
             sums = ledger.sums(before_last=before_last)
-            ledger.write()  # a later leg may begin here
+            ledger.write_when_due()  # a later leg may begin here
             return StateReceipt(ledger.totals.epoch, sums, ledger.totals.previous, _ranks(ledger)).text()
         if last is not None:
             return StateReceipt(self._epoch, NOTHING, last.sums().digest, _ranks(last)).text()
