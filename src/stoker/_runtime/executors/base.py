@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.protocol.worker_spec import Resume
@@ -163,7 +163,6 @@ class Executor(Protocol):
         """End all workers and close all descriptors."""
 
 
-@runtime_checkable
 class LeavesBehind(Protocol):
     """An executor whose workers can leave while nobody waits for them. ``close`` may then come on another thread."""
 
@@ -172,10 +171,19 @@ class LeavesBehind(Protocol):
         ...
 
 
-@runtime_checkable
 class StartsMany(Protocol):
     """An executor that starts the workers of a pool together, faster than one by one."""
 
     def spawn_all(self, count: int) -> None:
         """Start the workers 0 to ``count - 1``, as ``spawn`` does. Some may come up after this has returned."""
         ...
+
+
+def leaves_behind(executor: Executor) -> TypeGuard[LeavesBehind]:
+    """Whether it is a ``LeavesBehind``. A check against a protocol would take longer than a batch."""
+    return hasattr(executor, "hang_up")
+
+
+def starts_many(executor: Executor) -> TypeGuard[StartsMany]:
+    """Whether it is a ``StartsMany``."""
+    return hasattr(executor, "spawn_all")

@@ -16,7 +16,7 @@ from stoker._runtime.dataset_sync.sender import RevisionSender
 from stoker._runtime.dataset_sync.snapshot import Snapshot
 from stoker._runtime.device.stager import FencedSources
 from stoker._runtime.executors import registry
-from stoker._runtime.executors.base import Arrival, IterationStart, LeavesBehind, StartsMany
+from stoker._runtime.executors.base import Arrival, IterationStart, leaves_behind, starts_many
 from stoker._runtime.pool import lifecycle
 from stoker._runtime.pool.batch_opener import BatchOpener
 from stoker._runtime.pool.forked_children import ForkedChildren
@@ -184,7 +184,7 @@ class Pool:
             self._started = True
             try:
                 with lifecycle.launching():
-                    if isinstance(self.executor, StartsMany):
+                    if starts_many(self.executor):
                         self.executor.spawn_all(self.plan.workers)
                     else:
                         for worker in range(self.plan.workers):
@@ -382,7 +382,7 @@ class Pool:
         ``see_off`` waits for them and ``close`` also gives the memory back, unless ``bequeath`` handed it to another pool. Only
         without work under way: whoever still makes a batch may write into a slot that the heir gives out anew.
         """
-        if os.getpid() != self.owner_pid or not isinstance(self.executor, LeavesBehind):
+        if os.getpid() != self.owner_pid or not leaves_behind(self.executor):
             return False
         with self._claiming:
             if self.closed or self._schedulers or self.slots.held_by_workers or self.fenced.lost:
