@@ -23,7 +23,8 @@ class Config:
     ``streams`` gives each worker's number of batches for an iterable dataset; () means a map-style one with ``tickets``
     tickets. ``hold`` is how many batches the consumer keeps; up to 1 it keeps them as long as it can (which is what
     endangers slots most), above that it lets go of any of them at any time. ``deadly`` are rows, as (ticket, row), that no worker
-    survives; other deaths (``kills``) happen on the first row of a task.
+    survives; other deaths (``kills``) happen on the first row of a task. With ``ahead`` batches go to a device: so many may be
+    staged before they are taken, and each copy is done at any later time.
     """
 
     policy: Policy
@@ -37,6 +38,7 @@ class Config:
     closes: bool = False
     hold: int = 1
     deadly: tuple[tuple[int, int], ...] = ()
+    ahead: int = 0
 
 
 def key_of(task: Task) -> Key:

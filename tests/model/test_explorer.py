@@ -72,6 +72,12 @@ WORLDS = {
         Policy(2, 2, restarts=0, bound=True, exclude_killers=True), tickets=3, deadly=((1, 0),)
     ),
     "a row that kills, closed early": Config(EXCLUDE, tickets=2, deadly=((0, 0),), closes=True),
+    "one copy ahead, one kill": Config(TWO, tickets=3, kills=1, ahead=1),
+    "two copies ahead, one failure": Config(TWO, tickets=3, fails=1, ahead=2),
+    "copies ahead, closed early": Config(TWO, tickets=3, closes=True, ahead=2),
+    "copies ahead, closed early, one kill": Config(TWO, tickets=2, kills=1, closes=True, ahead=1),
+    "copies ahead, split, closed early": Config(SPLIT, tickets=2, rows=32, closes=True, ahead=1),
+    "copies ahead in any order": Config(ANY, tickets=3, closes=True, ahead=2),
     "bound is not resized": Config(BOUND, tickets=2, resizes=(1, 3)),
 }
 

@@ -164,7 +164,16 @@ class BlamesTheLast(Scheduler):
         self._deaths = _TheLastRow(self.policy)
 
 
+class FreesWhatTheDeviceReads(Scheduler):
+    """Closing frees the slots of all batches that were not taken, also of one whose copy is under way."""
+
+    def _drop(self, story):
+        with mock.patch.object(self._slots, "is_leased", return_value=False):
+            return super()._drop(story)
+
+
 SMALL: dict[type[Scheduler], Config] = {
+    FreesWhatTheDeviceReads: Config(ONE, tickets=1, closes=True, ahead=1),
     ForgetsUnclaimed: Config(ONE, tickets=1, kills=1),
     ReusesTheSlot: Config(TWO, tickets=2, kills=1),
     IgnoresTheWindow: Config(ONE, tickets=2),

@@ -3,6 +3,7 @@
     planner ──plan──► Scheduler ──Dispatch──► channel ──receive──► worker ──finish──► outbox ──hear──► Scheduler
                           │                                    └─kill, fall─► dead ──bury (WorkerLost)──►──┘
                           └──Deliver──► hand-off ──take──► leases ──release──► Scheduler
+                                             └─stage─► copies ──copied──►──┘
 
 `steps()` names everything that may happen next and `do()` lets one of it happen, then checks what must hold in every
 state. Whoever drives (the exhaustive explorer, Hypothesis, a pinned counterexample) only chooses. What must hold when
@@ -64,6 +65,10 @@ class World:
         self.leaving = 0
         self.handoff: list[m.Deliver] = []
         self.leases: list[tuple[SlotRef, ...]] = []
+        self.copies: list[tuple[SlotRef, ...]] = []
+        """Slots that a device reads."""
+        self.staged: list[int] = []
+        """Tickets whose copies were begun before they were taken."""
         self.ledger = Ledger(config)
         self.plan_ended = False
         self.kills = config.kills
@@ -94,12 +99,20 @@ class World:
             out.append(Step("resize", self.resizes[0]))
         if self.config.hold > 1 or self.finish is not None:
             out.extend(Step("release", place) for place in range(len(self.leases)))
+        out.extend(
+            Step("copied", place) for place in range(min(1, len(self.copies)))
+        )  # one stream: in their order
         if self.closed:
             if self.channel or any(self.own.values()):
                 out.append(Step("withdraw"))
             return out
         if self.handoff:
             out.append(Step("take"))
+        out.extend(
+            Step("stage", place)
+            for place, deliver in enumerate(self.handoff[: self.config.ahead])
+            if deliver.ticket.seq not in self.staged and _is_whole(deliver)
+        )
         if (
             self.config.policy.max_window > self.config.policy.window
             and not self.handoff
@@ -172,11 +185,13 @@ class World:
     def _take(self, _: int) -> None:
         deliver = self.handoff.pop(0)
         self.ledger.taken += 1
-        refs = tuple(dict.fromkeys(ref for result in deliver.results for ref in _refs(result)))
-        if all(type(result) is m.BatchReady for result in deliver.results):
+        refs = _all_refs(deliver)
+        if deliver.ticket.seq in self.staged:
+            self.staged.remove(deliver.ticket.seq)
+        elif _is_whole(deliver):
             for ref in refs:
                 self.slots.lease(ref)
-            self.leases.append(refs)
+            (self.copies if self.config.ahead else self.leases).append(refs)
         else:  # an error is raised in the consumer's face; nothing keeps the memory
             for ref in refs:
                 self.feed(m.Released(ref))
@@ -184,6 +199,18 @@ class World:
         self.feed(m.Taken(deliver.ticket.seq))
         if len(self.leases) > self.config.hold:
             self._release(0)
+
+    def _stage(self, place: int) -> None:
+        deliver = self.handoff[place]
+        refs = _all_refs(deliver)
+        for ref in refs:
+            self.slots.lease(ref)
+        self.staged.append(deliver.ticket.seq)
+        self.copies.append(refs)
+
+    def _copied(self, place: int) -> None:
+        for ref in self.copies.pop(place):
+            self.feed(m.Released(ref))
 
     def _release(self, place: int) -> None:
         for ref in self.leases.pop(place):
@@ -196,6 +223,7 @@ class World:
     def _close(self, _: int) -> None:
         self.closed = True
         self.handoff.clear()
+        self.staged.clear()
         self.feed(m.CloseAsked())
 
     def _withdraw(self, _: int) -> None:
@@ -366,11 +394,13 @@ class World:
         for number, worker in self.alive.items():
             if worker.task is not None:
                 self._check_writer(number, worker.task)
-        for refs in self.leases:
+        for refs in (*self.leases, *self.copies):
             for ref in refs:
                 if not self.slots_is(ref, SlotState.LEASED):
-                    raise Violation(f"slot {ref} is the user's and {self.slots.state(ref.index).value}")
-        if self.slots.leased != sum(len(refs) for refs in self.leases):
+                    raise Violation(
+                        f"slot {ref} is the user's, or a copy reads it, and {self.slots.state(ref.index).value}"
+                    )
+        if self.slots.leased != sum(len(refs) for refs in (*self.leases, *self.copies)):
             raise Violation(f"{self.slots.leased} leases are counted")
 
     def _check_writer(self, number: int, task: Task) -> None:
@@ -409,6 +439,14 @@ class World:
             raise Violation(
                 f"{states.count(SlotState.RETIRED)} slots are retired, {allowed} would be explained"
             )
+
+
+def _is_whole(deliver: m.Deliver) -> bool:
+    return all(type(result) is m.BatchReady for result in deliver.results)
+
+
+def _all_refs(deliver: m.Deliver) -> tuple[SlotRef, ...]:
+    return tuple(dict.fromkeys(ref for result in deliver.results for ref in _refs(result)))
 
 
 def _refs(result: m.BatchReady | m.BatchFailed | m.Lost) -> Sequence[SlotRef]:
