@@ -404,6 +404,7 @@ def test_timed_copies_share_one_engine(fake):
     source = torch.ones(1_000_000, dtype=torch.uint8).pin_memory()
     begin, end = torch.Event(NAME, enable_timing=True), torch.Event(NAME, enable_timing=True)
     begin.record()
+    begin.synchronize()  # its stream may be late, and the copies do not wait for it
     targets = [copied(source, torch.Stream(NAME)) for _ in range(3)]
     for _, event in targets:
         event.wait()

@@ -53,7 +53,10 @@ def test_it_catches_slots_that_are_freed_too_early(
     monkeypatch.setattr(EventFence, "done", lambda _: True)
     careless.order("late", delay_s=0.05)
     report = examine_device(NAME, 300)
-    assert int(dict(report.rows)["wrong batches"]) > 0
+    # Most often a batch has wrong bytes; the device may also refuse to copy a slot that is not there any more.
+    assert (
+        int(dict(report.rows)["wrong batches"]) > 0 or "could not be brought" in report.findings[0].evidence
+    )
     assert (report.findings[0].code, report.findings[0].severity) == ("STK901", "high")
 
 

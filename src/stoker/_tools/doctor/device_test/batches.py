@@ -57,6 +57,8 @@ class BatchResult(NamedTuple):
     registrations: int
     leaked: int
     """Registrations that were left after the loader was closed."""
+    failure: str
+    """The error that ended the test early; empty if none did."""
 
 
 def checksum(data: torch.Tensor) -> torch.Tensor:
@@ -69,6 +71,7 @@ def bring(device: torch.device, batches: int, progress: Callable[[int], None], s
     """Bring so many batches to the device. ``progress`` is told how many have come."""
     chance = random.Random(seed)
     seen = epochs = left = kills = wrong = 0
+    failure, facts = "", {"copies": 0, "copied_bytes": 0, "memory": "no"}
     kept: list[dict[str, torch.Tensor]] = []
     off = torch.zeros((), dtype=torch.int64, device=device)
     options: dict[str, Any] = {
@@ -106,11 +109,15 @@ def bring(device: torch.device, batches: int, progress: Callable[[int], None], s
             off += (checksum(each["data"]) != each["sum"]).to(torch.int64)
         kept.clear()
         wrong = int(off.cpu())
-        facts = loader.stats()["device"]
+    except RuntimeError as error:  # the driver refused something, or the device is lost
+        failure = str(error).partition("\n")[0]
     finally:
+        facts = loader.stats()["device"] or facts
         loader.close()
         counted.restore()
-    return BatchResult(seen, wrong, epochs, left, kills, facts, counted.made, counted.made - counted.undone)
+    return BatchResult(
+        seen, wrong, epochs, left, kills, facts, counted.made, counted.made - counted.undone, failure
+    )
 
 
 class RegistrationCount:

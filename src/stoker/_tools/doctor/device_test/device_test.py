@@ -76,6 +76,15 @@ def _findings(
     registration: measures.Registration, speed: measures.Bandwidth, both: measures.Overlap, result: batches.BatchResult
 ) -> list[Finding]:  # fmt: skip
     found: list[Finding] = []
+    if result.failure:
+        found.append(
+            Finding(
+                "STK901",
+                "high",
+                f"batch {result.batches + 1} could not be brought to the device: {result.failure}",
+                "Do not use device= here. Please report this table and the error.",
+            )
+        )
     if result.wrong or result.leaked:
         found.append(
             Finding(
