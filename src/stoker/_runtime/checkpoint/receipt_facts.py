@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,7 +26,8 @@ _DIVIDERS = ("num_replicas", "num_processes")
 def open_ledger(loader: Any, epoch_start: EpochStart, name: str, loader_id: int, first: int) -> EpochLedger:
     """The ledger of an iteration of this loader, whose first batch has number ``first``.
 
-    It keeps the dataset and the samplers, not the loader, which may end while it is iterated.
+    It keeps neither the loader nor, where they can be referred to weakly, the dataset and the samplers: a dataset may keep an error
+    whose traceback leads back to the loader, and the recorder, which has the ledger, would then outlive them all.
     """
     sampler, streams = loader._index_sampler, is_iterable(loader)
     facts = ReceiptFacts(
@@ -47,11 +50,24 @@ def open_ledger(loader: Any, epoch_start: EpochStart, name: str, loader_id: int,
         sampler_epoch=epoch_start.source.epoch,
         first=first,
     )
-    describe = partial(_described, facts, loader.dataset, None if streams else sampler)
+    describe = partial(_described, facts, _weakly(loader.dataset), _weakly(None if streams else sampler))
     return EpochLedger(receipt, describe, batched=bool(loader._auto_collation), streams=streams)
 
 
-def _described(facts: ReceiptFacts, dataset: Any, sampler: Any) -> ReceiptFacts:
+def _weakly(thing: Any) -> Callable[[], Any]:
+    """A function that returns it; or None, once nobody else has it."""
+    try:
+        return weakref.ref(thing)
+    except TypeError:  # a list, a range, None
+        return lambda: thing
+
+
+def _described(
+    facts: ReceiptFacts, dataset_of: Callable[[], Any], sampler_of: Callable[[], Any]
+) -> ReceiptFacts:
+    dataset, sampler = dataset_of(), sampler_of()
+    if dataset is None:
+        return facts  # the loader is gone, and nobody asked before
     parts = list(layers(sampler))
     inner = parts[1] if len(parts) > 1 and type(sampler) is BatchSampler else sampler
     batch_size, drop_last = facts.batch_size, facts.drop_last
