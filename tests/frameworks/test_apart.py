@@ -7,9 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+
 from tests.frameworks.packages import APART, absent
 from tests.warm import environment
 
+if not torch.__version__.startswith("2.13"):
+    pytest.skip("torchvision 0.28 belongs to torch 2.13", allow_module_level=True)
 if not (APART / "torchvision").is_dir():
     absent(f"torchvision, timm, ultralytics and litdata are not in {APART}: `make setup` puts them there")
 
