@@ -47,9 +47,10 @@ compiler:  ## install g++ for the fake accelerator of the tests, where it is mis
 
 # Without bytecode of their own every process compiles stoker again, and every run the tests: no shell's setting may ask for that here.
 test: export PYTHONDONTWRITEBYTECODE :=
-test: setup browser compiler  ## all tests: those marked serial alone, then all others two at a time
+test: setup browser compiler  ## all tests: those marked serial alone, then all others two at a time, those with frameworks in processes of their own
 	grep -rlF mark.serial --include='test_*.py' tests | xargs -r $(BIN)/python -m pytest -q -m serial
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial'
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial' --ignore tests/frameworks
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial' tests/frameworks
 
 package: setup  ## the wheel, installed with its dependencies into an empty environment and used there; types as users see them
 	$(BIN)/python -m tests.package

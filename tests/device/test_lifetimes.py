@@ -189,7 +189,9 @@ def test_workers_killed_while_copies_are_under_way(fake: FakeDevice) -> None:
         for number in range(BATCHES):
             kept.append(next(batches))
             if number % 8 == 3:
-                os.kill(batches._workers[number % 2].pid, signal.SIGKILL)
+                os.kill(
+                    batches._workers[number // 8 % 2].pid, signal.SIGKILL
+                )  # both, so that the loader has to notice
         assert numbers(kept) == ALL
         assert loader.stats()["worker_deaths"] > 0
         del kept, batches
